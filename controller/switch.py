@@ -68,8 +68,8 @@ class Switch:
             self._held = frozenset(flow for flow in held if flow.match not in gone) | frozenset(add)
 
     def flows(self) -> frozenset[Flow]:
-        """The flows of ours that the switch holds now. After a change of what was seen before, what it added is
-        read back, by its cookie, and all are counted, in a time that does not grow with the fabric; where
+        """The flows of ours that the switch holds now. After a change of what was seen before, what it added
+        is read back, by its cookie, and all are counted, in a time that does not grow with the fabric; where
         either is not as it should be, all are read.
         """
         if self._held is None or self._read(self._cookie, _ALL_BITS) != self._added or self._differs():

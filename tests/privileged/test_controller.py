@@ -78,6 +78,7 @@ def scenario(folder: Path, library: str) -> None:
         _circuits_carry(controller)
         _a_reconfiguration_leaves_the_others_alone(controller)
         _a_wrong_request_changes_nothing(controller)
+        _what_another_did_to_flows_is_seen_at_the_next_change(controller)
         _a_dead_controller_leaves_traffic_alone(controller)
         _a_lost_switch_is_noticed(controller)
         _a_restarted_switch_gets_its_flows_back(controller)
@@ -142,6 +143,22 @@ def _a_wrong_request_changes_nothing(controller: Controller) -> None:
             continue
         raise AssertionError(f"{op} {arguments} was answered {answer}")
     assert controller.ask("circuits") == before
+
+
+def _what_another_did_to_flows_is_seen_at_the_next_change(controller: Controller) -> None:
+    """Of what it holds, a switch shows what the change added, and how much there is: a flow that stays and is
+    gone, or one too many, has all of them read.
+    """
+    circuits = controller.ask("circuits")["circuits"]
+    (*rest, moved), stays = sorted(circuits), sorted(circuits)[0]
+    a, b = _numbers(*stays)
+    _run("ovs-ofctl", "-O", "OpenFlow13", "--strict", "del-flows", "oxc", f"priority=100,in_port={a}")
+    controller.ask("apply", circuits=rest)
+    assert (a, b) in _pairs(_flows("oxc"))
+    _run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "oxc", "cookie=0xf71,priority=7,in_port=9,actions=drop")
+    controller.ask("apply", circuits=circuits)
+    assert _pairs(_flows("oxc")) == {pair for c in circuits for pair in (_numbers(*c), _numbers(*c)[::-1])}
+    assert moved in controller.ask("circuits")["circuits"]
 
 
 def _a_dead_controller_leaves_traffic_alone(controller: Controller) -> None:
