@@ -95,6 +95,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.links --json out/bench/links.json
 	@$(PYTHON) -m tests.bench.simulation --json out/bench/simulation.json
 	@$(PYTHON) -m tests.bench.policies --json out/bench/policies.json
+	@$(PYTHON) -m tests.bench.clusters --json out/bench/clusters.json
 	@$(PYTHON) -m tests.bench.fuzz --json out/bench/fuzz.json
 	@$(PYTHON) -m tests.bench.mutations --json out/bench/mutations.json
 	@$(PYTHON) -m tests.bench.milp --json out/bench/milp.json

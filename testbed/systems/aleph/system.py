@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from testbed.aggregation.system import SERVER_ALWAYS, Layout, Site, System
 from testbed.errors import RequestError
 from testbed.systems.aleph.clusters import Clusters
+from testbed.systems.aleph.figures import FIGURES
 from testbed.topology.places import Host
 
 
@@ -17,6 +18,8 @@ class Aleph(System):
     summary = "ALEPH: workers in clusters, whose heads sum for them, and a parameter server above"
     programs: Mapping[str, str] = {"xdp": "sum"}
     server = SERVER_ALWAYS
+    paper = "aleph"
+    figures = FIGURES
     clusterer = Clusters()
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
