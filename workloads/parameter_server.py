@@ -6,7 +6,8 @@ Owns the server's side; imports NumPy, `workloads.ps_protocol`, and nothing of t
 A vector travels in chunks. As soon as all workers have pushed a chunk it is summed and goes back to all of
 them, so that push and pull overlap as in BytePS. Contributions are added in the order of rank, never of
 arrival: the same inputs give the same sums to the last bit. One thread does it all, with a queue of unsent
-messages per worker, so that a slow worker delays nobody's push.
+messages per connection, so that a slow worker delays nobody's push. A worker may have several connections;
+a sum goes back by the one that its contribution came by.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from workloads.ps_protocol import (
 )
 
 MAX_RANKS = 1024
+MAX_CONNECTIONS = 8  # of a worker
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class _Chunk:
     numel: int
     first_rank: int
     parts: dict[int, Floats] = field(default_factory=dict)
+    channels: list[Channel] = field(default_factory=list)  # by which they came
 
 
 class Server:
@@ -55,6 +58,7 @@ class Server:
         self._job = job
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[Channel, int | None] = {}  # None until it has said hello
+        self._further: set[Channel] = set()  # of those with a rank: connections beside its first
         self._gone: set[int] = set()
         self._refused: set[Channel] = set()
         self._chunks: dict[tuple[int, int], _Chunk] = {}
@@ -73,6 +77,8 @@ class Server:
                 self._accept()
                 continue
             channel: Channel = key.data
+            if channel not in self._ranks and channel not in self._refused:
+                continue  # its worker has left by another connection, a moment ago
             try:
                 if events & selectors.EVENT_READ and channel in self._refused:
                     channel.discard()
@@ -112,6 +118,8 @@ class Server:
         rank = self._ranks[channel]
         if message.kind is Kind.HELLO and rank is None:
             self._welcome(channel, message)
+        elif message.kind is Kind.ALSO and rank is None:
+            self._connect_also(channel, message.rank)
         elif rank is None:
             raise ProtocolError(f"{message.kind.name} before HELLO")
         elif message.kind is Kind.CHUNK:
@@ -148,6 +156,19 @@ class Server:
         if self._gone:
             self._say(channel, Message(Kind.GONE, payload=pack_ranks(self._gone)))
 
+    def _connect_also(self, channel: Channel, rank: int) -> None:
+        connections = self._connections(rank)
+        if not connections:
+            raise ProtocolError(f"one more connection of worker {rank}, which has not said hello")
+        if len(connections) >= MAX_CONNECTIONS:
+            raise ProtocolError(f"worker {rank} has {MAX_CONNECTIONS} connections already")
+        self._ranks[channel] = rank
+        self._further.add(channel)
+        joined = {owner for owner in self._ranks.values() if owner is not None}
+        self._say(channel, Message(Kind.JOINED, payload=pack_ranks(joined)))
+        if self._gone:
+            self._say(channel, Message(Kind.GONE, payload=pack_ranks(self._gone)))
+
     def _add(self, channel: Channel, rank: int, message: Message) -> None:
         length, rest = divmod(len(message.payload), GRADIENT_BYTES)
         if rest or message.offset + length > message.numel:
@@ -167,11 +188,12 @@ class Server:
                 f"worker {rank} pushes twice at {message.offset} of all-reduce {message.sequence}"
             )
         chunk.parts[rank] = part
+        chunk.channels.append(channel)
         if len(chunk.parts) == self._workers:
             del self._chunks[place]
             self._answer(message, chunk)
         elif self._gone:
-            self._say(channel, Message(Kind.GONE, payload=pack_ranks(self._gone)))
+            self._say_gone(rank)
 
     def _answer(self, message: Message, chunk: _Chunk) -> None:
         total = chunk.parts[0].copy()
@@ -184,8 +206,9 @@ class Server:
             numel=message.numel,
             offset=message.offset,
         )
-        for channel in self._members():
-            self._say(channel, result)
+        for channel in chunk.channels:
+            if channel in self._ranks:  # or it has left
+                self._say(channel, result)
 
     def _say(self, channel: Channel, message: Message) -> None:
         channel.put(message)
@@ -196,18 +219,26 @@ class Server:
         """Read and throw away what it still sends until it hangs up: closing on unread data would be a
         reset, which can overtake the reason.
         """
-        rank = self._ranks.pop(channel)
-        self._refused.add(channel)
+        rank = self._ranks[channel]
+        for each in self._connections(rank) or [channel]:
+            self._forget(each)
+            self._refused.add(each)
         self._say(channel, Message(Kind.REFUSED, payload=why.encode()[:CHUNK_BYTES]))
         self._left(rank)
 
     def _drop(self, channel: Channel) -> None:
-        self._selector.unregister(channel.socket)
-        channel.socket.close()
-        if channel in self._refused:
-            self._refused.remove(channel)
-        else:
-            self._left(self._ranks.pop(channel))
+        """Hang up; a worker without one of its connections has left by all of them."""
+        rank = self._ranks.get(channel)
+        for each in self._connections(rank) or [channel]:
+            self._selector.unregister(each.socket)
+            each.socket.close()
+            self._forget(each)
+        self._left(rank)
+
+    def _forget(self, channel: Channel) -> None:
+        self._ranks.pop(channel, None)
+        self._further.discard(channel)
+        self._refused.discard(channel)
 
     def _left(self, rank: int | None) -> None:
         """Tells the others that a worker will never push again; the last one leaves a clean slate."""
@@ -219,10 +250,26 @@ class Server:
             self._gone.clear()
             self._chunks.clear()
         for other in members:
-            self._say(other, Message(Kind.GONE, payload=pack_ranks(self._gone)))
+            self._say_gone(self._ranks[other])
+
+    def _say_gone(self, rank: int | None) -> None:
+        """Tell a worker by each connection: sums that went before are to arrive before."""
+        for channel in self._connections(rank):
+            self._say(channel, Message(Kind.GONE, payload=pack_ranks(self._gone)))
+
+    def _connections(self, rank: int | None) -> list[Channel]:
+        """Return a worker's connections, its first one first."""
+        if rank is None:
+            return []
+        return [channel for channel, owner in self._ranks.items() if owner == rank]
 
     def _members(self) -> list[Channel]:
-        return [channel for channel, rank in self._ranks.items() if rank is not None]
+        """Return the first connection of each worker."""
+        return [
+            channel
+            for channel, rank in self._ranks.items()
+            if rank is not None and channel not in self._further
+        ]
 
 
 def main() -> None:
@@ -235,7 +282,7 @@ def main() -> None:
     if not 1 <= args.workers <= MAX_RANKS:
         parser.error(f"--workers is 1 to {MAX_RANKS}, not {args.workers}")
     try:
-        listener = socket.create_server((args.bind, args.port), backlog=args.workers)
+        listener = socket.create_server((args.bind, args.port), backlog=args.workers * MAX_CONNECTIONS)
     except (OSError, OverflowError) as problem:
         sys.exit(f"parameter server: listen on {args.bind} port {args.port}: {problem}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

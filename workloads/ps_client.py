@@ -12,6 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address
 from typing import Self
@@ -34,8 +35,11 @@ CHUNK = CHUNK_BYTES // GRADIENT_BYTES
 LEAST_CHUNK = 2048
 # of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
 PARTS = 32
-# Pushed, and their sums are to come: a worker that pushed on would take the server's link from one who is
-# behind. Small chunks are more, or a sum's way there and back would be longer than what is under way.
+# Of a worker. Each takes the circuit that its ports say: where there are several, a chunk goes by each.
+CONNECTIONS = 2
+# Pushed by one connection, and their sums are to come: a worker that pushed on would take the server's link
+# from one who is behind. Small chunks are more, or a sum's way there and back would be longer than what is
+# under way.
 AHEAD = 4
 AHEAD_BYTES = 64 * 1024
 CONNECT_RETRY_S = 0.05
@@ -55,18 +59,34 @@ class MissingWorkersError(ParameterServerError):
         self.ranks = ranks
 
 
-class PsClient:
-    """One worker's connection. Vectors come in the same order on all workers; a vector that is submitted
-    while another is waited for is sent behind it. At most `AHEAD` chunks or `AHEAD_BYTES` are pushed before
-    their sums are there. `submit` is called by one thread at a time, so are the other calls.
+@dataclass(slots=True, eq=False)
+class _Link:
+    """One of a worker's connections. A chunk's sum comes by the one that the chunk went by."""
 
-    After an error the connection is of no use: every later call raises the same error.
+    channel: Channel
+    awaited: int = 0  # chunks pushed whose sums are to come
+    awaited_bytes: int = 0
+    is_taken: bool = False  # the server has said that it knows whose it is
+    gone: set[int] = field(default_factory=set)  # ranks of which the server has said so here
+
+    @property
+    def has_room(self) -> bool:
+        return self.awaited < AHEAD or self.awaited_bytes < AHEAD_BYTES
+
+
+class PsClient:
+    """One worker's connections. Vectors come in the same order on all workers; a vector that is submitted
+    while another is waited for is sent behind it. A chunk goes by the connection on which least is under
+    way; at most `AHEAD` chunks or `AHEAD_BYTES` are pushed by each before their sums are there. `submit` is
+    called by one thread at a time, so are the other calls.
+
+    After an error the connections are of no use: every later call raises the same error.
     """
 
     def __init__(
         self, address: tuple[str, int], rank: int, workers: int, timeout_s: float, job: str = ""
     ) -> None:
-        """Connects, and waits until all workers have.
+        """Connects, waits until all workers have, and makes the further connections.
 
         `timeout_s` bounds this wait and, later, every span in which no sum arrives. Raises
         MissingWorkersError, naming them, or ParameterServerError.
@@ -84,19 +104,24 @@ class PsClient:
         self._arrays: dict[int, Floats] = {}
         self._pending: dict[int, set[int]] = {}  # offsets of chunks whose sums are to come
         self._unpushed: deque[Message] = deque()
-        self._awaited = self._awaited_bytes = 0  # chunks pushed whose sums are to come
-        self._channel = Channel(self._connect(address, time.monotonic() + timeout_s))
+        self._links = [_Link(Channel(self._connect(address, 0, time.monotonic() + timeout_s)))]
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._channel.socket, selectors.EVENT_READ)
+        self._selector.register(self._first.socket, selectors.EVENT_READ, self._links[0])
         self._selector.register(self._woken, selectors.EVENT_READ)
         try:
             self._join(set(range(workers)), struct.pack("!H", workers) + job.encode())
+            for number in range(1, CONNECTIONS):
+                self._connect_also(address, number)
         except BaseException:
             self._hang_up()
             raise
+
+    @property
+    def _first(self) -> Channel:
+        return self._links[0].channel
 
     def allreduce_(self, array: Floats) -> None:
         """`submit` and `finish`."""
@@ -149,23 +174,26 @@ class PsClient:
         self._push()
 
     def _push(self) -> None:
-        while self._unpushed and (self._awaited < AHEAD or self._awaited_bytes < AHEAD_BYTES):
+        while self._unpushed:
+            link = min(self._links, key=lambda link: link.awaited_bytes)
+            if not link.has_room:
+                return
             chunk = self._unpushed.popleft()
-            self._channel.put(chunk)
-            self._awaited += 1
-            self._awaited_bytes += len(chunk.payload)
+            link.channel.put(chunk)
+            link.awaited += 1
+            link.awaited_bytes += len(chunk.payload)
 
     def _more_than(self, received: int) -> bool:
         return self._received > received
 
     def close(self) -> None:
         """Leaves in good order; a second call does nothing."""
-        if self._channel.socket.fileno() < 0:
+        if self._first.socket.fileno() < 0:
             return
         if self._failure is None:
-            self._channel.put(Message(Kind.BYE, self._rank))
+            self._first.put(Message(Kind.BYE, self._rank))
             try:
-                self._wait(lambda: not self._channel.unsent, ANSWER_S, lonely=True)
+                self._wait(lambda: not self._first.unsent, ANSWER_S, lonely=True)
             except ParameterServerError as failure:
                 self._failure = failure  # it went first; there is nobody to take leave of
         self._hang_up()
@@ -176,11 +204,11 @@ class PsClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connect(self, address: tuple[str, int], deadline: float) -> socket.socket:
+    def _connect(self, address: tuple[str, int], number: int, deadline: float) -> socket.socket:
         """The server may start later than its workers: a refused connection is tried again until the
         deadline.
         """
-        ports = source_ports(address, self._rank)
+        ports = source_ports(address, self._rank, number)
         while True:
             source = ("", next(ports, 0))
             try:
@@ -194,8 +222,16 @@ class PsClient:
                     raise ParameterServerError(f"{self._where}: connect: {problem}") from problem
                 time.sleep(CONNECT_RETRY_S)
 
+    def _connect_also(self, address: tuple[str, int], number: int) -> None:
+        link = _Link(Channel(self._connect(address, number, time.monotonic() + self._timeout_s)))
+        self._links.append(link)
+        self._selector.register(link.channel.socket, selectors.EVENT_READ, link)
+        link.channel.put(Message(Kind.ALSO, self._rank))
+        if not self._wait(lambda: link.is_taken, self._timeout_s, lonely=True):
+            raise ParameterServerError(f"{self._where}: no answer for {self._timeout_s:g} s")
+
     def _join(self, everybody: set[int], hello: bytes) -> None:
-        self._channel.put(Message(Kind.HELLO, self._rank, hello))
+        self._first.put(Message(Kind.HELLO, self._rank, hello))
         if not self._wait(lambda: self._joined >= everybody, self._timeout_s):
             absent = everybody - self._joined
             if absent == everybody:
@@ -211,7 +247,8 @@ class PsClient:
         deadline = time.monotonic() + timeout_s
         try:
             while True:
-                self._channel.flush()
+                for link in self._links:
+                    link.channel.flush()
                 if (
                     done()
                 ):  # first: one who has its last sums may have left already, and that is in good order
@@ -220,15 +257,16 @@ class PsClient:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
-                writing = selectors.EVENT_WRITE if self._channel.unsent else 0
-                self._selector.modify(self._channel.socket, selectors.EVENT_READ | writing)
+                for link in self._links:
+                    writing = selectors.EVENT_WRITE if link.channel.unsent else 0
+                    self._selector.modify(link.channel.socket, selectors.EVENT_READ | writing, link)
                 for key, _ in self._selector.select(remaining):
                     if key.fileobj is self._woken:
                         self._woken.recv(4096)
                         self._start_coming()
                     else:
-                        for message in self._channel.receive():
-                            self._take(message)
+                        for message in key.data.channel.receive():
+                            self._take(key.data, message)
         except (EOFError, OSError, ProtocolError) as problem:
             self._failure = ParameterServerError(
                 f"{self._where}: {str(problem) or 'it has closed the connection'} ({self._doing()})"
@@ -243,7 +281,7 @@ class PsClient:
         if self._failure is not None:
             raise self._failure
 
-    def _take(self, message: Message) -> None:
+    def _take(self, link: _Link, message: Message) -> None:
         if message.kind is Kind.CHUNK:
             size = len(message.payload) // GRADIENT_BYTES
             if message.offset not in self._pending.get(message.sequence, ()):
@@ -254,14 +292,17 @@ class PsClient:
             array[message.offset : message.offset + size] = np.frombuffer(message.payload, dtype="<f4")
             self._pending[message.sequence].remove(message.offset)
             self._received += 1
-            self._awaited -= 1
-            self._awaited_bytes -= len(message.payload)
+            link.awaited -= 1
+            link.awaited_bytes -= len(message.payload)
             self._push()
         elif message.kind is Kind.JOINED:
             self._joined = unpack_ranks(message.payload)
+            link.is_taken = True
         elif message.kind is Kind.GONE:
             # the first to leave is the cause; those who give up on its account leave after it
-            self._gone = self._gone or unpack_ranks(message.payload)
+            link.gone = unpack_ranks(message.payload)
+            # by each connection, or last sums could still be on their way by another
+            self._gone = self._gone or set.intersection(*(each.gone for each in self._links))
         elif message.kind is Kind.LATE:
             self._late = unpack_ranks(message.payload)
         elif message.kind is Kind.REFUSED:
@@ -275,7 +316,7 @@ class PsClient:
         """Asks the server whose contribution it lacks. Always raises."""
         self._late = None
         numel, first = len(self._arrays[self._sequence]), min(self._pending[self._sequence])
-        self._channel.put(Message(Kind.WHO, self._rank, b"", self._sequence, numel, first))
+        self._first.put(Message(Kind.WHO, self._rank, b"", self._sequence, numel, first))
         answered = self._wait(lambda: self._late is not None, ANSWER_S)
         others: set[int] = (self._late or set()) - {self._rank}
         if answered and others:
@@ -296,14 +337,16 @@ class PsClient:
 
     def _hang_up(self) -> None:
         self._selector.close()
-        for end in (self._channel.socket, self._waker, self._woken):
+        for end in (*(link.channel.socket for link in self._links), self._waker, self._woken):
             end.close()
 
 
-def source_ports(address: tuple[str, int], rank: int) -> Iterator[int]:
-    """Ports to connect from, best first, by which the connections of any workers with consecutive ranks fall
-    evenly on parallel circuits (testbed.contract.spreading): a hash of ports that nobody chose would put two
-    of four on each of two circuits in three of eight cases. None where the own address is not known.
+def source_ports(address: tuple[str, int], rank: int, number: int) -> Iterator[int]:
+    """Ports for a worker's connection of this number, best first, by which the two of each worker take
+    different circuits where there are several, and those of any workers with consecutive ranks fall evenly
+    on them (testbed.contract.spreading): a hash of ports that nobody chose would put two of four on each of
+    two circuits in three of eight cases. First connections alone, which carry vectors of one chunk, fall
+    evenly on two. None where the own address is not known.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -311,9 +354,10 @@ def source_ports(address: tuple[str, int], rank: int) -> Iterator[int]:
         except OSError:
             return
         own = probe.getsockname()[0]
-    reversed_rank = int(f"{rank % spreading.BUCKETS:0{spreading.BUCKET_BITS}b}"[::-1], 2)
+    place = (rank * CONNECTIONS + (number + rank) % CONNECTIONS) % spreading.BUCKETS
+    wanted = int(f"{place:0{spreading.BUCKET_BITS}b}"[::-1], 2)
     ends = int(IPv4Address(own)) + int(IPv4Address(socket.gethostbyname(address[0]))) + address[1]
-    yield from (port for port in SOURCE_PORTS if spreading.bucket(ends + port) == reversed_rank)
+    yield from (port for port in SOURCE_PORTS if spreading.bucket(ends + port) == wanted)
 
 
 def chunk_of(length: int) -> int:

@@ -30,13 +30,14 @@ class Kind(enum.IntEnum):
     """The kinds of message. The payload of those that name ranks is an array of big-endian u16."""
 
     HELLO = 1  # worker: its rank; the payload is the number of workers (u16) and the job's name
-    JOINED = 2  # server: the ranks that have said hello so far
+    JOINED = 2  # server: the ranks that have said hello so far; the answer to ALSO, too
     CHUNK = 3  # worker: a contribution; server: the sum
     WHO = 4  # worker: which ranks have not pushed this chunk?
     LATE = 5  # server, in reply to WHO: the ranks
-    GONE = 6  # server: these ranks have left, and will never push
+    GONE = 6  # server, by each connection, behind its sums: these ranks have left, and will never push
     REFUSED = 7  # server: the payload says why, in UTF-8; the connection ends
     BYE = 8  # worker: leaves in good order
+    ALSO = 9  # worker: one more connection of a rank that has joined
 
 
 @dataclass(frozen=True, slots=True)

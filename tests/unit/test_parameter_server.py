@@ -10,8 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workloads.parameter_server import Server
+from testbed.contract import spreading
+from workloads import ps_client
+from workloads.parameter_server import MAX_CONNECTIONS, Server
 from workloads.ps_client import (
     AHEAD,
     AHEAD_BYTES,
     CHUNK,
+    CONNECTIONS,
     LEAST_CHUNK,
     PARTS,
     MissingWorkersError,
@@ -114,25 +119,23 @@ def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
     first, second = np.full(5, 1, np.float32), np.full(7, 2, np.float32)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
-        server = Channel(listener.accept()[0])
-        said = messages(server)
-        assert next(said).kind is Kind.HELLO
-        server.put(Message(Kind.JOINED, payload=pack_ranks({0})))
-        server.flush()
+        servers = welcomed(listener)
         with connecting.result() as client:
             client.submit(first)
             finishing = pool.submit(client.finish)
-            pushed = [next(said)]
+            said = [heard(servers)]
             client.submit(second)  # the other thread waits for the first one's sum, of which nothing has come
-            pushed.append(next(said))
-            assert [message.sequence for message in pushed] == [1, 2]
-            for message in pushed:
+            said.append(heard(servers))
+            assert [message.sequence for _, message in said] == [1, 2]
+            assert {channel for channel, _ in said} == set(servers)  # by the one with nothing under way
+            for channel, message in said:
                 doubled = (np.frombuffer(message.payload, "<f4") * 2).data.cast("B")
-                server.put(Message(Kind.CHUNK, 0, doubled, message.sequence, message.numel, message.offset))
-            server.flush()
+                channel.put(Message(Kind.CHUNK, 0, doubled, message.sequence, message.numel, message.offset))
+                channel.flush()
             finishing.result()
             client.finish()
-        server.socket.close()
+        for server in servers:
+            server.socket.close()
     assert first.tolist() == [2.0] * 5
     assert second.tolist() == [4.0] * 7
 
@@ -141,29 +144,153 @@ def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
 def test_a_worker_is_no_more_than_so_much_ahead_of_its_sums(size: int) -> None:
     vectors = [np.ones(size, np.float32), np.ones(size, np.float32)]
     chunks = 2 * len(range(0, size, chunk_of(size)))
-    ahead = max(AHEAD, -(-AHEAD_BYTES // (4 * min(size, chunk_of(size)))))
+    ahead = CONNECTIONS * max(AHEAD, -(-AHEAD_BYTES // (4 * min(size, chunk_of(size)))))
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
-        server = Channel(listener.accept()[0])
-        assert next(messages(server)).kind is Kind.HELLO
-        server.put(Message(Kind.JOINED, payload=pack_ranks({0})))
-        server.flush()
+        servers = welcomed(listener)
         with connecting.result() as client:
             for vector in vectors:
                 client.submit(vector)
             summing = pool.submit(lambda: [client.finish() for _ in vectors])
-            pushed: list[Message] = []
+            pushed: list[tuple[Channel, Message]] = []
             for answered in range(chunks):
                 due = min(chunks, answered + ahead)
-                while select.select([server.socket], [], [], 0.01 if len(pushed) >= due else DEADLINE_S)[0]:
-                    pushed += server.receive()
+                while ready := arrived(servers, 0.01 if len(pushed) >= due else DEADLINE_S):
+                    pushed += [(channel, message) for channel in ready for message in channel.receive()]
                 assert len(pushed) <= answered + ahead
-                chunk = pushed[answered]
-                server.put(Message(Kind.CHUNK, 0, chunk.payload, chunk.sequence, chunk.numel, chunk.offset))
-                while server.unsent:
-                    server.flush()
+                channel, chunk = pushed[answered]
+                channel.put(Message(Kind.CHUNK, 0, chunk.payload, chunk.sequence, chunk.numel, chunk.offset))
+                while channel.unsent:
+                    channel.flush()
             summing.result()
-        server.socket.close()
+        for server in servers:
+            server.socket.close()
+    assert {len([1 for channel, _ in pushed if channel is server]) for server in servers} == {chunks // 2}
+
+
+def test_sums_that_one_connection_holds_up_come_before_the_news_that_their_worker_left() -> None:
+    array = np.ones(2 * LEAST_CHUNK, np.float32)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
+        servers = welcomed(listener)
+        with connecting.result() as client:
+            client.submit(array)
+            summing = pool.submit(client.finish)
+            said = [heard(servers), heard(servers)]
+            (first, mine), (other, late) = sorted(said, key=lambda each: servers.index(each[0]))
+            for channel, message in ((first, mine), (first, None), (other, late), (other, None)):
+                if message is None:
+                    channel.put(Message(Kind.GONE, payload=pack_ranks({1})))
+                else:
+                    channel.put(
+                        Message(
+                            Kind.CHUNK, 0, message.payload, message.sequence, message.numel, message.offset
+                        )
+                    )
+                channel.flush()
+                if channel is first and message is None:
+                    with pytest.raises(TimeoutError):
+                        summing.result(0.1)
+            summing.result(DEADLINE_S)
+        for server in servers:
+            server.socket.close()
+
+
+def test_a_worker_that_loses_one_connection_has_left(start: Callable[[int], Address]) -> None:
+    address = start(2)
+
+    told = threading.Event()
+
+    def work(rank: int) -> None:
+        with PsClient(address, rank, 2, DEADLINE_S) as client:
+            client.allreduce_(np.ones(3, np.float32))
+            if rank == 1:
+                client._links[1].channel.socket.shutdown(socket.SHUT_RDWR)
+                assert told.wait(DEADLINE_S)
+            else:
+                with pytest.raises(MissingWorkersError) as raised:
+                    client.allreduce_(np.ones(3, np.float32))
+                assert raised.value.ranks == {1}
+                told.set()
+
+    for future in together(2, work):
+        future.result()
+
+
+def test_one_more_connection_is_of_a_worker_that_has_said_hello(start: Callable[[int], Address]) -> None:
+    stranger = Channel(socket.create_connection(start(1)))
+    stranger.put(Message(Kind.ALSO, 0))
+    stranger.flush()
+    refused = next(messages(stranger))
+    assert refused.kind is Kind.REFUSED
+    assert b"one more connection of worker 0" in bytes(refused.payload)
+    stranger.socket.close()
+
+
+def test_a_worker_has_so_many_connections_and_no_more(start: Callable[[int], Address]) -> None:
+    address = start(1)
+    channels = []
+    for number in range(MAX_CONNECTIONS + 1):
+        channels.append(Channel(socket.create_connection(address)))
+        kind = Kind.ALSO if number else Kind.HELLO
+        channels[-1].put(Message(kind, 0, b"" if number else struct.pack("!H", 1)))
+        channels[-1].flush()
+        if not number:
+            assert next(messages(channels[0])).kind is Kind.JOINED
+    refused = next(messages(channels[-1]))
+    assert bytes(refused.payload) == b"worker 0 has 8 connections already"
+    for channel in channels:
+        channel.socket.close()
+
+
+@pytest.mark.parametrize("circuits", [2, 3, 4])
+def test_connections_fall_on_different_circuits(circuits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ps_client, "SOURCE_PORTS", range(20000, 20500))
+    ends = 2 * int(IPv4Address("127.0.0.1")) + 4711
+    taken = [
+        [
+            spreading.circuit_of(
+                spreading.bucket(ends + next(ps_client.source_ports(("127.0.0.1", 4711), rank, number))),
+                circuits,
+            )
+            for number in range(CONNECTIONS)
+        ]
+        for rank in range(4)
+    ]
+    assert all(len(set(own)) == CONNECTIONS for own in taken)
+    each = Counter(circuit for own in taken for circuit in own)
+    assert max(each.values()) - min(each.values()) <= (circuits == 3)
+    if circuits == 2:
+        assert Counter(own[0] for own in taken) == {0: 2, 1: 2}
+
+
+def welcomed(listener: socket.socket) -> list[Channel]:
+    """Be the server of a worker that is alone, and return its connections."""
+    channels = []
+    for kind in (Kind.HELLO, *(Kind.ALSO,) * (CONNECTIONS - 1)):
+        channel = Channel(listener.accept()[0])
+        assert next(messages(channel)).kind is kind
+        channel.put(Message(Kind.JOINED, payload=pack_ranks({0})))
+        channel.flush()
+        channels.append(channel)
+    return channels
+
+
+def arrived(channels: list[Channel], timeout_s: float) -> list[Channel]:
+    sockets = {channel.socket: channel for channel in channels}
+    return [sockets[each] for each in select.select(list(sockets), [], [], timeout_s)[0]]
+
+
+def heard(channels: list[Channel]) -> tuple[Channel, Message]:
+    """Return the next chunk by any connection, and the connection."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        for channel in arrived(channels, DEADLINE_S):
+            told = channel.receive()
+            assert len(told) <= 1
+            if told:
+                return channel, told[0]
+    raise AssertionError("nothing was said")
 
 
 def messages(channel: Channel) -> Iterator[Message]:
@@ -202,7 +329,8 @@ def test_a_worker_that_dies_is_named_to_the_others(start: Callable[[int], Addres
         client.allreduce_(array)
         both_wait.wait(DEADLINE_S)
         if rank == dies:
-            client._channel.socket.close()  # as the kernel does for a killed process: no farewell
+            for link in client._links:
+                link.channel.socket.close()  # as the kernel does for a killed process: no farewell
             return 0.0
         began = time.monotonic()
         with pytest.raises(MissingWorkersError, match=r"worker 1 left \(all-reduce 2\)") as raised:
