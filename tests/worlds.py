@@ -38,7 +38,6 @@ def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
         reconfiguration_s=slot_s * draw(st.sampled_from((0.0, 0.02, 0.5, 1.0))),
         step_gbps=draw(st.sampled_from((3.0, 10.0))),
         partial_inc=draw(st.booleans()),
-        one_path=draw(st.booleans()),
     )
     jobs = [Job(99, ((0, 1),), 0, 5.0)]
     for number in range(draw(st.integers(0, most_jobs - 1))):

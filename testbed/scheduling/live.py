@@ -48,7 +48,6 @@ def limits_of(
         slot_s=slot_s,
         reconfiguration_s=(_mean_ms(topology.ocs.switch_ms) + _mean_ms(topology.ocs.lock_ms)) / 1e3,
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
-        one_path=True,  # testbed/ocs/routes.py
     )
 
 

@@ -34,10 +34,8 @@ class Limits:
     streams into a parameter server together; a job's own say the same of its hosts alone. Infinite, they
     leave the paper's model. `partial_inc` allows
     equation (2) as it is printed, with INC for the workers of one unit of a job that has workers elsewhere
-    too; without it, only jobs with all workers in one unit use INC, as section VI-A has it. With `one_path`,
-    what a job sends over a pair of units takes one circuit, whatever there is beside it: routes are by
-    destination, and its destination is its parameter server. Without, the AOI's circuits add up, as in
-    equation (6).
+    too; without it, only jobs with all workers in one unit use INC, as section VI-A has it. The circuits
+    between two units add up, as in equation (6).
     """
 
     ports: tuple[int, ...]
@@ -50,7 +48,6 @@ class Limits:
     reconfiguration_s: float = 0.02
     step_gbps: float = 10.0
     partial_inc: bool = False
-    one_path: bool = False
 
     @property
     def units(self) -> Sequence[UnitIndex]:
@@ -167,8 +164,6 @@ def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, in
     if not links:
         return math.inf
     room = {pair_: limits.ports[pair_[0] if pair_[1] == ps else pair_[1]] for pair_, _ in links}
-    if limits.one_path:
-        room = {pair_: min(ports, 1) for pair_, ports in room.items()}
     given = dict.fromkeys(room, 0)
     weight = dict(links)
     # one port after the other to the link that limits

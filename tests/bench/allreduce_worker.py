@@ -37,7 +37,8 @@ def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[]
 
     if settings["library"]:
         endpoint._LIBRARY = Path(settings["library"])
-    opened = endpoint.Endpoint(settings, Alone(), 60.0)  # type: ignore[arg-type]
+    board = Alone(settings.get("is_parallel", False))
+    opened = endpoint.Endpoint(settings, board, 60.0)  # type: ignore[arg-type]
 
     def counters() -> dict[str, float]:
         fields = opened.counters

@@ -25,9 +25,9 @@ LENGTHS = (1, 359, 360, 361, 100_003)
 class Alone:
     """A board on which nobody ever ends."""
 
-    def __init__(self) -> None:
-        # progress, a rate that never changes, and that no circuits are parallel
-        self._word = np.zeros(3, np.uint64)
+    def __init__(self, is_parallel: bool = False) -> None:
+        # progress, a rate that never changes, and whether circuits are parallel
+        self._word = np.array([0, 0, is_parallel], np.uint64)
 
     def progress_address(self) -> int:
         return int(self._word.ctypes.data)

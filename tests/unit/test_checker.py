@@ -181,10 +181,6 @@ MUTATIONS: dict[str, tuple[Callable[[], Schedule], Violation]] = {
         lambda: with_fabric(ps_gbps=39.0),
         Violation("server", "Gb/s into a PS", 40.0, 39.0, slot=0, job=1),
     ),
-    "more than a circuit to one PS": (
-        lambda: with_fabric(one_path=True, port_gbps=39.0),
-        Violation("path", "Gb/s over one circuit", 40.0, 39.0, slot=0, job=1, link=(0, 1)),
-    ),
     "a rate for nobody": (
         lambda: decided(0, rates={1: 20.0, 2: 20.0, 7: 1.0}),
         Violation("form", "a rate for a job that is not given", 1.0, 0, slot=0, job=7),

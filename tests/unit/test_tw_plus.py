@@ -158,7 +158,7 @@ def drawn_world(seed: int, limits: Limits) -> list[Job]:
     [
         ("inc-tw+", {}, "4d7bce6b789bf207"),
         ("noinc-tw+", {}, "3025b8b78508320b"),
-        ("inc-tw+", {"partial_inc": True, "one_path": True}, "029eed974dffab3e"),
+        ("inc-tw+", {"partial_inc": True}, "8f1ce044a2665b7e"),
         ("noinc-tw+", {"switch_gbps": (600.0,) * 8, "ps_gbps": 200.0}, "e4c7985b5c2d0e6e"),
     ],
 )

@@ -26,7 +26,7 @@ LISTED = 5
 class Violation:
     """`left` should not be greater than `right`, or not differ from it; `what` says what these are.
 
-    `equation` is the paper's number, or a word: "arrival", "server", "path", "form". `unit` or `link` where
+    `equation` is the paper's number, or a word: "arrival", "server", "form". `unit` or `link` where
     there is one. Of "form", `what` may be a field that cannot be, `left` its value in words and `right` what
     is accepted.
     """
@@ -246,17 +246,6 @@ class _Check:
                 switch[unit] = switch.get(unit, 0.0) + streams * rate
             for link, streams in run.links.items():
                 between[link] = between.get(link, 0.0) + streams * rate
-                circuit_gbps = self.limits.port_gbps
-                if self.limits.one_path and streams * rate > circuit_gbps * self.slack:
-                    self._broken(
-                        "path",
-                        "Gb/s over one circuit",
-                        streams * rate,
-                        circuit_gbps,
-                        slot=slot,
-                        job=id_,
-                        link=link,
-                    )
             if rate > (most := self.limits.host_gbps_of(run.job)) * self.slack:
                 self._broken("server", "Gb/s of a worker", rate, most, slot=slot, job=id_)
             into_ps = _into_ps(run) * rate
