@@ -113,8 +113,9 @@ def of_limits(limits: object) -> Iterator[Fault]:
     for name, accepted in _LIMITS.items():
         if not accepted.accepts(getattr(limits, name)):
             yield Fault(f"limits.{name}", shown(getattr(limits, name)), str(accepted))
-    if type(limits.partial_inc) is not bool:
-        yield Fault("limits.partial_inc", shown(limits.partial_inc), "True or False")
+    for name in ("partial_inc",):
+        if type(getattr(limits, name)) is not bool:
+            yield Fault(f"limits.{name}", shown(getattr(limits, name)), "True or False")
 
 
 def of_job(limits: Limits, job: object) -> Iterator[Fault]:

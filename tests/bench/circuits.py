@@ -28,7 +28,7 @@ from testbed.topology.units import Unit
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import table
 
-RATE_MBPS, TURNS, PAIRS, VECTOR_BYTES = 100.0, 3, 3, 4 << 20
+RATE_MBPS, TURNS, PAIRS, VECTOR_BYTES = 25.0, 3, 3, 2 << 20
 LIMIT_S, PORT, JOB = 300.0, 5998, "bench"
 ONE = [["u1o1", "u2o1"]]
 TWO = [*ONE, ["u1o2", "u2o2"]]
@@ -165,9 +165,9 @@ def main() -> None:
         figures |= json.loads(done.stdout.splitlines()[-1])
     rows = []
     for name, rates in figures.items():
-        one, two = (statistics.median(rates[circuits]) for circuits in ("1", "2"))
+        single, double = (statistics.median(rates[circuits]) for circuits in ("1", "2"))
         spread = ", ".join(f"{b / a:.2f}" for a, b in zip(rates["1"], rates["2"], strict=True))
-        rows.append([name, f"{one:.1f}", f"{two:.1f}", f"{two / one:.3f}", spread])
+        rows.append([name, f"{single:.1f}", f"{double:.1f}", f"{double / single:.3f}", spread])
     print(table(["a job's", "one circuit, Mb/s", "two", "ratio", "by pair"], rows))
     if arguments.json:
         content = {"host": facts(), "rate_mbps": arguments.rate, "figures": figures}

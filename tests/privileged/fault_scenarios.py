@@ -175,6 +175,7 @@ def prepare(
         network.ask("request", demands=[list(map(addresses.unit_name, pair)) for pair in forest.demands()])
     admission = network.places.admit(number, next(_generations), forest, network.ways(forest))
     settings = {"rounds": rounds, "fragments": FRAGMENTS, "timeout_s": timeout_s}
+    settings["is_parallel"] = admission.is_parallel
     running = Running(network, number, hosts, [], admission, settings)
     running.processes = [running.start(worker) for worker in range(len(hosts))]
     return running
@@ -272,7 +273,7 @@ def reconfigured(network: Network) -> dict[str, Any]:
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     turns = network.ask("turned", other_than=-1)
-    follower = threading.Thread(target=_follow, args=(network, running, turns, 6))
+    follower = threading.Thread(target=follow, args=(network, running, turns, 6))
     follower.start()
     started, events, lit = time.monotonic(), [], []
     for turn in range(6):
@@ -295,7 +296,8 @@ def reconfigured(network: Network) -> dict[str, Any]:
     }
 
 
-def _follow(network: Network, running: Running, turns: int, times: int) -> None:
+def follow(network: Network, running: Running, turns: int, times: int) -> None:
+    """Have a job's results follow so many turns of circuits, as the daemon does."""
     for _ in range(times):
         turns = rpc.call(network.controller_socket, "turned", other_than=turns)
         network.places.reroute(running.number, network.ways(running.admission.forest))

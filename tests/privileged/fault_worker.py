@@ -42,7 +42,8 @@ def main() -> None:
     print("ready", flush=True)
     os.read(0, 1)
     try:
-        endpoint = Endpoint(settings, Alone(), timeout_s=settings["timeout_s"])  # type: ignore[arg-type]
+        board = Alone(settings.get("is_parallel", False))
+        endpoint = Endpoint(settings, board, timeout_s=settings["timeout_s"])  # type: ignore[arg-type]
         for turn in itertools.count():
             pushed = np.asarray(mine + np.uint32(turn))
             expected = np.asarray(total + np.uint32(workers * turn))

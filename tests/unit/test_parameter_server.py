@@ -199,19 +199,19 @@ def test_sums_that_one_connection_holds_up_come_before_the_news_that_their_worke
 def test_a_worker_that_loses_one_connection_has_left(start: Callable[[int], Address]) -> None:
     address = start(2)
 
-    told = threading.Event()
+    is_known = threading.Event()
 
     def work(rank: int) -> None:
         with PsClient(address, rank, 2, DEADLINE_S) as client:
             client.allreduce_(np.ones(3, np.float32))
             if rank == 1:
                 client._links[1].channel.socket.shutdown(socket.SHUT_RDWR)
-                assert told.wait(DEADLINE_S)
+                assert is_known.wait(DEADLINE_S)
             else:
                 with pytest.raises(MissingWorkersError) as raised:
                     client.allreduce_(np.ones(3, np.float32))
                 assert raised.value.ranks == {1}
-                told.set()
+                is_known.set()
 
     for future in together(2, work):
         future.result()
@@ -286,10 +286,10 @@ def heard(channels: list[Channel]) -> tuple[Channel, Message]:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         for channel in arrived(channels, DEADLINE_S):
-            told = channel.receive()
-            assert len(told) <= 1
-            if told:
-                return channel, told[0]
+            chunks = channel.receive()
+            assert len(chunks) <= 1
+            if chunks:
+                return channel, chunks[0]
     raise AssertionError("nothing was said")
 
 
