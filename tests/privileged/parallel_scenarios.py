@@ -18,7 +18,7 @@ WORKERS, SERVER = [(1, 1), (2, 1)], (2, 2)
 TOPOLOGY = json.dumps(
     {
         "units": [{"hosts": 1}, {"hosts": 2}],
-        "ocs": {"circuits": [STAYS, GOES], "switch_ms": {"constant": DARK_MS}},
+        "ocs": {"circuits": [STAYS, GOES], "switch_ms": DARK_MS},
         "host_rate_mbps": 40_000,
         "optical_rate_mbps": 40_000,
         "scale": 200,
