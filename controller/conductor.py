@@ -85,7 +85,7 @@ class Conductor:
         self._routed_ns = 0
         kept = plane.kept() if plane else None
         self._timetable = table_of(self._state.premises.ports, kept) if kept else None
-        self._turns, self._turning = 0, threading.Condition()
+        self._turns, self._turning, self._is_ending = 0, threading.Condition(), False
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
 
     @property
@@ -194,15 +194,18 @@ class Conductor:
     def turned(self, other_than: int) -> int:
         """Waits for ports to turn, if they have turned as often as that, and returns how often they have. By
         then the circuits are decided, and dark: who has to follow them has the dark time for it. Returns what
-        it was given after TURN_WAIT_S.
+        it was given after TURN_WAIT_S, and at the end of this process.
         """
         with self._turning:
-            self._turning.wait_for(lambda: self._turns != other_than, TURN_WAIT_S)
+            self._turning.wait_for(lambda: self._is_ending or self._turns != other_than, TURN_WAIT_S)
             return self._turns
 
     def finish(self) -> None:
-        """Waits for what is going on, and allows nothing further."""
+        """Waits for what is going on, and allows nothing further. Who waits for a turn is answered."""
         self._busy.acquire(timeout=FINISH_TIMEOUT_S)
+        with self._turning:
+            self._is_ending = True
+            self._turning.notify_all()
 
     # ---- and what is done ----
 

@@ -55,7 +55,7 @@ class Network:
     read back; leaving takes it down.
 
     `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the
-    controller's socket, `cgroups` as FabricNet has it.
+    controller's socket, `cgroups` and `leaves_devices` are as FabricNet has them.
     """
 
     def __init__(
@@ -65,8 +65,9 @@ class Network:
         uid: int | None = None,
         progress: Progress = _silent,
         cgroups: Path | None = None,
+        leaves_devices: bool = False,
     ) -> None:
-        self.topology, self._cgroups = topology, cgroups
+        self.topology, self._cgroups, self._leaves_devices = topology, cgroups, leaves_devices
         self._folder, self._uid, self._progress = folder, uid, progress
         self._log = folder / "log"
         self._stack = ExitStack()
@@ -87,7 +88,9 @@ class Network:
             self._start_controller(held=True)  # it reads in its modules while programs are compiled
             self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # loads beside the fabric
             topo = FabricTopo(self.topology)
-            fabric = FabricNet(topo, self._log, self._progress, cgroups=self._cgroups)
+            fabric = FabricNet(
+                topo, self._log, self._progress, cgroups=self._cgroups, leaves_devices=self._leaves_devices
+            )
             self.fabric = stack.enter_context(fabric)
             self.plane.attach(self._switch_ports(), self._host_ports())
             if self.plane.programs.mode == NATIVE:

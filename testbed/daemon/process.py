@@ -112,7 +112,9 @@ class Daemon:
         except OSError as error:
             raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
         folder, cgroups = self._runtime.folder, self._cgroups
-        with Network(self._topology, folder, uid, self._progress, cgroups) as self._network:
+        # all namespaces end with this process: the kernel deletes their devices then, faster than one by one
+        network = Network(self._topology, folder, uid, self._progress, cgroups, leaves_devices=True)
+        with network as self._network:
             # not in the daemon's own network namespace: a user may look into a process that runs as that user
             start = partial(
                 self._network.fabric.popen_in, self._topology.host_names[-1], is_the_testbeds=True

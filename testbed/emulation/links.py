@@ -219,10 +219,12 @@ class Wires:
         with entered(namespaces[WIRES]):
             self._wires_route = RouteSocket()
 
-    def close(self) -> None:
-        """Delete the switch ports, and with them their peers; what else there is goes with its namespace."""
+    def close(self, leaves_devices: bool = False) -> None:
+        """Delete the switch ports, and with them their peers, unless they are left to their namespace; what
+        else there is goes with its own.
+        """
         with self._route, self._wires_route:
-            made = self._route.devices()
+            made = [] if leaves_devices else self._route.devices()
             if any(wire.a.device in made or wire.b.device in made for wire in self._wires):
                 self._route.send([delete_group(FABRIC_GROUP)])
             os.close(self._root)

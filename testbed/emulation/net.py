@@ -40,8 +40,11 @@ class FabricNet(FabricView):
         progress: Progress = _silent,
         build: bool = True,
         cgroups: Path | None = None,
+        leaves_devices: bool = False,
     ) -> None:
-        """`cgroups` has those of the hosts that have a limit, by their names (testbed/cgroups/held.py)."""
+        """`cgroups` has those of the hosts that have a limit, by their names (testbed/cgroups/held.py).
+        `leaves_devices`: to the kernel, for who ends, and the namespaces with it, once this has stopped.
+        """
         limits = topo.topology.cpu_limits
         if limits and cgroups is None:
             raise RequestError(f"{next(iter(limits))}: cpus: nobody made cgroups for these hosts")
@@ -55,7 +58,8 @@ class FabricNet(FabricView):
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
         self._is_stopped = False
-        self.openvswitch = OpenVSwitch(log_dir)
+        self._leaves_devices = leaves_devices
+        self.openvswitch = OpenVSwitch(log_dir, leaves_devices)
         super().__init__(topo, build)
 
     def __enter__(self) -> Self:
@@ -122,7 +126,7 @@ class FabricNet(FabricView):
         self._namespaces.add(names, SYSCTLS)
         self._progress("namespaces", len(names), len(names))
         self._wires = Wires(self._namespaces, self._parts.wires)
-        self._release.callback(self._wires.close)
+        self._release.callback(self._wires.close, self._leaves_devices)
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._parts.hosts, self._progress)
         marks.attach(self._namespaces[WIRES])

@@ -57,8 +57,9 @@ class _Child:
 class OpenVSwitch:
     """Open vSwitch of this testbed's namespaces. A context manager: leaving it ends both processes."""
 
-    def __init__(self, log_dir: Path) -> None:
-        self._log_dir = log_dir
+    def __init__(self, log_dir: Path, leaves_devices: bool = False) -> None:
+        """`leaves_devices`: those of bridges, to the end of the network namespace."""
+        self._log_dir, self._leaves_devices = log_dir, leaves_devices
         self._children: list[_Child] = []
         self._bridges: list[str] = []
         self.datapath = "netdev"
@@ -139,7 +140,8 @@ class OpenVSwitch:
             with shared_sockets(child.process.pid):
                 child.process.kill()
                 child.process.wait()
-        self._delete_internal_devices()
+        if not self._leaves_devices:
+            self._delete_internal_devices()
 
     def _delete_internal_devices(self) -> None:
         """Delete each bridge's own device, which the user-space datapath leaves when its process ends."""

@@ -21,6 +21,7 @@ from testbed.errors import TestbedError
 from testbed.topology.load import parse
 from tests.unit.model_switches import ModelSwitch
 
+ANSWER_S = 10.0  # less than turned() waits
 RACK = parse({"units": [{"hosts": 1}]}, "rack")
 
 
@@ -166,3 +167,12 @@ def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
         switch.handle_end()
         with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):
             waiting.result(60)
+
+
+def test_who_waits_for_a_turn_is_answered_at_the_end(tmp_path: Path) -> None:
+    """Else the end of the controller would wait for the answer."""
+    conductor = Conductor(RACK, None, tmp_path / "history")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(conductor.turned, 0)
+        conductor.finish()
+        assert waiting.result(timeout=ANSWER_S) == 0
