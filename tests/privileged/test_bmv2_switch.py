@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from testbed.contract.places import Role
+from testbed.contract.places import SLOTS, Role
 from testbed.dataplanes.bmv2.switch_client import ANSWER_S
 from tests.at_once import at_once
 from tests.privileged.bmv2_run import BURST, TICKS, findings
@@ -47,12 +47,12 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     assert seen["emptied"] == list(range(64, 64 + 101))
     tor, ps, group = TOR, 0x0A000203, 0xEFC00005
     assert seen["admitted"] == {
-        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2]
+        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2, 1]
     }
     assert seen["replaced"] == {
-        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2]
+        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2, 1]
     }
-    assert seen["kept its slots"] == 1024
+    assert seen["kept its slots"] == SLOTS
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
     assert seen["bound"] == {
         "1": ["from_member", TOR, 5, 1, 0, 0],
@@ -184,7 +184,7 @@ def test_two_switches_side_by_side() -> None:
         "logs": ["u1-bmv2.log", "u2-bmv2-packets.txt", "u2-bmv2.log"],
         "written": True,
         "processes": [],
-        "files": True,
+        "sockets": [],
     }
 
 
