@@ -16,6 +16,7 @@
 #include "spread.h"
 #include "forward.h"
 #include "sum.h"
+#include "leave.h"
 #include "dispatch.h"
 #include "pull.h"
 
@@ -41,94 +42,17 @@ static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p,
 static __always_inline int lost(u32 *verdict, u32 why)
 {
 	*verdict = why;
-	return XDP_DROP;
+	return SEND_NOTHING;
 }
 
-static __always_inline int multiply(void *group, u64 flags, u32 *verdict)
+/* A contribution that is addressed to this place; `is_empty` says of which kind, as in dispatch.h. */
+static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
+		u32 *verdict, int is_empty)
 {
-	if (!group)
-		return lost(verdict, V_BAD_JOB);
-	return redirect_to_group(group, 0, BPF_F_BROADCAST | flags);
-}
-
-static __always_inline int to_group(struct gradient_packet *p, struct entry *entry, u64 flags, u32 *verdict)
-{
-	u32 cell = cell_of(entry, bpf_ntohl(p->inc->fragment));
-
-	return multiply(groups.lookup(&cell), flags, verdict);
-}
-
-static __always_inline int to_workers(struct entry *entry, u64 flags, u32 *verdict)
-{
-	u32 index = entry->group;
-
-	return multiply(worker_groups.lookup(&index), flags, verdict);
-}
-
-/*
- * Back by the port it came from. Not XDP_TX: veth wakes its peer after that only if the peer has a program of
- * its own, while a redirect wakes any peer that polls (drivers/net/veth.c, veth_xdp_flush and veth_xdp_xmit;
- * seen on 6.18).
- */
-static __always_inline int bounce(u32 ifindex)
-{
-	return bpf_redirect(ifindex, 0);
-}
-
-/*
- * To room_port(), twice: the kernel gives each copy but the last a page of its own (net/core/xdp.c,
- * xdpf_clone), in which a sum has room; the last is the buffer that it came in, and ends there. The port is
- * written where a sum has its own sender's address.
- */
-static __always_inline int to_room(struct gradient_packet *p, u32 ifindex, u32 *verdict)
-{
-	u32 zero = 0;
-
-	__builtin_memcpy(p->eth->h_source, &ifindex, sizeof(ifindex));
-	return multiply(rooms.lookup(&zero), 0, verdict);
-}
-
-/*
- * By which way what was made of a contribution or a tick leaves. `eth0` is the ifindex of a host's, 0 at the
- * ToR of `owner`; `from` the port that it came by.
- */
-static __always_inline int leave(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry, int send,
-		u32 owner, u32 eth0, u32 from, u32 *verdict)
-{
-	u32 way;
-
-	if (send == SEND_NOTHING)
-		return XDP_DROP;
-	if (send == SEND_RESULT)
-		return to_group(p, entry, 0, verdict);
-	if (send == SEND_NOTICE)
-		return make_notice(ctx, entry) ? bounce(from) : XDP_DROP;
-	if (send == SEND_RESULT_BACK)
-		return bounce(from);
-	if (send == SEND_FOR_ROOM)
-		return to_room(p, from, verdict);
-	return eth0 ? bpf_redirect(eth0, 0)
-		    : forward(p->eth, p->ip, (void *)(long)ctx->data_end, owner, &way);
-}
-
-/* A push or partial sum that is addressed to this place. */
-static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
-		u32 owner, u32 eth0, u32 from, u32 *verdict)
-{
-	*verdict = checked(p, entry);
+	*verdict = checked(p, by->entry);
 	if (*verdict != V_FINE)
-		return XDP_DROP;
-	return leave(ctx, p, entry, work_on(ctx, p, entry, verdict, 0), owner, eth0, from, verdict);
-}
-
-/* An empty push that is addressed to this ToR. */
-static __always_inline int contribute_zeros(struct xdp_md *ctx, struct gradient_packet *p,
-		struct entry *entry, u32 owner, u32 from, u32 *verdict)
-{
-	*verdict = checked(p, entry);
-	if (*verdict != V_FINE)
-		return XDP_DROP;
-	return leave(ctx, p, entry, work_on(ctx, p, entry, verdict, 1), owner, 0, from, verdict);
+		return SEND_NOTHING;
+	return work_on(ctx, p, by->entry, verdict, is_empty);
 }
 
 /* ---- at a ToR ---- */
@@ -156,11 +80,11 @@ static __always_inline int pass_notice(struct gradient_packet *p, struct entry *
 {
 	*verdict = checked(p, entry);
 	if (*verdict != V_FINE)
-		return XDP_DROP;
+		return SEND_NOTHING;
 	if (entry->role == ROLE_TRANSIT)
 		return lost(verdict, V_BAD_WORKER);
 	*verdict = V_NOTICE;
-	return to_workers(entry, BPF_F_EXCLUDE_INGRESS, verdict);
+	return SEND_TO_WORKERS;
 }
 
 /* A result from above: to the tree's workers here and beyond. */
@@ -170,85 +94,100 @@ static __always_inline int pass_result(struct gradient_packet *p, struct entry *
 	if (*verdict == V_FINE)
 		*verdict = keep_result(p, entry);
 	if (*verdict != V_FINE)
-		return XDP_DROP;
+		return SEND_NOTHING;
 	*verdict = V_RESULT;
-	return to_group(p, entry, BPF_F_EXCLUDE_INGRESS, verdict);
+	return SEND_RESULT_ON;
 }
 
 static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		u32 *verdict)
+		struct leaving *by, u32 *verdict)
 {
 	int kind = intake(ctx, p, verdict);
 
 	if (kind == LOST)
-		return XDP_DROP;
+		return SEND_NOTHING;
 	if (!may_send(port, p))
 		return lost(verdict, V_BAD_SENDER);
-	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT)
-		return pass_result(p, entry_of(p, port->owner), verdict);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT) {
+		by->entry = entry_of(p, port->owner);
+		return pass_result(p, by->entry, verdict);
+	}
 	if (p->ip->daddr != port->self_ip)
-		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)
-					      : forward(p->eth, p->ip, (void *)(long)ctx->data_end,
-							port->owner, verdict);
+		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
+	by->entry = entry_by(p, port);
 	if (kind == HAS_LANES)
-		return contribute(ctx, p, entry_by(p, port), port->owner, 0, ctx->ingress_ifindex, verdict);
+		return contribute(ctx, p, by, verdict, 0);
 	if (p->inc->op == WIRE_OP_EMPTY)
-		return contribute_zeros(ctx, p, entry_by(p, port), port->owner, ctx->ingress_ifindex,
-			verdict);
-	return pass_notice(p, entry_of(p, port->owner), verdict);
+		return contribute(ctx, p, by, verdict, 1);
+	return pass_notice(p, by->entry, verdict);
 }
 
-static __always_inline int enter_tor(struct xdp_md *ctx, struct port *port, u32 *verdict)
+static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = ipv4_of(data, end);
-	struct gradient_packet packet;
 
 	*verdict = V_TO_OVS;
 	if (!ip)
-		return XDP_PASS;
+		return SEND_TO_STACK;
+	p->eth = data;
+	p->ip = ip;
 	/* what comes from another unit to other addresses passes through */
 	if (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
 		!is_group(ip->daddr)))
-		return forward(data, ip, end, port->owner, verdict);
-	return at_tor(ctx, &packet, port, verdict);
+		return SEND_ON;
+	return at_tor(ctx, p, port, by, verdict);
 }
 
 int tor_port(struct xdp_md *ctx)
 {
 	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
 	struct port *port = ports.lookup(&ifindex);
-	int action = port ? enter_tor(ctx, port, &verdict) : XDP_PASS;
+	struct leaving by = {.from = ifindex};
+	struct gradient_packet packet = {};
+	int send = SEND_TO_STACK;
 
-	return counted(verdict, action);
+	if (port) {
+		by.owner = port->owner;
+		send = enter_tor(ctx, &packet, port, &by, &verdict);
+	}
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
 }
 
 /*
  * Where a ToR's empty pushes go that a sum is to be sent for, in a buffer with room for it: each is a push of
  * zeros here, as if it had come so by the port that it names. Nobody else sends to this device.
  */
-static __always_inline int take_in(struct xdp_md *ctx, struct gradient_packet *p, u32 *verdict)
+static __always_inline int take_in(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
+		u32 *verdict)
 {
 	struct port *port;
 	u32 ifindex;
 
 	if (!make_room(ctx, p))
-		return XDP_DROP;
+		return SEND_NOTHING;
 	__builtin_memcpy(&ifindex, p->eth->h_source, sizeof(ifindex));
 	__builtin_memcpy(p->eth->h_source, p->eth->h_dest, sizeof(p->eth->h_source));
 	port = ports.lookup(&ifindex);
 	if (!port)
-		return XDP_DROP;
-	return contribute(ctx, p, entry_by(p, port), port->owner, 0, ifindex, verdict);
+		return SEND_NOTHING;
+	by->entry = entry_by(p, port);
+	by->owner = port->owner;
+	by->from = ifindex;
+	return contribute(ctx, p, by, verdict, 0);
 }
 
 int room_port(struct xdp_md *ctx)
 {
 	struct gradient_packet packet;
+	struct leaving by = {};
 	u32 verdict = V_FINE;
-	int action = take_in(ctx, &packet, &verdict);
+	int send = take_in(ctx, &packet, &by, &verdict);
 
-	return counted(verdict, action);
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
 }
 
 /* ---- at the optical switch ---- */
@@ -280,32 +219,32 @@ static __always_inline int take_result(struct xdp_md *ctx, struct gradient_packe
 		if (*verdict == V_FINE)
 			*verdict = keep_result(p, entry);
 		if (*verdict != V_FINE)
-			return XDP_DROP;
+			return SEND_NOTHING;
 		if (!puller || puller->job != entry->id)
 			return lost(verdict, V_RESULT);
 	}
-	return pull(ctx, p, puller, verdict);
+	return pull(ctx, p, puller, verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 }
 
-static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex, u32 *verdict)
+static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex,
+		struct leaving *by, u32 *verdict)
 {
 	int kind = intake(ctx, p, verdict);
-	struct entry *entry;
 
 	if (kind == LOST)
-		return XDP_DROP;
+		return SEND_NOTHING;
 	if (kind == IS_BARE && p->inc->op == WIRE_OP_EMPTY)
 		return lost(verdict, V_BAD_SENDER);
 	if (kind == IS_BARE)
-		return heed(p, puller_of(p, ifindex), verdict);
+		return heed(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 	if (p->inc->op == WIRE_OP_RESULT)
 		return take_result(ctx, p, ifindex, verdict);
 	if (p->inc->op == WIRE_OP_TICK)
 		return lost(verdict, V_BAD_SENDER);
-	entry = entry_of(p, ifindex);
-	if (!entry || p->ip->daddr != entry->self_ip)
+	by->entry = entry_of(p, ifindex);
+	if (!by->entry || p->ip->daddr != by->entry->self_ip)
 		return lost(verdict, V_BAD_JOB);
-	return contribute(ctx, p, entry, 0, ifindex, ifindex, verdict);
+	return contribute(ctx, p, by, verdict, 0);
 }
 
 int host_port(struct xdp_md *ctx)
@@ -313,34 +252,38 @@ int host_port(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = ipv4_of(data, end);
 	struct gradient_packet packet;
+	struct leaving by = {.eth0 = ctx->ingress_ifindex, .from = ctx->ingress_ifindex};
 	u32 verdict = V_FINE;
-	int action = XDP_PASS;
+	int send = SEND_TO_STACK;
 
 	if (ip && is_inc(ip, end))
-		action = at_host(ctx, &packet, ctx->ingress_ifindex, &verdict);
-	return counted(verdict, action);
+		send = at_host(ctx, &packet, ctx->ingress_ifindex, &by, &verdict);
+	send = leave(ctx, &packet, &by, send, 1, &verdict);
+	return counted(verdict, send);
 }
 
 static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		u32 *verdict)
+		struct leaving *by, u32 *verdict)
 {
 	int kind = intake(ctx, p, verdict);
 
 	if (kind == LOST)
-		return XDP_DROP;
+		return SEND_NOTHING;
 	if (kind != HAS_LANES || p->inc->op != WIRE_OP_PUSH || p->ip->daddr != port->self_ip ||
 	    port->job != bpf_ntohs(p->inc->job) || port->worker != bpf_ntohs(p->inc->worker))
 		return lost(verdict, V_BAD_SENDER);
-	return contribute(ctx, p, entry_by(p, port), 0, port->owner, ctx->ingress_ifindex, verdict);
+	by->entry = entry_by(p, port);
+	by->eth0 = port->owner;
+	return contribute(ctx, p, by, verdict, 0);
 }
 
-static __always_inline int enter_loop(struct xdp_md *ctx, struct port *port, u32 *verdict)
+static __always_inline int enter_loop(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = ipv4_of(data, end);
-	struct gradient_packet packet;
 
-	return ip && is_inc(ip, end) ? at_loop(ctx, &packet, port, verdict) : XDP_PASS;
+	return ip && is_inc(ip, end) ? at_loop(ctx, p, port, by, verdict) : SEND_TO_STACK;
 }
 
 /* Where the worker of a host that is a place pushes. */
@@ -348,30 +291,30 @@ int loop_port(struct xdp_md *ctx)
 {
 	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
 	struct port *port = ports.lookup(&ifindex);
-	int action = port ? enter_loop(ctx, port, &verdict) : XDP_PASS;
+	struct leaving by = {.from = ifindex};
+	struct gradient_packet packet;
+	int send = port ? enter_loop(ctx, &packet, port, &by, &verdict) : SEND_TO_STACK;
 
-	return counted(verdict, action);
+	send = leave(ctx, &packet, &by, send, 1, &verdict);
+	return counted(verdict, send);
 }
 
 /* ---- ticks ---- */
 
-static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		u32 ifindex, u32 *verdict)
+static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
+		u32 *verdict)
 {
 	int kind = intake(ctx, p, verdict);
-	u32 owner = port ? port->owner : ifindex;
-	struct entry *entry;
 
 	if (kind == LOST)
-		return XDP_DROP;
+		return SEND_NOTHING;
 	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK)
 		return lost(verdict, V_BAD_SENDER);
-	entry = entry_of(p, owner);
-	*verdict = checked(p, entry);
+	by->entry = entry_of(p, by->owner);
+	*verdict = checked(p, by->entry);
 	if (*verdict != V_FINE)
-		return XDP_DROP;
-	return leave(ctx, p, entry, work_on_tick(ctx, p, entry, verdict), owner, port ? 0 : owner, ifindex,
-		verdict);
+		return SEND_NOTHING;
+	return work_on_tick(ctx, p, by->entry, verdict);
 }
 
 /*
@@ -388,7 +331,8 @@ int control_port(struct xdp_md *ctx)
 	struct iphdr *ip = ipv4_of(data, end);
 	struct gradient_packet packet;
 	struct ethhdr *eth = data;
-	int action = XDP_DROP;
+	struct leaving by = {};
+	int send = SEND_NOTHING;
 
 	if (ip && is_inc(ip, end)) {
 		if (port && port->kind == PORT_CONTROL) {
@@ -396,7 +340,11 @@ int control_port(struct xdp_md *ctx)
 			__builtin_memcpy(eth->h_source, eth->h_dest, sizeof(eth->h_source));
 			port = ports.lookup(&ifindex);
 		}
-		action = at_control(ctx, &packet, port, ifindex, &verdict);
+		by.owner = port ? port->owner : ifindex;
+		by.eth0 = port ? 0 : ifindex;
+		by.from = ifindex;
+		send = at_control(ctx, &packet, &by, &verdict);
 	}
-	return counted(verdict, action);
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
 }

@@ -13,22 +13,6 @@ XDP = (
     *_in(
         "programs.c",
         (
-            "what goes to the others goes back as well",
-            "return redirect_to_group(group, 0, BPF_F_BROADCAST | flags)",
-            "return redirect_to_group(group, 0, BPF_F_BROADCAST)",
-        ),
-        (
-            "a result leaves by one port of the group",
-            "return redirect_to_group(group, 0, BPF_F_BROADCAST | flags)",
-            "return redirect_to_group(group, 0, flags)",
-        ),
-        (
-            "the last contributor gets no result",
-            "return to_group(p, entry, 0, verdict);",
-            "return to_group(p, entry, BPF_F_EXCLUDE_INGRESS, verdict);",
-        ),
-        ("a notice goes on to other switches", "return to_workers(entry", "return to_group(p, entry"),
-        (
             "a notice passes where nobody contributes",
             "	if (entry->role == ROLE_TRANSIT)\n		return lost(verdict, V_BAD_WORKER);\n",
             "",
@@ -85,30 +69,14 @@ XDP = (
             "	if (0)\n",
         ),
         (
-            "an empty push has no port any more",
-            "	__builtin_memcpy(p->eth->h_source, &ifindex, sizeof(ifindex));\n	return",
-            "	return",
-        ),
-        (
             "the control port takes all",
             "	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK)",
             "	if (kind != HAS_LANES)",
         ),
         (
             "a place takes what is for another address",
-            "if (!entry || p->ip->daddr != entry->self_ip)",
-            "if (!entry)",
-        ),
-        (
-            "a sum goes to the group where one asked again",
-            "	if (send == SEND_RESULT)\n		return to_group(p, entry, 0, verdict);",
-            "	if (send == SEND_RESULT || send == SEND_RESULT_BACK)\n"
-            "		return to_group(p, entry, 0, verdict);",
-        ),
-        (
-            "a host's partial sum goes back to who completed it",
-            "return eth0 ? bpf_redirect(eth0, 0)",
-            "return eth0 ? bounce(ctx)",
+            "if (!by->entry || p->ip->daddr != by->entry->self_ip)",
+            "if (!by->entry)",
         ),
         (
             "anybody on the host pushes by the loop",
@@ -122,6 +90,42 @@ XDP = (
             "if (1)",
         ),
         ("what a worker gets its place does not keep", "puller && !puller->at_place ? 0", "puller ? 0"),
+    ),
+    *_in(
+        "leave.h",
+        (
+            "what goes to the others goes back as well",
+            "return redirect_to_group(group, 0, BPF_F_BROADCAST | flags)",
+            "return redirect_to_group(group, 0, BPF_F_BROADCAST)",
+        ),
+        (
+            "a result leaves by one port of the group",
+            "return redirect_to_group(group, 0, BPF_F_BROADCAST | flags)",
+            "return redirect_to_group(group, 0, flags)",
+        ),
+        (
+            "the last contributor gets no result",
+            "others = send == SEND_RESULT_ON ? BPF_F_EXCLUDE_INGRESS : 0;",
+            "others = BPF_F_EXCLUDE_INGRESS;",
+        ),
+        ("a notice goes on to other switches", "return to_workers(by->entry", "return to_group(p, by->entry"),
+        (
+            "an empty push has no port any more",
+            "	__builtin_memcpy(p->eth->h_source, &ifindex, sizeof(ifindex));\n	return",
+            "	return",
+        ),
+        (
+            "a sum goes to the group where one asked again",
+            "if (send == SEND_RESULT || (!at_host",
+            "if (send == SEND_RESULT || send == SEND_RESULT_BACK || (!at_host",
+        ),
+        (
+            "a host's partial sum goes back to who completed it",
+            "return bpf_redirect(by->eth0, 0);",
+            "return bounce(by->from);",
+        ),
+        ("a partial sum counts as forwarded", "send == SEND_ON ? verdict : &way", "verdict"),
+        ("what is forwarded is not counted", "send == SEND_ON ? verdict : &way", "&way"),
     ),
     *_in(
         "sum.h",
