@@ -106,9 +106,31 @@ def test_groups_of_a_mesh_sum_in_the_network_by_trees_of_their_own(testbed: Test
     assert not [note for note in report["notes"] if "gloo" in note]
 
 
-def test_a_worker_that_ends_while_its_group_sums_is_named(testbed: Testbed) -> None:
+def test_eight_workers_groups_sum_over_links_that_lose_and_wait_for_one_that_is_stopped(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    result, names = tmp_path / "result.json", ("all_at_once", "one_stops")
+    faults = ("testbed.fault", "--name", testbed.name)
+    assert command(*faults, "set", "u1h1", "u1h3", "u2h2", "u1o1", "--loss", "1%").returncode == 0
+    try:
+        words = ["--preload", "--place", "u1:4,u2:4", "--json", str(result), str(JOBS / "mesh.py")]
+        ended = run(testbed, *words, *names)
+    finally:
+        assert command(*faults, "clear", "all").returncode == 0
+    assert [ended.stdout.count(f"mesh: {name}: ok") for name in names] == [8] * len(names), (
+        ended.stdout + ended.stderr
+    )
+    assert ended.returncode == 0, ended.stderr
+    rows, columns = [(0, 1, 2, 3), (4, 5, 6, 7)], [(at, at + 4) for at in range(4)]
+    groups = groups_of(result)
+    assert set(groups) == {*rows, *columns}
+    assert all(by["packets"] > 0 and "gloo" not in by for by in groups.values()), groups
+
+
+@pytest.mark.parametrize("case", ["one_ends", "one_ends_gathering"])
+def test_a_worker_that_ends_while_its_group_sums_or_gathers_is_named(testbed: Testbed, case: str) -> None:
     """The next test has all slots again."""
-    ended = run(testbed, "--place", "u1:2,u2:2", str(JOBS / "mesh.py"), "one_ends")
+    ended = run(testbed, "--preload", "--place", "u1:2,u2:2", str(JOBS / "mesh.py"), case)
     assert ended.returncode == 1
     assert "worker 2 on u2h1 was ended by SIGKILL" in ended.stdout + ended.stderr
 

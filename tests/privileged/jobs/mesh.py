@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from testbed.contract.codec import Header
 from workloads import backend
 
 TURNS = int(os.environ.get("TURNS", "5"))
+STOPPED_S = 2.0
 MORE = 8  # two more than have room in the slots for groups
 LENGTHS = (1, 359, 7001, 100_003)
 CASES: dict[str, Callable[[], None]] = {}
@@ -164,6 +166,39 @@ def one_ends() -> None:
         if dist.get_rank() == 2 and turn == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         work.wait()
+
+
+@case
+def one_ends_gathering() -> None:
+    """A worker ends by a signal while all of them gather; the others hear who."""
+    mine, whole = integers(40_009, dist.get_rank(), 0), torch.zeros(40_009 * dist.get_world_size())
+    for turn in range(8):
+        work = dist.all_gather_into_tensor(whole, mine, async_op=True)
+        if dist.get_rank() == 2 and turn == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        work.wait()
+
+
+@case
+def one_stops() -> None:
+    """A worker is stopped for a while, in the midst of what the world gathers and what a pair sums."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    members = [2, 2 + workers // 2]
+    pair = dist.new_group(members)
+    for turn in range(4):
+        vector, mine = integers(100_003, rank, turn), integers(40_009, rank, turn)
+        whole = torch.zeros(workers * 40_009)
+        works = [dist.all_gather_into_tensor(whole, mine, async_op=True)]
+        if rank in members:
+            works.append(dist.all_reduce(vector, group=pair, async_op=True))
+        if rank == 2 and turn == 2:
+            subprocess.Popen(["sh", "-c", f"sleep {STOPPED_S}; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        for work in works:
+            work.wait()
+        expected = sum(integers(100_003, each, turn) for each in (members if rank in members else [rank]))
+        assert torch.equal(vector, expected)
+        assert torch.equal(whole, torch.cat([integers(40_009, each, turn) for each in range(workers)]))
 
 
 def main() -> None:
