@@ -146,8 +146,8 @@ def _a_wrong_request_changes_nothing(controller: Controller) -> None:
 
 
 def _what_another_did_to_flows_is_seen_at_the_next_change(controller: Controller) -> None:
-    """Of what it holds, a switch shows what the change added, and how much there is: a flow that stays and is
-    gone, or one too many, has all of them read.
+    """A switch shows, of what it holds, what the change added, and how much there is: a flow that stays and
+    is gone, or one too many, has all of them read.
     """
     circuits = controller.ask("circuits")["circuits"]
     (*rest, moved), stays = sorted(circuits), sorted(circuits)[0]

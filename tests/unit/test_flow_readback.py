@@ -1,4 +1,4 @@
-"""What is read back of flows after a change, against a table in memory that speaks OpenFlow 1.3."""
+"""The read-back of flows after a change, against a table in memory that speaks OpenFlow 1.3."""
 
 from __future__ import annotations
 
