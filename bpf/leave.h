@@ -8,7 +8,7 @@
 
 /* What is to be sent besides what sum.h sends. */
 #define SEND_ON 6	    /* the packet as it came, as the ToR's routes say */
-#define SEND_TO_STACK 7	    /* the same, to the kernel: at a switch's port Open vSwitch, at a host the worker */
+#define SEND_TO_STACK 7	    /* the same, to the kernel: at a port Open vSwitch, at a host the worker */
 #define SEND_RESULT_ON 8    /* a result from above, to the group without who sent it */
 #define SEND_TO_WORKERS 9   /* a notice, likewise to the tree's workers here */
 
