@@ -40,8 +40,8 @@ PANELS: Mapping[str, tuple[tuple[str, str | None, str, bool], ...]] = {
         ("hops", "leaf-spine", "(b) gradient hops, leaf and spine", True),
     ),
     "fig16": (
-        ("hops", "fat-tree", "(a) gradient hops, fat tree", True),
-        ("hops", "leaf-spine", "(b) gradient hops, leaf and spine", True),
+        ("hops", "fat-tree", "(a) gradient hops, fat tree", False),
+        ("hops", "leaf-spine", "(b) gradient hops, leaf and spine", False),
     ),
 }
 
