@@ -16,6 +16,18 @@ def rates(size: int, deviation: float, draws: random.Random) -> tuple[float, ...
     return tuple(10 * min(0.9, max(0.1, draws.gauss(0.5, deviation))) for _ in range(size))
 
 
+def paired(size: int, deviation: float, edges: int) -> Instance:
+    """Return a large instance in which so many drawn pairs can head each other."""
+    draws = random.Random(f"{size} {deviation} {edges}")
+    near: list[set[int]] = [set() for _ in range(size)]
+    for _ in range(edges):
+        first, other = draws.sample(range(size), 2)
+        near[first].add(other)
+        near[other].add(first)
+    drawn = rates(size, deviation, draws)
+    return Instance(drawn, capacities(drawn), (100.0,), tuple(map(frozenset, near)))
+
+
 def instance(
     size: int,
     deviation: float,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from testbed.errors import RequestError
 from testbed.systems.aleph import fastest, mwcha, optimum
 from testbed.systems.aleph.model import Clustering, Instance, capacities, clustering_of, shares
-from tests.unit.aleph_instances import PAPER, instance
+from tests.unit.aleph_instances import PAPER, instance, paired
 
 
 def test_the_testbed_of_section_6_3_is_clustered_as_the_paper_says() -> None:
@@ -92,7 +92,7 @@ def test_as_few_contributors_as_the_servers_take_is_met() -> None:
 @pytest.mark.parametrize("shape", [{}, {"racks": 3}, {"joined": 0.15}, {"joined": 0.4}])
 def test_ours_is_near_the_optimum_and_never_behind_m_wcha(shape: dict[str, float], most: int | None) -> None:
     above = []
-    for seed in range(8):
+    for seed in range(6):
         asked = instance(20, (0.0, 0.1, 0.2, 0.3)[seed % 4], seed, most=most, **shape)  # type: ignore[arg-type]
         ours = fastest.cluster(asked)
         ours.check(asked)
@@ -128,8 +128,9 @@ def test_unlimited_rates_are_no_trouble() -> None:
         assert mwcha.cluster(free, random.Random(1)).time(free) >= fastest.cluster(free).time(free)
 
 
-def test_ten_thousand_workers_are_clustered_soon() -> None:
-    asked = instance(10_000, 0.3, 1)
+@pytest.mark.parametrize("edges", [0, 100_000])
+def test_ten_thousand_workers_are_clustered_soon(edges: int) -> None:
+    asked = paired(10_000, 0.3, edges) if edges else instance(10_000, 0.3, 1)
     began = time.process_time()
     fastest.cluster(asked).check(asked)
     assert time.process_time() - began < 10.0  # a second, on a machine that is not busy
