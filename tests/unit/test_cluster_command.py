@@ -72,6 +72,11 @@ def test_several_servers_share(capsys: pytest.CaptureFixture[str]) -> None:
     assert methods(single)["none"]["ms"] == 2 * methods(pair)["none"]["ms"]
 
 
+def test_a_host_that_is_to_be_the_server_is_no_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    said = report(capsys, "--config", "rack", "--server", "u1h1")
+    assert [worker["name"] for worker in said["workers"]] == ["u1h2", "u1h3", "u1h4"]
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
