@@ -71,6 +71,12 @@ BPF_ARRAY_OF_MAPS(worker_groups, "group_template", MAX_GROUPS);
  */
 BPF_ARRAY_OF_MAPS(rooms, "group_template", 1);
 
+/*
+ * ifindex of the inner end of a pair -> whom copies of results that come out there are for. Writer: agent,
+ * when a job comes or goes; readers: programs.
+ */
+BPF_HASH(copies, u32, struct copy, MAX_COPIES);
+
 /* ---- forwarding ---- */
 
 /*

@@ -18,6 +18,7 @@
 #define MAX_MATCHINGS 32 /* of a timetable */
 #define MAX_MEETINGS 65536 /* of all of them */
 #define MAX_HOSTS 4096
+#define MAX_COPIES 16384 /* pairs of devices by which places at hosts copy results */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host, or of its loop */
@@ -55,6 +56,7 @@ struct port {
 	__u32 worker; /* its number, or NOBODY */
 	__u32 index; /* the entry of the job's first tree at this place */
 	__u32 is_place; /* whether the host is a place of the job */
+	__u32 relays; /* whether that sends copies of results to hosts' own addresses */
 };
 
 struct entry_key {
@@ -81,7 +83,7 @@ struct entry {
 	__u32 lanes; /* of every packet */
 	__be32 self_ip;
 	__be32 up_ip; /* the place above */
-	__be32 group_ip; /* destination of results */
+	__be32 group_ip; /* destination of results; 0: a copy goes to each member's own address */
 	__u32 program; /* PROGRAM_* */
 };
 
@@ -155,6 +157,15 @@ struct crossings {
 	__u64 lit; /* frames that left at the other end */
 	__u64 dark; /* lost in the dark */
 	__u64 unlit; /* lost where no circuit was */
+};
+
+/* The copies of results that a place at a host sends to one of its members. */
+struct copy {
+	__u32 ifindex; /* of the eth0 by which it leaves */
+	__be32 from_ip; /* of the host that copies */
+	__be32 to_ip; /* of the member that it is for */
+	__u8 mac[6]; /* of that */
+	__u16 pad;
 };
 
 struct puller_key {

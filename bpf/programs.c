@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
  * The XDP programs: at a ToR's port, at an optical switch's port, at a host's interface, at the loop of a
- * host that is a place; where empty pushes get room for a sum; and one that is attached nowhere, and run by
- * the agent alone, for ticks. Each takes a packet in once and counts one verdict where it ends.
+ * host that is a place; where copies of results come out at a host; where empty pushes get room for a sum;
+ * and one that is attached nowhere, and run by the agent alone, for ticks. Each takes a packet in once and
+ * counts one verdict where it ends.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -19,6 +20,7 @@
 #include "leave.h"
 #include "dispatch.h"
 #include "pull.h"
+#include "relay.h"
 
 #define LOST 0
 #define IS_BARE 1
@@ -99,6 +101,12 @@ static __always_inline int pass_result(struct gradient_packet *p, struct entry *
 	return SEND_RESULT_ON;
 }
 
+/* A result that a host sends to another: it is no switch's, and goes on by its route. */
+static __always_inline int is_copy(struct gradient_packet *p, struct port *port)
+{
+	return port->relays && p->ip->daddr != port->self_ip && !is_group(p->ip->daddr);
+}
+
 static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
 		struct leaving *by, u32 *verdict)
 {
@@ -108,7 +116,7 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 		return SEND_NOTHING;
 	if (!may_send(port, p))
 		return lost(verdict, V_BAD_SENDER);
-	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT) {
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT && !is_copy(p, port)) {
 		by->entry = entry_of(p, port->owner);
 		return pass_result(p, by->entry, verdict);
 	}
@@ -204,10 +212,11 @@ int oxc_port(struct xdp_md *ctx)
 /* ---- at a host ---- */
 
 /*
- * The worker's here, and the place's: what a place keeps goes to its worker as well, if that is of the job.
+ * The worker's here, and the place's: what a place keeps goes to its worker as well, if that is of the job,
+ * or where results are relayed to all of its members, of which that may be one.
  */
 static __always_inline int take_result(struct xdp_md *ctx, struct gradient_packet *p, u32 ifindex,
-		u32 *verdict)
+		struct leaving *by, u32 *verdict)
 {
 	struct puller *puller = puller_of(p, ifindex);
 	struct entry *entry = puller && !puller->at_place ? 0 : entry_of(p, ifindex);
@@ -220,8 +229,13 @@ static __always_inline int take_result(struct xdp_md *ctx, struct gradient_packe
 			*verdict = keep_result(p, entry);
 		if (*verdict != V_FINE)
 			return SEND_NOTHING;
+		*verdict = V_RESULT;
+		if (is_relayed(entry)) {
+			by->entry = entry;
+			return SEND_RESULT;
+		}
 		if (!puller || puller->job != entry->id)
-			return lost(verdict, V_RESULT);
+			return SEND_NOTHING;
 	}
 	return pull(ctx, p, puller, verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 }
@@ -238,7 +252,7 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 	if (kind == IS_BARE)
 		return heed(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 	if (p->inc->op == WIRE_OP_RESULT)
-		return take_result(ctx, p, ifindex, verdict);
+		return take_result(ctx, p, ifindex, by, verdict);
 	if (p->inc->op == WIRE_OP_TICK)
 		return lost(verdict, V_BAD_SENDER);
 	by->entry = entry_of(p, ifindex);
@@ -297,6 +311,15 @@ int loop_port(struct xdp_md *ctx)
 
 	send = leave(ctx, &packet, &by, send, 1, &verdict);
 	return counted(verdict, send);
+}
+
+/* Where the copies for one member come out. */
+int copy_port(struct xdp_md *ctx)
+{
+	u32 verdict = V_FINE;
+	int action = relay(ctx, &verdict);
+
+	return counted(verdict, action);
 }
 
 /* ---- ticks ---- */

@@ -87,6 +87,15 @@ static __always_inline struct slot *slot_of(struct entry *entry, u32 offset)
 	return array ? inner_lookup(array, &index) : 0;
 }
 
+/*
+ * Whether results leave as copies with addresses of their own, one for each member (bpf/relay.h), and not to
+ * a group.
+ */
+static __always_inline int is_relayed(struct entry *entry)
+{
+	return !entry->group_ip;
+}
+
 static __always_inline void read_sum(struct sum *sum, struct slot *s)
 {
 	sum->state = s->state;
@@ -96,11 +105,12 @@ static __always_inline void read_sum(struct sum *sum, struct slot *s)
 }
 
 /*
- * Makes the packet carry a sum upwards (partial) or to the group (result). `offset` is the slot's place in
- * the segment.
+ * Makes the packet carry a sum upwards (partial) or to the group (result), or where results are relayed back
+ * to the sender of what it was; copies get their addresses later. `offset` is the slot's place in the
+ * segment.
  */
 static __always_inline void address_sum(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
-		struct sum *sum, u32 offset)
+		struct sum *sum, u32 offset, int send)
 {
 	u8 flags = sum->flags & SUM_DEGRADED ? WIRE_FLAG_DEGRADED : 0;
 
@@ -118,8 +128,13 @@ static __always_inline void address_sum(struct xdp_md *ctx, struct gradient_pack
 		p->inc->flags = flags | WIRE_FLAG_FINAL;
 		p->inc->worker = bpf_htons(WIRE_NO_WORKER);
 		p->inc->slot = bpf_htonl(entry->result_base + offset);
-		set_group_mac(p, entry->group_ip);
-		readdress(p, entry->self_ip, entry->group_ip);
+		if (is_relayed(entry)) {
+			readdress(p, entry->self_ip,
+				send == SEND_RESULT_BACK ? p->ip->saddr : entry->self_ip);
+		} else {
+			set_group_mac(p, entry->group_ip);
+			readdress(p, entry->self_ip, entry->group_ip);
+		}
 	}
 	set_udp_checksum(p, UDP_BYTES);
 	if (p->few)
@@ -233,7 +248,7 @@ done:
 	read_sum(&sum, s);
 	unlock_slot(s);
 	if (send != SEND_NOTHING && send != SEND_FOR_ROOM && send != SEND_NOTICE)
-		address_sum(ctx, p, entry, &sum, offset);
+		address_sum(ctx, p, entry, &sum, offset, send);
 	return send;
 }
 
@@ -273,22 +288,25 @@ static __always_inline int tick(struct xdp_md *ctx, struct gradient_packet *p, s
 	read_sum(&sum, s);
 	unlock_slot(s);
 	if (send != SEND_NOTHING)
-		address_sum(ctx, p, entry, &sum, offset);
+		address_sum(ctx, p, entry, &sum, offset, send);
 	return send;
 }
 
 /*
  * Keeps a result that came from above, so that a contributor that lost it can have it from here. Returns the
- * verdict on one that is not to go on, or V_FINE.
+ * verdict on one that is not to go on, or V_FINE. Copies of what is kept already are no news to anybody: who
+ * lost one asks for it.
  */
 static __always_inline u32 keep_result(struct gradient_packet *p, struct entry *entry)
 {
 	u32 fragment = bpf_ntohl(p->inc->fragment), is_degraded = p->inc->flags & WIRE_FLAG_DEGRADED;
 	u64 *lanes = (u64 *)p->lanes;
+	__be32 to_ip = is_relayed(entry) ? entry->self_ip : entry->group_ip;
+	u32 verdict = V_FINE;
 	struct slot *s;
 	int i;
 
-	if (p->ip->daddr != entry->group_ip || entry->role == ROLE_TOP)
+	if (p->ip->daddr != to_ip || entry->role == ROLE_TOP)
 		return V_MALFORMED;
 	if (entry->role != ROLE_INNER)
 		return V_FINE;
@@ -306,9 +324,12 @@ static __always_inline u32 keep_result(struct gradient_packet *p, struct entry *
 		s->contributors = bpf_ntohs(p->inc->contributors);
 		s->flags = (s->flags & SUM_MARKED) | (is_degraded ? SUM_DEGRADED : 0);
 		s->state = SLOT_FINAL;
+	} else if (is_relayed(entry) && s->fragment == fragment && s->generation == entry->generation &&
+		   s->state == SLOT_FINAL) {
+		verdict = V_PULL_DUPLICATE;
 	}
 	unlock_slot(s);
-	return V_FINE;
+	return verdict;
 }
 
 /*

@@ -381,6 +381,8 @@ class Places:
         """The switches that must know a tree without regard to the ways between them: they sum, or a host
         there does, or has results.
         """
+        if forest.trees[tree].relayed:  # the addresses of its packets are hosts', for any switch to route
+            return set()
         places = {node.place.tor for node in forest.trees[tree].top.nodes()}
         return places | {addresses.tor_of(*host) for host in forest.receivers(tree)}
 
@@ -397,8 +399,8 @@ class Places:
         switch.admit(admission.job, self._entry(admission, tree, place, nodes.get(place)))
 
     def _enter_host(self, admission: Admission, tree: int, node: Node, host: Host) -> None:
-        """A tree's entry at a host that sums. What it sends leaves by its one link; at the top, a worker of
-        its own has the result by the loop.
+        """A tree's entry at a host that sums. What it sends leaves by its one link; at the top, or where
+        results are relayed, a worker of its own has the result by the loop.
         """
         place = self._hosts.place(host)
         admission.summing.add(host)
@@ -406,13 +408,18 @@ class Places:
         if own and not admission.group and host not in admission.looped:
             admission.looped.add(host)
             place.bind(host[1], Sender(admission.job, own[0]))
-        devices = [addresses.HOST_DEVICE, *([addresses.LOOP_PLACE_DEVICE] if own else [])]
-        place.set_group(admission.job, admission.first + tree, devices)
+        if admission.forest.trees[tree].relayed:
+            members = [admission.forest.workers[rank] for rank in node.workers if rank not in own]
+            members += [child.place.at for child in node.below if child.place.at]
+            place.set_copies(admission.job, admission.first + tree, members, bool(own))
+        else:
+            devices = [addresses.HOST_DEVICE, *([addresses.LOOP_PLACE_DEVICE] if own else [])]
+            place.set_group(admission.job, admission.first + tree, devices)
         place.admit(admission.job, self._entry(admission, tree, node.place, node))
 
     def _entry(self, admission: Admission, tree: int, place: Place, node: Node | None) -> Entry:
-        top = admission.forest.trees[tree].top
-        above = top.above().get(place)
+        way = admission.forest.trees[tree]
+        above = way.top.above().get(place)
         return Entry(
             tree=admission.first + tree,
             generation=admission.generation,
@@ -425,7 +432,7 @@ class Places:
             result_base=admission.result_base(tree),
             self_ip=place.address,
             up_ip=above.place.address if above else NO_IP,
-            group_ip=group_ip(admission.job),
+            group_ip=NO_IP if way.relayed else group_ip(admission.job),
             lanes=admission.lanes,
             program=admission.programs.get(self._engines[place.unit] if place.is_switch else HOSTS, "sum"),
         )
@@ -439,7 +446,11 @@ class Places:
         worker = forest.workers.index(host) if host in forest.workers else None
         admission.bound.add(host)
         is_place = any(place.at == host for place in forest.places)
-        self._switches[addresses.tor_of(*host)].bind(host[1], Sender(admission.job, worker, is_place))
+        relays = any(
+            node.place.at == host for tree in forest.trees if tree.relayed for node in tree.top.nodes()
+        )
+        sender = Sender(admission.job, worker, is_place, relays)
+        self._switches[addresses.tor_of(*host)].bind(host[1], sender)
 
     def _release(self, admission: Admission) -> None:
         """Take all of it back in the reverse order of what follows, whatever a part of it raises: nobody

@@ -37,7 +37,7 @@ class Entry:
     result_base: int  # MemID at the top: where the slots of results are counted from
     self_ip: str
     up_ip: str  # of the place above; NO_IP at the top
-    group_ip: str  # where results are addressed to
+    group_ip: str  # where results are addressed to; NO_IP: each copy to a member's own address
     lanes: int  # of every packet of the tree
     program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
 
@@ -45,6 +45,11 @@ class Entry:
     def members(self) -> int:
         """Bitmap of all contributors."""
         return self.workers | self.places
+
+    @property
+    def is_relayed(self) -> bool:
+        """Say whether results leave as copies, each with a member's own address, and not to a group."""
+        return self.group_ip == NO_IP
 
     @property
     def role(self) -> Role:
@@ -76,3 +81,4 @@ class Sender:
     job: int
     worker: int | None
     is_place: bool = False
+    relays: bool = False  # whether that place sends copies of results to its members' own addresses

@@ -10,12 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from testbed.contract import spec
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
-from testbed.topology.places import Host, Place, at_tor
+from testbed.topology.places import Host, Place, at_host, at_tor
 from testbed.topology.units import Unit, UnitPair
 
 MAX_TREES = 256  # the header's field has eight bits
@@ -55,11 +56,15 @@ class Node:
 class Tree:
     """One way up and down: the node at the top, and how many of the job's fragments go this way,
     as a weight beside the other trees' (`Forest.fractions`).
+
+    If it is `relayed`, results come down as they went up: each place sends a copy to each of its members. All
+    places are hosts then; otherwise the fabric multiplies results.
     """
 
     top: Node
     weight: float = 1.0
     owner: Host | None = None  # who alone gets the sum; None: every worker
+    relayed: bool = False
 
     def node_of(self, rank: int) -> Node:
         """The node that a worker pushes to."""
@@ -102,6 +107,23 @@ class Forest:
                 raise RequestError(f"tree {number}: worker {rank}; there are 0 to {len(self.workers) - 1}")
             if ranks[rank] != 1:
                 raise RequestError(f"tree {number}: worker {rank} contributes {ranks[rank]} times, not once")
+        if tree.relayed:
+            self._check_relayed(number, tree)
+
+    def _check_relayed(self, number: int, tree: Tree) -> None:
+        if tree.owner is not None:
+            raise RequestError(f"tree {number}: relayed to an owner; results are relayed to every worker")
+        places = {node.place for node in tree.top.nodes()}
+        for node in tree.top.nodes():
+            if node.place.is_switch:
+                raise RequestError(f"tree {number}: {node.place} relays results; hosts alone are accepted")
+            for rank in node.workers:
+                host = at_host(self.workers[rank])
+                if host in places - {node.place}:
+                    raise RequestError(
+                        f"tree {number}: worker {rank} is on {host}, which relays results, and contributes "
+                        f"to {node.place}; to its own host is accepted"
+                    )
 
     @property
     def places(self) -> list[Place]:
@@ -134,6 +156,22 @@ class Forest:
         total = sum(tree.weight for tree in self.trees)
         return tuple(tree.weight / total for tree in self.trees)
 
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the trees by names: of each its share of the fragments, and of each place who contributes
+        there, hosts of workers and places.
+        """
+        return [
+            {"share": share, **self._node_to_json(tree.top)}
+            for tree, share in zip(self.trees, self.fractions(), strict=True)
+        ]
+
+    def _node_to_json(self, node: Node) -> dict[str, Any]:
+        return {
+            "place": str(node.place),
+            "workers": [str(at_host(self.workers[rank])) for rank in node.workers],
+            "below": [self._node_to_json(child) for child in node.below],
+        }
+
     def demands(self) -> tuple[UnitPair, ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
         pairs: dict[frozenset[Unit], UnitPair] = {}
@@ -158,10 +196,28 @@ class Forest:
 
     def meeting(self) -> int:
         """Return how many packets of one fragment can meet in one queue on their way up, at most: at a host
-        all that it does not send itself come by its one link; at a switch all from other units may come by
-        one port, and in a pod all from a rack, or from beyond the ToR, do.
+        all that it does not send itself come by its one link, and as many copies leave by it where it relays;
+        at a switch all from other units may come by one port, and in a pod all from a rack, or from beyond
+        the ToR, do.
         """
-        return max((self._inflow(node) for tree in self.trees for node in tree.top.nodes()), default=1)
+        inflows = [self._inflow(node) for tree in self.trees for node in tree.top.nodes()]
+        return max([1, *inflows, *(self._through(tree) for tree in self.trees if tree.relayed)])
+
+    def _through(self, tree: Tree) -> int:
+        """Return how many packets of a fragment may leave a rack or a unit by one port, or come there by one,
+        where hosts push to hosts and have copies from them: as many go down as come up.
+        """
+        counts: Counter[tuple[Unit, int | None, bool]] = Counter()
+        for node in tree.top.nodes():
+            to = node.place.unit, node.place.host
+            senders = [self.workers[rank] for rank in node.workers]
+            for sender in [*senders, *((child.place.unit, child.place.host) for child in node.below)]:
+                for end, leaves in ((sender, True), (to, False)):
+                    if sender[0] != to[0]:
+                        counts[end[0], None, leaves] += 1
+                    if addresses.tor_of(*sender) != addresses.tor_of(*to):
+                        counts[end[0], addresses.rack_of(end[1]), leaves] += 1
+        return max(counts.values(), default=1)
 
     def _inflow(self, node: Node) -> int:
         workers = [self.workers[rank] for rank in node.workers]

@@ -13,7 +13,10 @@ from testbed.topology.units import checked_unit
 def site_to_json(site: Site) -> dict[str, Any]:
     """Whole and unchanged: `site_from_json` makes an equal one of it."""
     return {
-        "racks": [[rack.unit, rack.kind, rack.hosts, rack.rates_mbps, rack.racks] for rack in site.racks],
+        "racks": [
+            [rack.unit, rack.kind, rack.hosts, rack.rates_mbps, rack.racks, rack.usual_mbps]
+            for rack in site.racks
+        ],
         "busy": sorted(site.busy),
         "joined": sorted(sorted(pair) for pair in site.joined),
         "kept": site.kept,
@@ -24,8 +27,8 @@ def site_from_json(data: Any) -> Site:
     """The site that `site_to_json` was given."""
     return Site(
         tuple(
-            Rack(checked_unit(unit), str(kind), int(hosts), tuple(rates), int(racks))
-            for unit, kind, hosts, rates, racks in data["racks"]
+            Rack(checked_unit(unit), str(kind), int(hosts), tuple(rates), int(racks), usual)
+            for unit, kind, hosts, rates, racks, usual in data["racks"]
         ),
         frozenset(map(_host, data["busy"])),
         frozenset(frozenset(map(checked_unit, pair)) for pair in data["joined"]),
@@ -64,12 +67,17 @@ def layout_from_json(data: Any) -> Layout:
 
 
 def _tree_to_json(tree: Tree) -> dict[str, Any]:
-    return {"top": _node_to_json(tree.top), "weight": float(tree.weight), "owner": tree.owner}
+    return {
+        "top": _node_to_json(tree.top),
+        "weight": float(tree.weight),
+        "owner": tree.owner,
+        "relayed": tree.relayed,
+    }
 
 
 def _tree_from_json(data: Any) -> Tree:
     owner = None if data["owner"] is None else _host(data["owner"])
-    return Tree(_node_from_json(data["top"]), float(data["weight"]), owner)
+    return Tree(_node_from_json(data["top"]), float(data["weight"]), owner, data["relayed"] is True)
 
 
 def _node_to_json(node: Node) -> dict[str, Any]:

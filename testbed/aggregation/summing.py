@@ -51,6 +51,15 @@ class SummingPlace(Protocol):
         """
 
 
+class HostPlace(SummingPlace, Protocol):
+    """A place that is a host."""
+
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        """Set whom the results of a job's tree are copied for, in place of a group: hosts, each by its own
+        address, and with `own` the worker at this host, by its loop. Called before `admit`.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Ring:
     """The memory that a worker's results are written into: descriptors, to be inherited by its process."""
@@ -83,5 +92,5 @@ class Hosts(Protocol):
     def detach(self, host: Host, first: int = 0) -> None:
         """Takes the host's ring for the trees from `first` on back."""
 
-    def place(self, host: Host) -> SummingPlace:
+    def place(self, host: Host) -> HostPlace:
         """Return the place that this host is; the same object each time."""

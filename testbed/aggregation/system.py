@@ -28,7 +28,7 @@ PolicyFactory = Callable[[int], Policy]
 class Rack:
     """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
     and the declared rates of their links, None where one is unshaped; empty where all are alike. If it is a
-    pod, it has so many `racks`, with such hosts each.
+    pod, it has so many `racks`, with such hosts each. `usual_mbps` is the rate where all are alike.
     """
 
     unit: Unit
@@ -36,6 +36,7 @@ class Rack:
     hosts: int
     rates_mbps: tuple[float | None, ...] = ()
     racks: int = 0
+    usual_mbps: float | None = None
 
     @property
     def size(self) -> int:
@@ -52,6 +53,11 @@ class Rack:
             for host in range(1, self.hosts + 1)
         ]
 
+    def rate_mbps(self, host: int) -> float:
+        """Return the declared rate of a host's link; infinity where it is unshaped."""
+        own = self.rates_mbps[addresses.place_in_rack(host) - 1] if self.rates_mbps else self.usual_mbps
+        return math.inf if own is None else own
+
     def slowness(self, host: int) -> float:
         """Return a number by which hosts are ordered, those with the fastest links first."""
         if not self.rates_mbps:
@@ -67,7 +73,14 @@ class Rack:
 def racks_of(topology: Topology) -> tuple[Rack, ...]:
     """Return the units of a topology as systems know them."""
     return tuple(
-        Rack(unit.index, unit.kind, unit.hosts, tuple(host.rate_mbps for host in unit.unequal), unit.racks)
+        Rack(
+            unit.index,
+            unit.kind,
+            unit.hosts,
+            tuple(host.rate_mbps for host in unit.unequal),
+            unit.racks,
+            topology.host_link.rate_mbps,
+        )
         for unit in topology.units
     )
 
@@ -82,6 +95,10 @@ class Site:
     busy: frozenset[Host]
     joined: frozenset[frozenset[Unit]]
     kept: Host | None = None  # a server that the job has already
+
+    def rate_mbps(self, host: Host) -> float:
+        """Return the declared rate of a host's link; infinity where it is unshaped."""
+        return next(rack.rate_mbps(host[1]) for rack in self.racks if rack.unit == host[0])
 
     def server(self, workers: Sequence[Host]) -> Host:
         """A free host for what serves these workers: the first one of a cpu unit, preferably one that needs

@@ -77,6 +77,7 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_MATCHINGS", 32, 32, "of a timetable"),
     Number("MAX_MEETINGS", 65536, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
+    Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
 """Of the XDP programs' maps."""
 
@@ -95,6 +96,7 @@ PORT = Record(
         Member("worker", U32, "its number, or NOBODY"),
         Member("index", U32, "the entry of the job's first tree at this place"),
         Member("is_place", U32, "whether the host is a place of the job"),
+        Member("relays", U32, "whether that sends copies of results to hosts' own addresses"),
     ),
 )
 
@@ -125,7 +127,7 @@ ENTRY = Record(
         Member("lanes", U32, "of every packet"),
         Member("self_ip", BE32),
         Member("up_ip", BE32, "the place above"),
-        Member("group_ip", BE32, "destination of results"),
+        Member("group_ip", BE32, "destination of results; 0: a copy goes to each member's own address"),
         Member("program", U32, "PROGRAM_*"),
     ),
     "A tree of a job at a place.",
@@ -250,6 +252,18 @@ CROSSINGS = Record(
     ),
 )
 
+COPY = Record(
+    "copy",
+    (
+        Member("ifindex", U32, "of the eth0 by which it leaves"),
+        Member("from_ip", BE32, "of the host that copies"),
+        Member("to_ip", BE32, "of the member that it is for"),
+        Member("mac", Kind.U8, "of that", 6),
+        Member("pad", Kind.U16),
+    ),
+    "The copies of results that a place at a host sends to one of its members.",
+)
+
 PULLER_KEY = Record(
     "puller_key",
     (Member("ifindex", U32, "of a host's eth0, or of its loop's outer end"), Member("tree", U32)),
@@ -279,5 +293,5 @@ PULLER = Record(
 
 RECORDS = (
     *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
-    *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, PULLER_KEY, PULLER),
+    *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, COPY, PULLER_KEY, PULLER),
 )

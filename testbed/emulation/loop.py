@@ -1,5 +1,5 @@
 """The loop of a host that sums what a worker of its own pushes: a pair of devices in the host's network
-namespace.
+namespace. And the pairs by which a host copies results, one for each member.
 
 The worker sends to addresses.LOOP_PLACE_IP by the one end; programs at both ends (testbed/dataplanes/xdp)
 take what arrives there. Like a link, it carries packets of the fabric's MTU, with their checksums.
@@ -70,15 +70,35 @@ class Loops:
     def make_control(self, host: Host) -> None:
         """Makes the pair by which ticks come to a host, both ends up; it goes with the namespace."""
         with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
-            add_pair(addresses.CONTROL_DEVICES, self._mtu, addresses.control_ifindex(*host))
+            add_pair(addresses.CONTROL_DEVICES, self._mtu, addresses.control_ifindices(*host))
             for name in addresses.CONTROL_DEVICES:
                 set_offloads(name, gro=False)
 
+    def make_copy(self, host: Host, number: int) -> None:
+        """Makes a pair by which a host copies results for one member, both ends up. NetlinkError if there is
+        one of that number.
+        """
+        with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
+            names = addresses.copy_devices(number)
+            add_pair(names, self._mtu, addresses.copy_ifindices(number))
+            try:
+                for name in names:
+                    set_offloads(name, gro=False)
+            except BaseException:
+                self._delete(names[0])
+                raise
+
+    def remove_copy(self, host: Host, number: int) -> None:
+        """Takes such a pair away. NetlinkError if there is none."""
+        with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
+            self._delete(addresses.copy_devices(number)[0])
+
+    @staticmethod
+    def _delete(device: str) -> None:
+        with RouteSocket() as route:
+            route.send([delete_device(device)])
+
     def remove(self, host: Host) -> None:
         """Takes it away. NetlinkError if there is none."""
-        with (
-            self._namespaces[host].open("rb") as namespace,
-            entered(namespace.fileno()),
-            RouteSocket() as route,
-        ):
-            route.send([delete_device(addresses.LOOP_WORKER_DEVICE)])
+        with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
+            self._delete(addresses.LOOP_WORKER_DEVICE)

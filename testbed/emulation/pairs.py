@@ -28,15 +28,15 @@ def pair(names: tuple[str, str], mtu: int) -> Iterator[None]:
             route.send([delete_device(names[0])])
 
 
-def add_pair(names: tuple[str, str], mtu: int, ifindex: int = 0) -> None:
-    """Make a pair in the caller's network namespace, both ends up. `ifindex` is the second one's; 0 lets the
-    kernel choose.
+def add_pair(names: tuple[str, str], mtu: int, ifindices: tuple[int, int] = (0, 0)) -> None:
+    """Make a pair in the caller's network namespace, both ends up. Of the ifindices the kernel chooses both
+    or none: it heeds the second where the first is not 0 (drivers/net/veth.c, veth_newlink).
     """
     namespace = os.open(_NAMESPACE, os.O_RDONLY)
     try:
         ends = [
             DeviceSpec(name, namespace, mtu, mac, number)
-            for name, mac, number in zip(names, _MACS, (0, ifindex), strict=True)
+            for name, mac, number in zip(names, _MACS, ifindices, strict=True)
         ]
         with RouteSocket() as route:
             route.send([add_veth(*ends), *(set_up(name) for name in names)])

@@ -249,3 +249,20 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
                 f"--sync {layout.system}: {place} has engine: {engine}, which has no program "
                 f"{program!r}; accepted are {', '.join(known) or 'none'}"
             )
+    check_copies(layout, engines)
+
+
+def check_copies(layout: Layout, engines: Mapping[Unit, str]) -> None:
+    """Raise RequestError where hosts relay results that are at a switch whose engine drops them. `engines` is
+    by unit.
+    """
+    if layout.forest is None or not any(tree.relayed for tree in layout.forest.trees):
+        return
+    for unit in sorted({unit for unit, _ in layout.forest.hosts()}):
+        engine = engines[unit]
+        if not DATA_PLANES[engine].passes_copies:
+            accepted = " or ".join(name for name, plane in DATA_PLANES.items() if plane.passes_copies)
+            raise RequestError(
+                f"--sync {layout.system}: {addresses.unit_name(unit)} has engine: {engine}, which passes no "
+                f"results from host to host; accepted are units with {accepted}"
+            )

@@ -21,6 +21,7 @@ from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
 from testbed.reference.pull import PullSide
 from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
+from testbed.topology import addresses
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 
 ETH0, LOOP_PORT = 1, 254  # of a host: every port but LOOP_PORT and CONTROL_PORT is its eth0
@@ -151,7 +152,7 @@ class Aggregator:
 
     def _at_switch(self, packet: Frame, data: bytes, port: int) -> Reaction:
         header = packet.header
-        if header.op != spec.Op.RESULT and packet.destination_ip != self._ip:
+        if (header.op != spec.Op.RESULT or self._is_copy(packet, port)) and packet.destination_ip != self._ip:
             return (Verdict.MALFORMED, []) if data[30:31] == _MULTICAST else self._forward(data)
         entry = self._entry(packet)
         if isinstance(entry, str):
@@ -168,6 +169,13 @@ class Aggregator:
             (refused, []) if refused else (Verdict.RESULT, [self.ways.to_group(To.OTHERS, data, key, port)])
         )
 
+    def _is_copy(self, packet: Frame, port: int) -> bool:
+        """Say whether a result is one that a host sends to another, which is no switch's."""
+        senders = self._senders.get(port, ())
+        relays = any(sender.relays for sender in senders if sender.job == packet.header.job)
+        ip = IPv4Address(packet.destination_ip).packed
+        return relays and ip != self._ip_bytes and ip[:1] != _MULTICAST
+
     def _at_host(self, packet: Frame, data: bytes, port: int) -> Reaction:
         """Results and notices are the worker's, and results the place's as well."""
         op = packet.header.op
@@ -183,6 +191,8 @@ class Aggregator:
         refused = entry if isinstance(entry, str) else self._keep(packet, entry)
         if refused:
             return refused, []
+        if not isinstance(entry, str) and entry.is_relayed:
+            return Verdict.RESULT, self._copies(packet, data, entry)
         is_its_own = self.pull_side is not None and self.pull_side.puller.has(packet.header)
         return self.pull_side.take(packet, data) if self.pull_side and is_its_own else (Verdict.RESULT, [])
 
@@ -219,7 +229,7 @@ class Aggregator:
             )
         elif held.complete:
             sent = self._sum_of(held, packet, entry, port, repeated=True)
-            return (Verdict.RESENT if held.members & bit else Verdict.LATE), [sent]
+            return (Verdict.RESENT if held.members & bit else Verdict.LATE), sent
         elif held.members & bit:
             return Verdict.DUPLICATE, []
         if header.op != spec.Op.EMPTY:
@@ -231,7 +241,7 @@ class Aggregator:
         held.count = header.count
         if held.members != entry.members:
             return Verdict.AGGREGATED, []
-        return Verdict.COMPLETED, [self._complete(held, packet, entry, port, 0 if is_push else header.age)]
+        return Verdict.COMPLETED, self._complete(held, packet, entry, port, 0 if is_push else header.age)
 
     def _tick(self, packet: Frame, port: int) -> Reaction:
         header, entry = packet.header, self._entry(packet)
@@ -246,16 +256,17 @@ class Aggregator:
         if (held.generation, held.fragment, held.complete) != (entry.generation, header.fragment, False):
             return Verdict.TICK_LATE, []
         held.degraded = True
-        return Verdict.TICKED, [self._complete(held, packet, entry, port, header.age)]
+        return Verdict.TICKED, self._complete(held, packet, entry, port, header.age)
 
-    def _complete(self, held: Slot, packet: Frame, entry: Entry, port: int, age: int) -> Emission:
+    def _complete(self, held: Slot, packet: Frame, entry: Entry, port: int, age: int) -> list[Emission]:
         held.complete, held.final, held.age = True, entry.role is Role.TOP, age
         return self._sum_of(held, packet, entry, port, repeated=False)
 
     def _keep(self, packet: Frame, entry: Entry) -> str:
         """Keep a result that comes to a place, and return the verdict on one that is not to go on."""
         header = packet.header
-        if entry.role is Role.TOP or packet.destination_ip != entry.group_ip:
+        to_ip = entry.self_ip if entry.is_relayed else entry.group_ip
+        if entry.role is Role.TOP or packet.destination_ip != to_ip:
             return Verdict.MALFORMED
         if entry.role is Role.TRANSIT:
             return ""
@@ -268,12 +279,15 @@ class Aggregator:
             held.lanes, held.count, held.age = packet.lanes.copy(), header.count, header.age
             held.contributors, held.degraded = header.contributors, degraded
             held.complete = held.final = True
+        elif entry.is_relayed and is_its_own and held.final:
+            return Verdict.PULL_DUPLICATE
         return ""
 
     # ------------------------------------------------------------------ what goes out
 
-    def _sum_of(self, held: Slot, packet: Frame, entry: Entry, port: int, repeated: bool) -> Emission:
+    def _sum_of(self, held: Slot, packet: Frame, entry: Entry, port: int, repeated: bool) -> list[Emission]:
         """The result or partial sum that a slot holds, made of the packet that asked for it."""
+        relayed_to = packet.source_ip if repeated else entry.self_ip
         offset = packet.header.slot - entry.base
         header = replace(
             packet.header,
@@ -291,15 +305,39 @@ class Aggregator:
             header=header,
             lanes=held.lanes,
             source_ip=entry.self_ip,
-            destination_ip=entry.group_ip if held.final else entry.up_ip,
-            destination_mac=group_mac(entry.group_ip) if held.final else packet.destination_mac,
+            destination_ip=(relayed_to if entry.is_relayed else entry.group_ip)
+            if held.final
+            else entry.up_ip,
+            destination_mac=group_mac(entry.group_ip)
+            if held.final and not entry.is_relayed
+            else packet.destination_mac,
             ttl=frame.TTL,
             tos=packet.tos | (frame.CE if held.marked and not repeated else 0),
-        ).pack()
+        )
+        data = sent.pack()
+        if held.final and repeated:
+            return [back(data, port)]
+        if held.final and entry.is_relayed:
+            return self._copies(sent, data, entry)
         if held.final:
-            key = (header.job, header.tree)
-            return back(sent, port) if repeated else self.ways.to_group(To.GROUP, sent, key, port)
-        return Emission(To.ROUTE, sent, (ETH0,)) if self._is_host else self.ways.route(sent)
+            return [self.ways.to_group(To.GROUP, data, (header.job, header.tree), port)]
+        return [Emission(To.ROUTE, data, (ETH0,)) if self._is_host else self.ways.route(data)]
+
+    def _copies(self, packet: Frame, data: bytes, entry: Entry) -> list[Emission]:
+        """A copy of a result for each member of this host's place; that of the worker here as it is."""
+        members, own = self.ways.copied_for((packet.header.job, packet.header.tree))
+        copies = [
+            replace(
+                packet,
+                source_ip=entry.self_ip,
+                destination_ip=addresses.host_ip(*member),
+                destination_mac=addresses.host_mac(*member),
+                ttl=frame.TTL,
+            ).pack()
+            for member in members
+        ]
+        emissions = [Emission(To.COPIES, copy, (ETH0,)) for copy in copies]
+        return [*emissions, *([Emission(To.COPIES, data, (LOOP_PORT,))] if own else [])]
 
     def _notice(self, packet: Frame, entry: Entry, port: int) -> Emission:
         sent = replace(

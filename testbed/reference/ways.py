@@ -13,6 +13,7 @@ from itertools import takewhile
 from testbed.contract import frame, spec, spreading
 from testbed.contract.frame import mac_bytes
 from testbed.topology import addresses
+from testbed.topology.places import Host
 
 _FRAGMENT_AT = frame.HEADERS_BYTES + sum(
     field.bytes for field in takewhile(lambda field: field.name != "fragment", spec.HEADER)
@@ -28,6 +29,7 @@ class To(Enum):
     WORKERS = "workers"  # of those, the ones that lead to hosts: none that leads to another switch
     BACK = "back"  # the port it came from
     ROUTE = "route"  # as the switch routes its destination address
+    COPIES = "copies"  # a copy to each member of the place, by its own address
     CIRCUIT = "circuit"  # the other end of the circuit at the port it came from
     STACK = "stack"  # not looked at here: to what lies behind (Open vSwitch, the host)
 
@@ -65,6 +67,7 @@ class Ways:
     def __init__(self) -> None:
         # (job, tree) -> ports, and bundles of parallel ones
         self._groups: dict[tuple[int, int], tuple[tuple[int, ...], Sequence[Sequence[int]]]] = {}
+        self._copies: dict[tuple[int, int], tuple[tuple[Host, ...], bool]] = {}
         self._routes: dict[tuple[int, int], Route] | None = None
         self.dark: frozenset[int] = frozenset()
 
@@ -75,6 +78,16 @@ class Ways:
         bundle.
         """
         self._groups[number, tree] = (tuple(ports), bundles)
+
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        """Set whom a host copies the results of a tree of job `number` for: other hosts, and with `own` its
+        worker.
+        """
+        self._copies[number, tree] = (tuple(members), own)
+
+    def copied_for(self, key: tuple[int, int]) -> tuple[tuple[Host, ...], bool]:
+        """Return that of a (job, tree)."""
+        return self._copies.get(key, ((), False))
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         """Replaces the table: (IPv4 address, prefix 32 or 24) -> route."""

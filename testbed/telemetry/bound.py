@@ -151,7 +151,7 @@ class _Job:
         self._asked_s, self._ready_s = self._under_way(self._numbers)
         collectives = timelines[0].collectives
         self._sizes: Floats = np.array([float(collectives[which].size_bytes) for which in self._numbers])
-        strangers = set(carried.links) - {*traffic.hosts, traffic.ps_host}
+        strangers = set(carried.links) - traffic.held
         self._optical = sorted(link for link in strangers if "o" in link)
         self._of_pods = sorted(link for link in strangers if not {"o", "h"} & {*link})
         self._shared = any(
@@ -248,7 +248,7 @@ class _Job:
         crossings = [crossing(self._traffic, collective) for collective in collectives]
         ever = [number for number in sorted(self._asked_ns) if collectives[number].ready_ns]
         times = self._under_way(ever)
-        others = self._carried.jobs_crossing({*self._traffic.hosts, self._traffic.ps_host or ""})
+        others = self._carried.jobs_crossing(self._traffic.held)
         for unit, direction in sorted(set().union(*crossings)):
             links = [
                 link for link in self._optical if unit_of(link) == unit and self._is_used(link, direction)

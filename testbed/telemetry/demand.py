@@ -42,6 +42,16 @@ class Traffic:
     lanes: int | None = None  # of its packets; None: as many as the MTU holds
 
     @property
+    def held(self) -> set[str]:
+        """Return the hosts whose links are the job's own."""
+        places = self.forest.hosts() if self.forest else ()
+        return {
+            *self.hosts,
+            *([self.ps_host] if self.ps_host else []),
+            *(addresses.host_name(*h) for h in places),
+        }
+
+    @property
     def width(self) -> int:
         """Return how many lanes each of its packets has."""
         return self.lanes or lanes_for(self.mtu)
@@ -107,7 +117,11 @@ def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
         met = len(remote) + len(node.below)
         if met:
             yield Need(addresses.host_name(*host), DOWN, met * size_bytes, ranks)
-        yield Need(addresses.host_name(*host), UP, size_bytes, () if node is top else ranks)
+        if node is not top:
+            yield Need(addresses.host_name(*host), UP, size_bytes, ranks)
+        copies = met if forest.trees[number].relayed else int(node is top)
+        if copies:
+            yield Need(addresses.host_name(*host), UP, copies * size_bytes)
         down = down - {host} if node is top else down | {host}
     for host in sorted(down):
         yield Need(addresses.host_name(*host), DOWN, size_bytes)
@@ -150,15 +164,22 @@ def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
 
 
 def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, float]]:
-    top = forest.trees[number].top
-    for node in top.nodes():
-        for rank in node.workers:
-            yield forest.workers[rank][0], node.place.unit, 1.0
-        for child in node.below:
-            yield child.place.unit, node.place.unit, 1.0
-    others = sorted({unit for unit, _ in forest.receivers(number)} - {top.place.unit})
+    tree = forest.trees[number]
+    ups = [
+        (unit, node.place.unit)
+        for node in tree.top.nodes()
+        for unit in (
+            *(forest.workers[rank][0] for rank in node.workers),
+            *(child.place.unit for child in node.below),
+        )
+    ]
+    yield from ((sender, receiver, 1.0) for sender, receiver in ups)
+    if tree.relayed:  # copies go back by the ways of what they are made of
+        yield from ((receiver, sender, 1.0) for sender, receiver in ups)
+        return
+    others = sorted({unit for unit, _ in forest.receivers(number)} - {tree.top.place.unit})
     for unit in others:
-        yield top.place.unit, unit, 1 / len(others)
+        yield tree.top.place.unit, unit, 1 / len(others)
 
 
 def _worker_bytes(traffic: Traffic, collective: Collective) -> float:

@@ -44,6 +44,7 @@ LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
 ROOM_DEVICES = ("room0", "room1")  # of the switches: where an empty push gets room for a sum
 # Of the switches, and of a host that is a place: by which ticks come that are too long to run a program on.
 CONTROL_DEVICES = ("control0", "control1")
+_COPIES = 1 << 27  # above those of all hosts and switches
 CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
 
 
@@ -167,9 +168,23 @@ def loop_place_ifindex(unit: Unit, host: int) -> int:
     return _ifindex(0x70000, unit, host)
 
 
-def control_ifindex(unit: Unit, host: int) -> int:
-    """Return the ifindex of the end by which ticks come to a host; no other device of the testbed has it."""
-    return _ifindex(0x80000, unit, host)
+def copy_devices(number: int) -> tuple[str, str]:
+    """Return the names of a pair by which a host copies results for one member: what is sent into the first
+    comes out of the second. Pairs are numbered over all hosts.
+    """
+    return f"copy{number}", f"copy{number}in"
+
+
+def copy_ifindices(number: int) -> tuple[int, int]:
+    """Return the ifindices of such a pair; no other device of the testbed has them."""
+    return _COPIES + 2 * number, _COPIES + 2 * number + 1
+
+
+def control_ifindices(unit: Unit, host: int) -> tuple[int, int]:
+    """Return the ifindices of the pair by which ticks come to a host, which come out of the second; no other
+    device of the testbed has them.
+    """
+    return _ifindex(0x90000, unit, host), _ifindex(0x80000, unit, host)
 
 
 def _ifindex(base: int, unit: Unit, host: int) -> int:

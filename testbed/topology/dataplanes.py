@@ -21,6 +21,7 @@ class DataPlane:
     programs: tuple[str, ...]  # what works on contributions at its ToR: names of contract.places.Program
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
     takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
+    passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
 
     def has_room_for(self, lanes: int) -> bool:
@@ -39,12 +40,32 @@ DATA_PLANES = {
     plane.engine: plane
     for plane in (
         DataPlane(
-            "xdp", folder="xdp", programs=("sum",), takes_fewer=True, takes_empties=True, is_bridge=True
+            "xdp",
+            folder="xdp",
+            programs=("sum",),
+            takes_fewer=True,
+            takes_empties=True,
+            passes_copies=True,
+            is_bridge=True,
         ),
         DataPlane(
-            "bmv2", folder="bmv2", programs=("sum",), takes_fewer=False, takes_empties=False, is_bridge=False
+            "bmv2",
+            folder="bmv2",
+            programs=("sum",),
+            takes_fewer=False,
+            takes_empties=False,
+            passes_copies=False,
+            is_bridge=False,
         ),
-        DataPlane("none", folder="xdp", programs=(), takes_fewer=True, takes_empties=True, is_bridge=True),
+        DataPlane(
+            "none",
+            folder="xdp",
+            programs=(),
+            takes_fewer=True,
+            takes_empties=True,
+            passes_copies=True,
+            is_bridge=True,
+        ),
     )
 }
 ENGINES = tuple(DATA_PLANES)

@@ -11,7 +11,32 @@ def _in(file: str, *bugs: tuple[str, str, str]) -> tuple[Mutation, ...]:
 
 XDP = (
     *_in(
+        "relay.h",
+        (
+            "copies have the checksum of what they are copied of",
+            "	p->udp->check = check ? check : 0xffff;\n",
+            "",
+        ),
+        (
+            "copies go where their copied result came from",
+            "copy->from_ip, copy->to_ip)",
+            "copy->to_ip, copy->from_ip)",
+        ),
+        (
+            "copies have one destination at Ethernet",
+            "	__builtin_memcpy(p->eth->h_dest, copy->mac, 6);\n",
+            "",
+        ),
+    ),
+    *_in(
         "programs.c",
+        ("any place of a job sends to hosts", "return port->relays && ", "return port->is_place && "),
+        ("copies may be for a switch", "p->ip->daddr != port->self_ip && !is_group", "!is_group"),
+        (
+            "a head's own worker pulls what is for all",
+            "		if (is_relayed(entry)) {\n			by->entry = entry;\n",
+            "		if (0) {\n			by->entry = entry;\n",
+        ),
         (
             "a notice passes where nobody contributes",
             "	if (entry->role == ROLE_TRANSIT)\n		return lost(verdict, V_BAD_WORKER);\n",
@@ -264,15 +289,21 @@ XDP = (
             "		if (s->flags & SUM_MARKED)\n			p->ip->tos |= WIRE_CE;\n",
             "",
         ),
+        ("a head copies again what it has copied", "		verdict = V_PULL_DUPLICATE;\n", ""),
+        (
+            "a result goes back to the place that sends it",
+            "send == SEND_RESULT_BACK ? p->ip->saddr : entry->self_ip",
+            "entry->self_ip",
+        ),
         (
             "a result for another group enters",
-            "if (p->ip->daddr != entry->group_ip || entry->role == ROLE_TOP)",
+            "if (p->ip->daddr != to_ip || entry->role == ROLE_TOP)",
             "if (entry->role == ROLE_TOP)",
         ),
         (
             "a result enters where results are made",
-            "if (p->ip->daddr != entry->group_ip || entry->role == ROLE_TOP)",
-            "if (p->ip->daddr != entry->group_ip)",
+            "if (p->ip->daddr != to_ip || entry->role == ROLE_TOP)",
+            "if (p->ip->daddr != to_ip)",
         ),
         (
             "a switch that only passes results keeps them",

@@ -47,6 +47,7 @@ class Run:
     kind: int  # BY_DEVICE, TO_GROUP, or 0
     flags: int  # of a redirect to a group
     devices: tuple[int, ...]
+    in_order: tuple[int, ...]  # of the group's cells
 
 
 class Observed:
@@ -108,4 +109,5 @@ class Observed:
                 if flags & EXCLUDE_INGRESS:
                     devices = tuple(device for device in devices if device != ifindex)
         verdicts = tuple(fields[:counted])
-        return Run(action, ctypes.string_at(self._left, size), verdicts, kind, flags, tuple(sorted(devices)))
+        data = ctypes.string_at(self._left, size)
+        return Run(action, data, verdicts, kind, flags, tuple(sorted(devices)), devices)

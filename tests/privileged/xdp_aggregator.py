@@ -27,13 +27,16 @@ from testbed.dataplanes.xdp.plane import PINNED_MAPS, PINNED_PROGRAM, PinnedPlan
 from testbed.dataplanes.xdp.program import verdict_counts
 from testbed.dataplanes.xdp.room import lead_to_room
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
+from testbed.emulation.netlink import RouteSocket, delete_device
+from testbed.emulation.pairs import add_pair
 from testbed.reference.aggregator import ETH0, LOOP_PORT
 from testbed.reference.pull import Puller, Stored
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
 from testbed.topology.addresses import ROOM_DEVICES
+from testbed.topology.places import Host
 from tests.limits import CALL_S
-from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
+from tests.privileged.observed import BY_DEVICE, EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
 from tests.vectors.in_step import Held
 
@@ -86,12 +89,38 @@ class _Switch(_Unemptied, XdpSwitch):
 
 
 class _HostPlace(_Unemptied, XdpHostPlace):
-    pass
+    def _attach_loop(self) -> None:
+        """No frame goes over the loop."""
+
+    def _attach_copy(self, number: int) -> None:
+        """Nor over these, but for what the kernel sends of itself."""
+
+
+class _Pairs:
+    """The devices of a host: of its loop there are the ends that are sent by, and those for copies are made
+    as they are needed.
+    """
+
+    def make(self, host: Host) -> None:
+        pass
+
+    def make_control(self, host: Host) -> None:
+        pass
+
+    def make_copy(self, host: Host, number: int) -> None:
+        add_pair(addresses.copy_devices(number), 1500, addresses.copy_ifindices(number))
+
+    def remove_copy(self, host: Host, number: int) -> None:
+        with RouteSocket() as route:
+            route.send([delete_device(addresses.copy_devices(number)[0])])
+
+    def remove(self, host: Host) -> None:
+        pass
 
 
 class _Hosts(XdpHosts):
     def _made_place(self, host: tuple[int, int], changed: Callable[[], None]) -> XdpHostPlace:
-        return _HostPlace(self._cells, host, None, None, changed)
+        return _HostPlace(self._cells, host, None, _Pairs(), changed)
 
 
 class _Ring:
@@ -166,6 +195,10 @@ class XdpAggregator:
         named, parallel = self._named(ports), [self._named(bundle) for bundle in bundles]
         self._place.set_group(number, tree, named, parallel)
 
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        with patch.object(addresses, "LOOP_PLACE_DEVICE", "loop"):
+            self._place.set_copies(number, tree, members, own)
+
     def _named(self, ports: Sequence[int]) -> tuple[str, ...]:
         return tuple(socket.if_indextoname(self._ports[port]) for port in ports)
 
@@ -212,7 +245,22 @@ class XdpAggregator:
             run = self._observed.run(self._programs.program_fd("room_port"), run.data, self._rooms[0])
         names = [_VERDICTS[index] for index in run.verdicts]
         self.noted.update(names)
-        return " and ".join(names) if names else "passed", departures(run, self._ports[port], self._numbers)
+        copied = {device: socket.if_indextoname(device) for device in run.in_order}
+        if run.kind == TO_GROUP and any(name.startswith("copy") for name in copied.values()):
+            emissions = [self._copied(run, device, copied[device]) for device in run.in_order]
+        else:
+            emissions = departures(run, self._ports[port], self._numbers)
+        return " and ".join(names) if names else "passed", emissions
+
+    def _copied(self, run: Run, device: int, name: str) -> Emission:
+        """Return what a copy that is sent into a device leaves as."""
+        if device in self._numbers:
+            return Emission(To.COPIES, run.data, (self._numbers[device],))
+        inner = socket.if_nametoindex(f"{name}in")
+        copy = self._observed.run(self._programs.program_fd("copy_port"), run.data, inner)
+        self.noted.update(_VERDICTS[index] for index in copy.verdicts)
+        assert (copy.action, copy.kind) == (XDP_REDIRECT, BY_DEVICE), copy
+        return Emission(To.COPIES, copy.data, tuple(self._numbers[each] for each in copy.devices))
 
     # ------------------------------------------------------------------ what it holds
 

@@ -13,11 +13,11 @@ from testbed.aggregation.admission import Places, group_ip
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.summing import Ring, SummingPlace
+from testbed.aggregation.summing import HostPlace, Ring, SummingPlace
 from testbed.contract import spec
 from testbed.errors import RequestError, TestbedError
 from testbed.topology.load import parse
-from testbed.topology.places import Host, Place
+from testbed.topology.places import Host, Place, at_host
 from tests.forests import p4inc
 
 Call = tuple[str, str, object]
@@ -55,6 +55,10 @@ class Tor:
     ) -> None:
         self._say("set_group", number)
         self.groups[number, tree] = [*devices, *("|".join(bundle) for bundle in bundles)]
+
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        self._say("set_copies", number)
+        self.groups[number, tree] = [*map(str, members), *(["own"] if own else [])]
 
     def bind(self, host: int, sender: Sender | None) -> None:
         self._say("bind" if sender else "unbind", host)
@@ -115,7 +119,7 @@ class Hosts:
         else:
             del self.rings[host]
 
-    def place(self, host: Host) -> SummingPlace:
+    def place(self, host: Host) -> HostPlace:
         return self.places.setdefault(host, Tor(str(Place(*host)), self._log))
 
 
@@ -431,3 +435,22 @@ def run_within(work: Callable[[], None], within_s: float = 60.0) -> None:
     thread.start()
     thread.join(within_s)
     assert not thread.is_alive(), "it waits for the tick"
+
+
+def test_heads_are_told_whom_to_copy_results_for_and_switches_nothing_of_the_tree(world: World) -> None:
+    """Worker 0 heads worker 2; the server at u3h2 sums it and worker 1."""
+    workers = ((1, 1), (1, 2), (3, 1))
+    top = Node(at_host((3, 2)), (1,), (Node(at_host((1, 1)), (0, 2)),))
+    admission = world.all.admit(7, 3, Forest(workers, (Tree(top, relayed=True),)))
+    assert not any(tor.entries for tor in world.tors.values())
+    assert world.tors[1].senders == {1: Sender(7, 0, True, True), 2: Sender(7, 1)}
+    assert world.tors[3].senders == {1: Sender(7, 2), 2: Sender(7, None, True, True)}
+    head, server = world.hosts.places[1, 1], world.hosts.places[3, 2]
+    assert head.groups == {(7, 0): ["(3, 1)", "own"]}
+    assert server.groups == {(7, 0): ["(1, 2)", "(1, 1)"]}
+    assert (head.entries[7, 0].up_ip, head.entries[7, 0].is_relayed) == ("10.0.3.2", True)
+    assert (server.entries[7, 0].role, server.entries[7, 0].is_relayed) == (Role.TOP, True)
+    assert admission.worker_env(1)["trees"][0]["address"] == "10.0.3.2"
+    assert world.log.index(("u1h1", "set_copies", 7)) < world.log.index(("u1h1", "admit", 7))
+    world.all.release(7)
+    assert world.holds_nothing()

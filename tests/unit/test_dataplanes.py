@@ -78,7 +78,13 @@ class ThirdTors:
 
 def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     third = DataPlane(
-        "third", folder="third", programs=("sum",), takes_fewer=True, takes_empties=True, is_bridge=False
+        "third",
+        folder="third",
+        programs=("sum",),
+        takes_fewer=True,
+        takes_empties=True,
+        passes_copies=True,
+        is_bridge=False,
     )
     monkeypatch.setitem(DATA_PLANES, "none", third)  # by a name that a topology may have
     tors, routes = ModuleType("tors"), ModuleType("routes")

@@ -84,6 +84,24 @@ def test_bytes_of_hosts_in_a_chain() -> None:
     }  # fmt: skip
 
 
+def test_bytes_of_copies_by_heads() -> None:
+    """A head's link carries its members' once each way, and once more what it sends up and gets."""
+    workers = ((1, 1), (1, 2), (1, 3), (2, 1))
+    head = Node(at_host((1, 1)), (0, 1, 3))
+    forest = Forest(workers, (Tree(Node(at_host((3, 1)), (2,), (head,)), relayed=True),))
+    traffic = Traffic(PACKETS, ("u1h1", "u1h2", "u1h3", "u2h1"), "u3h1", MTU, forest)
+    links: dict[str, float] = {}
+    for need in needs(traffic, Collective(1_440_000, True, 1)):
+        links[need.link] = links.get(need.link, 0.0) + need.bytes / (1023 * 1514)
+    expected = {"u1h1": 3, "u1h2": 1, "u1h3": 1, "u2h1": 1, "u3h1": 2}
+    assert links == {f"{host} {way}": count for host, count in expected.items() for way in (UP, DOWN)}
+    crossed = crossing(traffic, Collective(1_440_000, True, 1))
+    frames = {key: count / (1023 * 1514) for key, count in crossed.items()}
+    counts = {"u1": 3, "u2": 1, "u3": 2}
+    assert frames == {(unit, way): count for unit, count in counts.items() for way in (UP, DOWN)}
+    assert traffic.held == {"u1h1", "u1h2", "u1h3", "u2h1", "u3h1"}
+
+
 def test_a_servers_last_chunks_come_down_when_all_has_gone_up() -> None:
     after = tail(Traffic(SERVER, HOSTS, "u1h3", MTU), Collective(32 * 4 * 4096, True, 1))
     assert after is not None

@@ -50,6 +50,51 @@ def test_what_is_no_forest_is_refused_in_one_line(make: object, message: str) ->
         make()  # type: ignore[operator]
 
 
+def relayed(*tops: Node, workers: tuple[Host, ...] = HOSTS) -> Forest:
+    return Forest(workers, tuple(Tree(top, relayed=True) for top in tops))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: relayed(Node(switch(1), (0, 1, 2))), "tree 0: u1 relays results; hosts alone are accepted"),
+        (
+            lambda: Forest(HOSTS, (Tree(Node(at_host((3, 1)), (0, 1, 2)), owner=(3, 1), relayed=True),)),
+            "tree 0: relayed to an owner",
+        ),
+        (
+            lambda: relayed(Node(at_host((3, 1)), (0,), (Node(at_host((1, 1)), (1, 2)),))),
+            "tree 0: worker 0 is on u1h1, which relays results, and contributes to u3h1; to its own host is",
+        ),
+    ],
+)
+def test_what_no_host_can_relay_is_refused_in_one_line(make: object, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_copies_count_for_what_meets_in_a_queue() -> None:
+    """There leave a host as many as come to it; through one port of a unit may go what is for several of its
+    hosts, on the way up and down alike.
+    """
+    workers: tuple[Host, ...] = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3))
+    heads = (Node(at_host((1, 1)), (0, 3, 4)), Node(at_host((1, 2)), (1, 5)))
+    assert relayed(Node(at_host((3, 1)), (2,), heads), workers=workers).meeting() == 3
+    alone = relayed(Node(at_host((1, 1)), (0, 1, 2)))
+    assert alone.meeting() == 2
+    assert relayed(Node(at_host((1, 1)), (0,)), workers=HOSTS[:1]).meeting() == 1
+
+
+def test_a_forest_by_names() -> None:
+    top = Node(switch(1), (0,), (Node(at_host((2, 1)), (1, 2)),))
+    assert forest_of(top, top).to_json()[1] == {
+        "share": 0.5,
+        "place": "u1",
+        "workers": ["u1h1"],
+        "below": [{"place": "u2h1", "workers": ["u1h2", "u2h1"], "below": []}],
+    }
+
+
 def test_two_levels_below_a_host_and_below_a_switch() -> None:
     ps = below_top(HOSTS, at_host((3, 1)))
     assert [(node.place, node.workers) for node in ps.top.nodes()] == [

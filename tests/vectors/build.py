@@ -5,7 +5,7 @@ not computed by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from testbed.contract.frame import Frame
 from testbed.reference.aggregator import ETH0, LOOP_PORT
 from testbed.reference.pull import Puller, Stored
 from testbed.reference.ways import Route, To
+from testbed.topology import addresses
 from testbed.topology.addresses import CONTROL_PORT
+from testbed.topology.places import Host
 
 Lanes = npt.NDArray[np.uint32]
 
@@ -109,6 +111,7 @@ class Vector:
     is_host: bool = False
     senders: dict[int, tuple[Sender, ...]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    copied_for: tuple[Host, ...] = ()  # by a host whose trees' results are relayed
 
     def group(self, number: int) -> tuple[int, ...]:
         """Return by which ports a job's results leave: those of its workers here, and OPTICAL; of a host its
@@ -331,6 +334,28 @@ def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
     fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, **changes}
     expected = compared(packet(spec.Op.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
     return Leaves(To.BACK, {name: value for name, value in expected.items() if name != "destination_mac"})
+
+
+def copies(vector: Vector, summed: Frame) -> tuple[Leaves, ...]:
+    """The copies of a result that must leave a host for its members; for its own worker, with the addresses
+    that it has.
+    """
+    others = tuple(
+        Leaves(
+            To.COPIES,
+            compared(
+                replace(
+                    summed,
+                    source_ip=vector.ip,
+                    destination_ip=addresses.host_ip(*member),
+                    destination_mac=addresses.host_mac(*member),
+                    ttl=frame.TTL,
+                )
+            ),
+        )
+        for member in vector.copied_for
+    )
+    return (*others, *([Leaves(To.COPIES, compared(summed))] if LOOP_PORT in vector.senders else []))
 
 
 def unchanged(to: To) -> Leaves:

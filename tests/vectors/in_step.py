@@ -18,18 +18,20 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.aggregation.entries import Entry, Sender
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import spec
 from testbed.contract.frame import Frame
 from testbed.reference.aggregator import LOOP_PORT, Slot
 from testbed.reference.ways import Emission, Reaction, Route, To
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
+from testbed.topology.places import Host
 from tests.vectors import mutations
 from tests.vectors.build import (
     BASE,
     GENERATION,
     JOB,
     OPTICAL,
+    OTHER_IP,
     PS_IP,
     ROUTES,
     SIZE,
@@ -110,6 +112,10 @@ class Both:
     def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
         self._model.set_group(number, tree, ports)
         self._other.set_group(number, tree, ports)
+
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        self._model.set_copies(number, tree, members, own)
+        self._other.set_copies(number, tree, members, own)
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         self._model.set_routes(routes)
@@ -332,6 +338,15 @@ KINDS = {
         {0: 1, 1: 1},
         is_host=True,
     ),
+    "head": Kind(
+        partial_of(
+            job_at_ps, 2, workers=0b11000, up_ip=OTHER_IP, up_base=BASE, result_base=BASE, group_ip=NO_IP
+        ),
+        {3: LOOP_PORT, 4: 1},
+        {0: 1, 1: 1},
+        is_host=True,
+    ),
+    "root": Kind(partial_of(job_at_ps, 2, group_ip=NO_IP), {}, {0: 1, 1: 1}, is_host=True),
 }  # fmt: skip
 
 
@@ -341,7 +356,10 @@ def _schedule(subject: Both, kind: Kind, chance: random.Random, start: int) -> N
     def admit() -> Entry:
         entry = kind.make(generation=generation)
         to_hosts = [port for port in kind.pushes.values() if port != PS_PORT]
-        subject.set_group(JOB, 0, sorted({1, *to_hosts}) if kind.is_host else (*to_hosts, *OPTICAL))
+        if entry.is_relayed:
+            subject.set_copies(JOB, 0, ((1, 2), (2, 7)), LOOP_PORT in kind.pushes.values())
+        else:
+            subject.set_group(JOB, 0, sorted({1, *to_hosts}) if kind.is_host else (*to_hosts, *OPTICAL))
         subject.admit(JOB, entry)
         return entry
 
@@ -373,6 +391,8 @@ def _schedule(subject: Both, kind: Kind, chance: random.Random, start: int) -> N
                 "contributors": chance.randrange(70),
             }
             port = 1 if kind.is_host else chance.choice((PS_PORT, *OPTICAL))
+            if entry.is_relayed:
+                fields["to_ip"] = PS_IP
             subject.receive(result_from_ps(fragment, lanes(fragment)[: kind.lanes], **fields), port)
         else:
             subject.receive(*_contribution(kind, chance, fragment, fields))

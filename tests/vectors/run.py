@@ -9,9 +9,10 @@ from typing import Protocol
 
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.frame import Frame
-from testbed.reference.aggregator import ETH0, Aggregator
+from testbed.reference.aggregator import ETH0, LOOP_PORT, Aggregator
 from testbed.reference.pull import Puller, PullSide, Stored
 from testbed.reference.ways import Emission, Reaction, Route, To
+from testbed.topology.places import Host
 from tests.vectors.build import (
     HOST_PORTS,
     ROUTES,
@@ -32,6 +33,7 @@ class Subject(Protocol):
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None: ...
     def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None: ...
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None: ...
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None: ...
     def admit(self, number: int, entry: Entry) -> None: ...
     def release(self, number: int, tree: int | None = None) -> None: ...
@@ -55,6 +57,9 @@ class Model(Aggregator):
         self, number: int, tree: int, ports: Sequence[int], bundles: Sequence[Sequence[int]] = ()
     ) -> None:
         self.ways.set_group(number, tree, ports, bundles)
+
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        self.ways.set_copies(number, tree, members, own)
 
     def darken(self, ports: Iterable[int]) -> None:
         self.ways.dark = frozenset(ports)
@@ -91,7 +96,11 @@ def play(vector: Vector, subject: Subject) -> list[str]:
     wrong = []
     for number, step in enumerate(vector.steps):
         if isinstance(step, Admit):
-            subject.set_group(step.number, step.entry.tree, vector.group(step.number))
+            if step.entry.is_relayed:
+                own = LOOP_PORT in vector.senders
+                subject.set_copies(step.number, step.entry.tree, vector.copied_for, own)
+            else:
+                subject.set_group(step.number, step.entry.tree, vector.group(step.number))
             subject.admit(step.number, step.entry)
         elif isinstance(step, Release):
             subject.release(step.number, step.tree)
@@ -145,6 +154,9 @@ def expected_ports(vector: Vector, step: Arrival, leaves: Leaves) -> tuple[int, 
         return (step.port,)
     if leaves.to is To.STACK:
         return ()
+    if leaves.to is To.COPIES:
+        assert leaves.fields
+        return (LOOP_PORT,) if leaves.fields["destination_ip"] == vector.ip else (ETH0,)
     if vector.is_host:
         return (ETH0,)
     ip = str(leaves.fields["destination_ip"]) if leaves.fields else ".".join(map(str, step.data[30:34]))

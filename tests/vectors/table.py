@@ -6,7 +6,7 @@ Those of the optical switch, which knows no protocol, are in tests/vectors/light
 
 from __future__ import annotations
 
-from tests.vectors import empties, forest, forged, pulls, sums, ticks, units, widths
+from tests.vectors import empties, forest, forged, pulls, relays, sums, ticks, units, widths
 from tests.vectors.build import Table
 
 TABLE: Table = {
@@ -15,6 +15,7 @@ TABLE: Table = {
     **forged.TABLE,
     **units.TABLE,
     **forest.TABLE,
+    **relays.TABLE,
     **ticks.TABLE,
     **pulls.TABLE,
     **widths.TABLE,

@@ -28,6 +28,7 @@ TIMETABLE = places.TIMETABLE.dtype()
 MEETING_KEY = places.MEETING_KEY.dtype()
 MEETING = places.MEETING.dtype()
 CROSSINGS = places.CROSSINGS.dtype()
+COPY = places.COPY.dtype()
 PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
 WAKE = rings.WAKE.dtype()
@@ -56,6 +57,7 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "glimpses": (DEVICE, GLIMPSE),
         "timetables": (DEVICE, TIMETABLE),
         "meetings": (MEETING_KEY, MEETING),
+        "copies": (DEVICE, COPY),
         "pullers": (PULLER_KEY, PULLER),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),

@@ -57,12 +57,14 @@ Key = tuple[int, int]  # a job's number, and one of its trees
 
 
 class Loops(Protocol):
-    """The maker of hosts' loops: the pairs of devices by which a worker reaches its own host's place. And of
-    those by which ticks do, which stay.
+    """The maker of hosts' loops: the pairs of devices by which a worker reaches its own host's place. Of
+    those by which ticks do, which stay, and of those by which copies of results get their addresses.
     """
 
     def make(self, host: Host) -> None: ...
     def make_control(self, host: Host) -> None: ...
+    def make_copy(self, host: Host, number: int) -> None: ...
+    def remove_copy(self, host: Host, number: int) -> None: ...
     def remove(self, host: Host) -> None: ...
 
 
@@ -88,6 +90,7 @@ _CELLS = {
     "cells": ("ways of results over parallel circuits", "MAX_GROUP_CELLS"),
     "slots": ("aggregators", "MAX_AGGREGATORS"),
     "rings": ("rings for results", "MAX_HOSTS"),
+    "copies": ("pairs of devices for copies of results", "MAX_COPIES"),
 }
 
 
@@ -314,7 +317,13 @@ class _Place:
         trees = [tree for number, tree in self._entries if number == sender.job]
         index = self._entries[sender.job, min(trees)][0] if trees else NO_ENTRY
         worker = places.NOBODY.value if sender.worker is None else sender.worker
-        return {"job": sender.job, "worker": worker, "index": index, "is_place": int(sender.is_place)}
+        return {
+            "job": sender.job,
+            "worker": worker,
+            "index": index,
+            "is_place": int(sender.is_place),
+            "relays": int(sender.relays),
+        }
 
     def _key(self, key: Key) -> bytes:
         return np.array((self._owner, *key), layout.ENTRY_KEY).tobytes()
@@ -377,6 +386,58 @@ class XdpHostPlace(_Place):
         self._host, self._loop = host, addresses.loop_place_ifindex(*host)
         self._namespace, self._loops, self._changed = namespace, loops, changed
         self._has_control = False
+        self._copies: dict[Host, int] = {}  # the number of the pair for each member
+        self._members: dict[Key, tuple[Host, ...]] = {}  # of each tree whose results are copied
+
+    def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
+        """Set whom the results of a tree are copied for, before `admit`: hosts, each by a pair of devices of
+        its own, and with `own` the worker here.
+        """
+        self._members[number, tree] = tuple(members)
+        for member in members:
+            if member not in self._copies:
+                self._add_copy(member)
+        devices = [addresses.copy_devices(self._copies[member])[0] for member in members]
+        self.set_group(number, tree, [*devices, *([addresses.LOOP_PLACE_DEVICE] if own else [])])
+
+    def release(self, number: int, tree: int | None = None) -> None:
+        """Do as any place does, and take away the pairs of devices that nobody's results go by any more."""
+        super().release(number, tree)
+        for key in [key for key in self._members if key[0] == number and tree in (None, key[1])]:
+            del self._members[key]
+        kept = {member for members in self._members.values() for member in members}
+        for member in self._copies.keys() - kept:
+            self._drop_copy(member)
+
+    def _add_copy(self, member: Host) -> None:
+        number = self._cells.take("copies")
+        try:
+            if self._loops:
+                self._loops.make_copy(self._host, number)
+            self._copies[member] = number
+            record = np.zeros((), layout.COPY)
+            record["ifindex"] = self._owner
+            record["from_ip"] = ip_number(addresses.host_ip(*self._host))
+            record["to_ip"] = ip_number(addresses.host_ip(*member))
+            mac = bytes.fromhex(addresses.host_mac(*member).replace(":", ""))
+            record["mac"] = np.frombuffer(mac, np.uint8)
+            _, ifindex = addresses.copy_ifindices(number)
+            map_update(self._programs.map_fd("copies"), u32(ifindex), record.tobytes())
+            if self._loops:
+                self._inside(lambda: self._attach_copy(number))
+        except BaseException:
+            self._cells.free("copies", number)
+            if self._copies.pop(member, None) is not None and self._loops:
+                self._loops.remove_copy(self._host, number)
+            raise
+
+    def _drop_copy(self, member: Host) -> None:
+        number = self._copies.pop(member)
+        _, ifindex = addresses.copy_ifindices(number)
+        map_delete(self._programs.map_fd("copies"), u32(ifindex))
+        if self._loops:
+            self._loops.remove_copy(self._host, number)
+        self._cells.free("copies", number)
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Open the loop for a worker on this host, before a group names it; None: take it away."""
@@ -401,6 +462,9 @@ class XdpHostPlace(_Place):
     def _attach_loop(self) -> None:
         self._programs.attach("loop_port", addresses.LOOP_PLACE_DEVICE)
         self._programs.attach("host_port", addresses.LOOP_WORKER_DEVICE)
+
+    def _attach_copy(self, number: int) -> None:
+        self._programs.attach("copy_port", addresses.copy_devices(number)[1])
 
     @property
     def has_entries(self) -> bool:

@@ -18,7 +18,7 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.errors import TestbedError
 
-PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "control_port", "room_port")
+PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "copy_port", "control_port", "room_port")
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 _CLONE_NEWNET = 0x40000000
