@@ -124,11 +124,26 @@ def page(testbed: dict[str, Any]) -> str:
             f"{job['script']}"
             f" on {' '.join(job['hosts'])}{ps}"
         )
+        lines += [f"    {line}" for line in sums_lines(job["sums"])]
     if not testbed["jobs"]:
         lines.append("  no jobs")
     if testbed.get("schedule"):
         lines += [*([""] if lines[-1] else []), *queue_lines(testbed["schedule"])]
     return "\n".join(lines)
+
+
+def sums_lines(trees: list[dict[str, Any]] | None) -> list[str]:
+    """Return a line for each tree of a job: the place at its top, its share, and who contributes; behind a
+    place whom it sums, in brackets.
+    """
+    return [
+        f"{tree['place']} sums {tree['share']:.0%}: {' '.join(_contributors(tree))}" for tree in trees or []
+    ]
+
+
+def _contributors(node: dict[str, Any]) -> list[str]:
+    below = [f"{child['place']} ({' '.join(_contributors(child))})" for child in node["below"]]
+    return [*below, *node["workers"]]
 
 
 def racks_text(racks: list[dict[str, Any]]) -> str:

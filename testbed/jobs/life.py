@@ -110,6 +110,17 @@ class Job:
     def ps_host(self) -> str | None:
         return addresses.host_name(*self.layout.server) if self.layout.server else None
 
+    @property
+    def other_hosts(self) -> list[str]:
+        """Return the names of the hosts that it holds beside its workers'."""
+        others = self.layout.hosts() - {*self.layout.workers}
+        return [addresses.host_name(*host) for host in sorted(others)]
+
+    @property
+    def sums(self) -> list[dict[str, Any]] | None:
+        """Return by names who sums whom, tree by tree; None where no place does."""
+        return self.layout.forest.to_json() if self.layout.forest else None
+
     def status(self) -> dict[str, Any]:
         with self._looking:
             progress = self._board.progress() if self._board else []
@@ -121,6 +132,8 @@ class Job:
             "sync": self.layout.system,
             "hosts": self.hosts,
             "ps_host": self.ps_host,
+            "other_hosts": self.other_hosts,
+            "sums": self.sums,
             "running_s": round(time.time() - self._began_unix, 3),
             "progress": progress,
         }
@@ -210,7 +223,7 @@ class Job:
                 self.started_at = time.monotonic()
             self._tell_notes()
             with means.executor.folder(self.id, request) as folder:
-                senders = [*self.hosts, *([self.ps_host] if self.ps_host else [])]
+                senders = [*self.hosts, *self.other_hosts]
                 with Observation(means.sampler, means.hosts, senders, means.mtu) as observation:
                     specs, ending = self._attempts(folder)
                     self.ended_at = time.monotonic()
@@ -330,6 +343,7 @@ class Job:
             **result.without_timelines(report),
             "notes": self.notes,
             "asked_sync": request.sync,
+            "sums": self.sums,
             "lanes": (request.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
             "attempts": self.attempts,
             "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),

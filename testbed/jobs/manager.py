@@ -203,4 +203,4 @@ class Jobs:
 
 def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of the job that holds each host, from jobs' status."""
-    return {host: job["id"] for job in jobs for host in [*job["hosts"], job["ps_host"]] if host}
+    return {host: job["id"] for job in jobs for host in (*job["hosts"], *job["other_hosts"])}

@@ -273,7 +273,10 @@ def test_timeout(testbed: Testbed, folder: Path) -> None:
     [
         (["--place", "u9:1", "who.py"], "u9:1: no such unit; accepted are u1 (4 hosts)"),
         (["--place", "u1:5", "who.py"], "u1 has 4 hosts; 4 can be placed there"),
-        (["--sync", "none", "who.py"], "accepted are aleph, inc, ps, ring, switches"),
+        (
+            ["--sync", "none", "who.py"],
+            "accepted are aleph, aleph-mwcha, aleph-servers, inc, ps, ring, switches",
+        ),
         (["missing.py"], "cannot read it: No such file"),
         (["secret.py"], "user nobody cannot read it: Permission denied"),
         (["--json", "/etc/result.json", "who.py"], "--json /etc/result.json: user nobody cannot write it"),

@@ -78,6 +78,23 @@ def test_sums_of_the_widest_packets_are_exact(testbed: Testbed, tmp_path: Path, 
     assert result["lanes"] == lanes_for(9000) == 2234
 
 
+def test_copies_of_one_buffer_have_an_address_each(testbed: Testbed, tmp_path: Path, engine: str) -> None:
+    """A broadcast makes clones in generic mode: what is written into one must not be seen in another. A
+    worker whose copies went elsewhere would have to push each fragment twice.
+    """
+    if engine == "bmv2":
+        words = ("--name", testbed.name, "--sync", "aleph", "--place", "u1:2", EXACT, "1")
+        ended = command("testbed.run", *words)
+        said = "u1 has engine: bmv2, which passes no results from host to host"
+        assert ended.returncode == 2
+        assert said in ended.stderr
+        return
+    result = exact(testbed, tmp_path, 7, "--sync", "aleph")
+    assert [tree["place"] for tree in result["sums"]] == ["u2h2"]  # type: ignore[attr-defined]
+    stats = [worker["stats"] for worker in result["workers"]]  # type: ignore[attr-defined]
+    assert all(4 * each["retransmits"] < each["pushed"] for each in stats), stats
+
+
 def test_sums_are_exact_under_faults_on_links(testbed: Testbed, tmp_path: Path, engine: str) -> None:
     faults = ("--loss", "1%", "--duplicate", "2%", "--reorder", "2%", "--corrupt", "1%", "--distance", "3")
     links = ("u1h1", "u2h1", "u1o1")

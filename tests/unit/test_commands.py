@@ -93,7 +93,7 @@ def test_help_speaks_in_one_voice(name: str, parser_of: Callable[[str], argparse
         (
             ["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"],
             2,
-            "accepted are aleph, inc, ps, ring, switches",
+            "accepted are aleph, aleph-mwcha, aleph-servers, inc, ps, ring, switches",
         ),
         (["testbed.run", "--name", ABSENT, "--place", "u1", "x.py"], 2, "accepted is UNIT:WORKERS"),
         (["testbed.exec", "--name", ABSENT, "u1h1", "--", "true"], 1, f"'{ABSENT}' is not running"),
@@ -225,6 +225,15 @@ def full() -> dict[str, Any]:
                 "script": "x.py",
                 "hosts": ["u1h1"],
                 "ps_host": "u3h1",
+                "other_hosts": ["u3h1"],
+                "sums": [
+                    {
+                        "place": "u3h1",
+                        "share": 0.25,
+                        "workers": [],
+                        "below": [{"place": "u1", "workers": ["u1h1"], "below": []}],
+                    }
+                ],
             }
         ],
     }
@@ -234,6 +243,7 @@ def test_status_page() -> None:
     text = status.page(full())
     for part in (
         "testbed one: ready, pid 7, up 12 s, alice's, configuration default",
+        "x.py on u1h1, ps on u3h1\n    u3h1 sums 25%: u1 (u1h1)",
         "2 hosts (1 in use)  2 optical ports  engine xdp\n",
         "xdp\n        u1h1: 30 Gb/s, 0.5 cores\n        u1h2: unshaped\n  u2 ",
         "engine bmv2, restarted once\n\n",

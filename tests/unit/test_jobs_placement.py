@@ -54,8 +54,8 @@ def test_jobs_get_the_fastest_free_hosts_and_ranks_go_by_number() -> None:
 def test_systems_are_told_the_rates_of_hosts() -> None:
     hosts = [{"rate_mbps": 8_000}, {}]
     assert racks_of(parse({"units": [{"hosts": hosts}, {"hosts": 1}]}, "t")) == (
-        Rack(1, "gpu", 2, (8_000, 40_000)),
-        Rack(2, "gpu", 1),
+        Rack(1, "gpu", 2, (8_000, 40_000), usual_mbps=40_000),
+        Rack(2, "gpu", 1, usual_mbps=40_000),
     )
     seen = site(racks=UNEQUAL)
     assert site_from_json(json.loads(json.dumps(site_to_json(seen)))) == seen
@@ -129,7 +129,9 @@ def test_layouts_of_each_system() -> None:
 
 def test_bad_sync() -> None:
     with pytest.raises(
-        RequestError, match=r"--sync 'tree': accepted are aleph, inc, ps, ring, switches, FILE\.py:CLASS"
+        RequestError,
+        match=r"--sync 'tree': accepted are aleph, aleph-mwcha, aleph-servers, inc, ps, ring, switches, "
+        r"FILE\.py:CLASS",
     ):
         find("tree")
 
@@ -248,3 +250,13 @@ def test_a_place_without_the_systems_program_is_refused(
     with pytest.raises(RequestError) as refused:
         check_programs(ACROSS, programs, by_unit)
     assert str(refused.value) == f"--sync mine: {message}"
+
+
+def test_hosts_relay_where_their_switches_let_copies_pass() -> None:
+    layout = find("aleph").lay_out([(1, 1), (2, 1)], site())
+    check_programs(layout, {}, {1: "xdp", 2: "none", 3: "xdp"})
+    message = (
+        "--sync aleph: u2 has engine: bmv2, which passes no results from host to host; accepted are units "
+    )
+    with pytest.raises(RequestError, match=f"{message}with xdp or none"):
+        check_programs(layout, {}, {1: "xdp", 2: "bmv2", 3: "xdp"})

@@ -1,5 +1,5 @@
 """ALEPH: workers in clusters, whose heads sum for them, and a parameter server that sums the heads."""
 
-from testbed.systems.aleph.system import Aleph
+from testbed.systems.aleph.system import Aleph, AlephMwcha, AlephServers
 
-SYSTEMS = (Aleph(),)
+SYSTEMS = (Aleph(), AlephMwcha(), AlephServers())

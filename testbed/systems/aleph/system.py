@@ -1,27 +1,63 @@
-"""ALEPH as a system: what it brings."""
+"""ALEPH as systems: heads among the workers sum and hand results on, and so does a parameter server's host
+above them, or several, each of its share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from testbed.aggregation.clusterer import Clusterer
 from testbed.aggregation.system import SERVER_ALWAYS, Layout, Site, System
-from testbed.errors import RequestError
+from testbed.contract.transports import PACKETS
+from testbed.systems.aleph import site as sites
+from testbed.systems.aleph import trees
 from testbed.systems.aleph.clusters import Clusters
 from testbed.systems.aleph.figures import FIGURES
 from testbed.topology.places import Host
 
 
 class Aleph(System):
-    """Sums at heads among the workers, and at a parameter server."""
+    """Clusters that take the least time."""
 
     name = "aleph"
     summary = "ALEPH: workers in clusters, whose heads sum for them, and a parameter server above"
     programs: Mapping[str, str] = {"xdp": "sum"}
     server = SERVER_ALWAYS
-    paper = "aleph"
+    paper: str | None = "aleph"
     figures = FIGURES
-    clusterer = Clusters()
+    clusterer: Clusterer | None = Clusters()
+    way = "fastest"  # of clusterings.WAYS
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """RequestError: heads that hand results on are not there yet."""
-        raise RequestError(f"--sync {self.name}: clusters can be shown (testbed cluster), and not run yet")
+        """A tree for each parameter server. RequestError for what cannot be clustered."""
+        from testbed.systems.aleph import clusterings  # imports solvers
+
+        servers = self.servers(workers, site)
+        instance = sites.instance_at(site, workers, servers)
+        clustering = clusterings.cluster(self.way, instance)
+        forest = trees.forest(clustering, workers, servers, instance.servers)
+        return Layout(self.name, tuple(workers), PACKETS, servers[0], forest, forest.demands())
+
+    def servers(self, workers: Sequence[Host], site: Site) -> tuple[Host, ...]:
+        """Return the hosts of its parameter servers."""
+        return (site.server(workers),)
+
+
+class AlephMwcha(Aleph):
+    """Clusters by the paper's own algorithm."""
+
+    name = "aleph-mwcha"
+    summary = "ALEPH with clusters by the paper's algorithm, M-WCHA, as it can be meant"
+    paper, figures, clusterer = None, (), None
+    way = "mwcha"
+
+
+class AlephServers(Aleph):
+    """Several parameter servers, each with a tree that takes its share of the fragments (section 7)."""
+
+    name = "aleph-servers"
+    summary = "ALEPH with a parameter server on each free host of cpu units, by shares of their rates"
+    paper, figures, clusterer = None, (), None
+
+    def servers(self, workers: Sequence[Host], site: Site) -> tuple[Host, ...]:
+        return sites.servers_at(site, workers)

@@ -33,4 +33,4 @@ def tree(clustering: Clustering, workers: Sequence[Host], server: Host, weight: 
         Node(at_host(workers[head]), tuple(sorted((head, *members))))
         for head, members in clustering.clusters.items()
     )
-    return Tree(Node(at_host(server), clustering.direct, below), weight)
+    return Tree(Node(at_host(server), clustering.direct, below), weight, relayed=True)
