@@ -144,15 +144,15 @@ def run(program: int, frame: bytes, ingress_ifindex: int = 0, times: int = 1) ->
     return int(action), data_out.raw[:size]
 
 
-def run_live(program: int, frame: bytes, ingress_ifindex: int) -> None:
-    """Run an XDP program on a live frame: what it redirects leaves, and what it passes goes up the stack.
-    Needs Linux 5.18.
+def run_live(program: int, frame: bytes, ingress_ifindex: int, times: int = 1) -> None:
+    """Run an XDP program on a live frame, or on `times` copies of it: what it redirects leaves, and what it
+    passes goes up the stack. A signal ends it early: OSError. Needs Linux 5.18.
     """
     data = ctypes.create_string_buffer(frame, len(frame))
     context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
     attributes = _attributes(
         "=IIIIQQIIIIQQII",
         *(program, 0, len(frame), 0, _address(data), 0),
-        *(1, 0, 24, 0, _address(context), 0, _LIVE_FRAMES, 0),
+        *(times, 0, 24, 0, _address(context), 0, _LIVE_FRAMES, 0),
     )
     _bpf(_TEST_RUN, attributes, "run an XDP program on a live frame")

@@ -1,0 +1,91 @@
+"""The CPU time of a network's own work: threads of the kernel that poll one device each (threaded NAPI), and
+processes. Read in namespaces that do not show the kernel's threads, by the outside's /proc.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import SettingError, TestbedError
+
+PINS, DONE = "pins ", "done"
+_APPEAR_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Nanoseconds on a core, and ready to run with none."""
+
+    ran: int = 0
+    waited: int = 0
+
+    def __add__(self, other: Used) -> Used:
+        return Used(self.ran + other.ran, self.waited + other.waited)
+
+    def __sub__(self, other: Used) -> Used:
+        return Used(self.ran - other.ran, self.waited - other.waited)
+
+
+def threaded(device: str, namespace: str | None = None) -> None:
+    """Have a device polled by a thread of its own. SettingError if that did not take effect."""
+    enter = ["ip", "netns", "exec", namespace] if namespace else []
+    path = f"/sys/class/net/{device}/threaded"
+    argv = [*enter, "sh", "-c", f"echo 1 > {path} && cat {path}"]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if ended.stdout.strip() != "1":
+        raise SettingError(f"{device}: threaded reads {ended.stdout.strip()!r}: {ended.stderr.strip()}")
+
+
+class Threads:
+    """The polling threads of these devices: device -> the core that its thread is to run on. `proc` is the
+    outside's /proc, and the outside, which alone can, pins them when it is asked on the standard output.
+    """
+
+    def __init__(self, proc: Path, cores: Mapping[str, int]) -> None:
+        self._proc = proc
+        deadline = time.monotonic() + _APPEAR_S
+        while missing := set(cores) - set(found := self._found(cores)):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"no thread polls {', '.join(sorted(missing))} after {_APPEAR_S:g} s")
+            time.sleep(0.02)
+        self._pids = found
+        pins = {str(pid): cores[device] for device, pid in found.items()}
+        print(PINS + json.dumps(pins), flush=True)
+        if sys.stdin.readline().strip() != DONE:
+            raise TestbedError("who started the microbenchmark has gone")
+
+    def _found(self, devices: Mapping[str, int]) -> dict[str, int]:
+        by_name = {f"napi/{device}-": device for device in devices}
+        found = {}
+        for entry in self._proc.iterdir():
+            if not entry.name.isdecimal():
+                continue
+            try:
+                name = (entry / "comm").read_text().strip()
+            except OSError:
+                continue
+            # the kernel keeps 15 characters of it
+            device = next((device for prefix, device in by_name.items() if name.startswith(prefix)), None)
+            if device:
+                found[device] = int(entry.name)
+        return found
+
+    def used(self, devices: list[str]) -> Used:
+        """Return the CPU time of these devices' threads by now."""
+        return sum((_used(self._proc / str(self._pids[device])) for device in devices), Used())
+
+
+def process_used(pid: int) -> Used:
+    """Return the CPU time of a process of this namespace by now, its threads' included."""
+    return sum((_used(task) for task in Path(f"/proc/{pid}/task").iterdir()), Used())
+
+
+def _used(entry: Path) -> Used:
+    ran, waited, _ = (entry / "schedstat").read_text().split()
+    return Used(int(ran), int(waited))

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
+/*
+ * ALEPH's aggregation service and gradient forwarder and nothing else (sections 5.3 and 5.4: a bitmap, a
+ * lock, a segment; a broadcast redirect with rewritten addresses), a source of frames that costs them
+ * nothing, and a sink. Loaded by rig.py.
+ */
+#include <uapi/linux/bpf.h>
+#include <uapi/linux/if_ether.h>
+#include <uapi/linux/in.h>
+#include <uapi/linux/ip.h>
+#include <uapi/linux/udp.h>
+
+#include "micro.h"
+
+#define SEGMENTS 1024
+#define CREDIT 128 /* frames under way to a device; veth's ring holds 256, and 64 leave at once */
+#define LOCK_TRIES 1024
+#define BEHIND_NS 1000000 /* a source that was kept from running does not make up for more */
+#define DELAYS 65536
+
+struct frame {
+	struct ethhdr eth;
+	struct iphdr ip;
+	struct udphdr udp;
+	struct gradients body;
+} __attribute__((packed));
+
+enum { ANSWER_NOBODY, ANSWER_BY_MAP, ANSWER_BACK };
+enum { RECEIVED, SUMS, LATE, DUPLICATE, INCOMPLETE, BUSY, TAKEN, WRONG, FOREIGN, TALLIES };
+
+struct setting {
+	u32 answer;
+	u32 pass; /* the sink hands timed frames to the stack */
+	u32 receivers; /* of copies; 0: none are made */
+	u32 reserved;
+};
+
+struct source {
+	u64 interval_ns; /* between frames; 0: as fast as they are taken */
+	u64 next_ns;
+	u64 turn;
+	u32 first;
+	u32 workers;
+	u32 of;
+	u32 reserved;
+};
+
+/* A cache line each: the two have different writers. */
+struct flow {
+	u64 sent;
+	u64 sent_line[7];
+	u64 taken;
+	u64 taken_line[7];
+};
+
+struct segment {
+	u64 lock;
+	u64 bitmap;
+	u32 number;
+	u32 is_open;
+	u64 lanes[LANES / 2]; /* two of 32 bits; what one carries into the other does not matter here */
+};
+
+/* Writer: the rig, before traffic; readers: the programs. */
+BPF_ARRAY(settings, struct setting, 1);
+/* By CPU. Writers: the rig, before traffic, then make_frame on that CPU. */
+BPF_ARRAY(sources, struct source, 256);
+/*
+ * By worker. `sent` is written by make_frame, `taken` by the program at that worker's device, which one CPU
+ * polls at a time. Of copies, by receiver: `taken` is written by the sink.
+ */
+BPF_ARRAY(flows, struct flow, 64);
+BPF_ARRAY(copied, struct flow, 64);
+/* Writers: sum_up, under the segment's lock; the rig, before traffic. */
+BPF_F_TABLE("array", u32, struct segment, segments, SEGMENTS, BPF_F_MMAPABLE);
+/* Writers: all programs, each CPU its own; reader: the rig. */
+BPF_PERCPU_ARRAY(tally, u64, TALLIES);
+/* Writer: the sink of the only worker that times its frames; reader: the rig. */
+BPF_F_TABLE("array", u32, u32, delays, DELAYS, BPF_F_MMAPABLE);
+BPF_ARRAY(delay_count, u64, 1);
+/* By ifindex of the sink's device. Writer: the rig; reader: the sink. */
+BPF_HASH(receiver_of, u32, u32, 64);
+/* Writer: the rig, before traffic. */
+BPF_DEVMAP(targets, 64);
+BPF_XDP_REDIRECT_MAP("devmap", struct bpf_devmap_val, results, 1);
+BPF_XDP_REDIRECT_MAP("devmap", struct bpf_devmap_val, copies, 64);
+
+static __always_inline void count(u32 what)
+{
+	u64 *n = tally.lookup(&what);
+
+	if (n)
+		*n += 1;
+}
+
+static __always_inline struct setting *set(void)
+{
+	u32 zero = 0;
+
+	return settings.lookup(&zero);
+}
+
+static __always_inline struct frame *frame_of(struct xdp_md *ctx)
+{
+	struct frame *f = (void *)(long)ctx->data;
+
+	if ((void *)(f + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	return f;
+}
+
+/* The frame, if it is one of gradients: what an aggregation service asks of every packet. */
+static __always_inline struct frame *gradients_of(struct xdp_md *ctx)
+{
+	struct frame *f = frame_of(ctx);
+
+	if (!f || f->eth.h_proto != bpf_htons(ETH_P_IP) || f->ip.protocol != IPPROTO_UDP ||
+	    f->udp.dest != bpf_htons(MICRO_PORT) || f->body.magic != MICRO_MAGIC)
+		return 0;
+	return f;
+}
+
+/* The fewest that any of those who take has taken: nobody is to be more than the credit ahead of anybody. */
+static __always_inline u64 least_taken(u32 workers, u32 receivers)
+{
+	u32 count = receivers ? receivers : workers, at;
+	u64 least = ~0ULL;
+
+	for (at = 0; at < 64 && at < count; at++) {
+		u32 key = at;
+		struct flow *by = receivers ? copied.lookup(&key) : flows.lookup(&key);
+
+		if (by && *(volatile u64 *)&by->taken < least)
+			least = *(volatile u64 *)&by->taken;
+	}
+	return least;
+}
+
+/*
+ * Fills a frame and sends it into a worker's device: run on live frames by BPF_PROG_TEST_RUN. A frame that is
+ * not due, or that nobody would take, is given up, and costs what it costs to try again.
+ */
+int make_frame(struct xdp_md *ctx)
+{
+	u32 cpu = bpf_get_smp_processor_id(), worker;
+	struct source *source = sources.lookup(&cpu);
+	struct frame *f = frame_of(ctx);
+	struct setting *setting = set();
+	u64 now = bpf_ktime_get_ns(), gradient;
+	struct flow *flow;
+	int i;
+
+	if (!source || !f || !setting || !source->workers)
+		return XDP_ABORTED;
+	if (source->interval_ns) {
+		if (now < source->next_ns)
+			return XDP_DROP;
+		if (now > source->next_ns + BEHIND_NS)
+			source->next_ns = now;
+		source->next_ns += source->interval_ns;
+	}
+	worker = source->first + source->turn++ % source->workers;
+	flow = flows.lookup(&worker);
+	if (!flow)
+		return XDP_ABORTED;
+	if (!source->interval_ns && flow->sent - least_taken(source->of, setting->receivers) >= CREDIT)
+		return XDP_DROP;
+	f->eth.h_proto = bpf_htons(ETH_P_IP);
+	f->ip.protocol = IPPROTO_UDP;
+	f->udp.dest = bpf_htons(MICRO_PORT);
+	f->body.magic = MICRO_MAGIC;
+	f->body.worker = worker;
+	f->body.segment = flow->sent++;
+	f->body.workers = source->of;
+	f->body.sent_ns = 0;
+	gradient = (u64)(worker + 1) << 32 | (worker + 1);
+	for (i = 0; i < LANES / 2; i++)
+		((u64 *)f->body.lanes)[i] = gradient;
+	return targets.redirect_map(worker, 0);
+}
+
+static __always_inline void swap_ends(struct frame *f)
+{
+	__be32 address = f->ip.saddr;
+	__be16 port = f->udp.source;
+	u8 mac[ETH_ALEN];
+
+	f->ip.saddr = f->ip.daddr;
+	f->ip.daddr = address;
+	f->udp.source = f->udp.dest;
+	f->udp.dest = port;
+	f->udp.check = 0;
+	__builtin_memcpy(mac, f->eth.h_source, ETH_ALEN);
+	__builtin_memcpy(f->eth.h_source, f->eth.h_dest, ETH_ALEN);
+	__builtin_memcpy(f->eth.h_dest, mac, ETH_ALEN);
+}
+
+static __always_inline int answer(struct xdp_md *ctx, struct frame *f, u32 how)
+{
+	count(SUMS);
+	f->body.worker = OF_ALL;
+	if (how == ANSWER_NOBODY)
+		return XDP_DROP;
+	if (how == ANSWER_BY_MAP)
+		return results.redirect_map(0, 0);
+	swap_ends(f);
+	/* not XDP_TX, after which veth wakes no peer without a program of its own: bpf/programs.c, bounce() */
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}
+
+static __always_inline int lock(struct segment *s)
+{
+	int i;
+
+	for (i = 0; i < LOCK_TRIES; i++)
+		if (__sync_val_compare_and_swap(&s->lock, 0ULL, 1ULL) == 0)
+			return 1;
+	return 0;
+}
+
+/* The aggregation service. With one worker it is that one's gradients and the head's own. */
+int sum_up(struct xdp_md *ctx)
+{
+	struct frame *f = gradients_of(ctx);
+	struct setting *setting = set();
+	u32 worker, at, is_last, why = TALLIES;
+	u64 all, bit, *lanes;
+	struct segment *s;
+	struct flow *flow;
+	int i;
+
+	if (!f || !setting) {
+		count(FOREIGN);
+		return XDP_PASS;
+	}
+	count(RECEIVED);
+	worker = f->body.worker;
+	flow = flows.lookup(&worker);
+	if (flow)
+		flow->taken++;
+	at = f->body.segment % SEGMENTS;
+	s = segments.lookup(&at);
+	if (!s || worker >= 64 || !f->body.workers || f->body.workers > 63)
+		return XDP_DROP;
+	lanes = (u64 *)f->body.lanes;
+	bit = 1ULL << worker;
+	all = (1ULL << f->body.workers) - 1;
+	if (!lock(s)) {
+		count(BUSY);
+		return XDP_DROP;
+	}
+	if (all == 1) {
+		for (i = 0; i < LANES / 2; i++)
+			lanes[i] += s->lanes[i];
+		is_last = 1;
+	} else if (!s->is_open || (s32)(f->body.segment - s->number) > 0) {
+		why = s->is_open && s->bitmap != all ? INCOMPLETE : TALLIES;
+		for (i = 0; i < LANES / 2; i++)
+			s->lanes[i] = lanes[i];
+		s->number = f->body.segment;
+		s->bitmap = bit;
+		s->is_open = 1;
+		is_last = 0;
+	} else if (f->body.segment != s->number || s->bitmap & bit) {
+		why = s->bitmap & bit ? DUPLICATE : LATE;
+		is_last = 0;
+	} else {
+		s->bitmap |= bit;
+		is_last = s->bitmap == all;
+		if (is_last)
+			for (i = 0; i < LANES / 2; i++)
+				lanes[i] += s->lanes[i];
+		else
+			for (i = 0; i < LANES / 2; i++)
+				s->lanes[i] += lanes[i];
+	}
+	__sync_lock_test_and_set(&s->lock, 0ULL);
+	if (why != TALLIES)
+		count(why);
+	return is_last ? answer(ctx, f, setting->answer) : XDP_DROP;
+}
+
+/* A veth and a program with nothing to do: what is left of sum_up's cost is the aggregation's. */
+int take_only(struct xdp_md *ctx)
+{
+	struct frame *f = gradients_of(ctx);
+	struct flow *flow;
+	u32 worker;
+
+	if (!f)
+		return XDP_PASS;
+	count(RECEIVED);
+	worker = f->body.worker;
+	flow = flows.lookup(&worker);
+	if (flow)
+		flow->taken++;
+	return XDP_DROP;
+}
+
+/* The gradient forwarder. */
+int copy_out(struct xdp_md *ctx)
+{
+	struct frame *f = gradients_of(ctx);
+
+	if (!f)
+		return XDP_PASS;
+	count(RECEIVED);
+	f->body.worker = OF_ALL;
+	return copies.redirect_map(0, BPF_F_BROADCAST);
+}
+
+/* At each device that a copy leaves by: the address of who it is for. */
+int readdress(struct xdp_md *ctx)
+{
+	struct frame *f = frame_of(ctx);
+	u32 check;
+
+	if (!f)
+		return XDP_DROP;
+	check = (u16)~f->ip.check + (u16)~(f->ip.daddr & 0xffff) + (u16)~(f->ip.daddr >> 16);
+	f->ip.daddr = bpf_htonl(0x0a000001 | (ctx->egress_ifindex & 0xff) << 8);
+	check += (f->ip.daddr & 0xffff) + (f->ip.daddr >> 16);
+	check = (check & 0xffff) + (check >> 16);
+	f->ip.check = ~((check & 0xffff) + (check >> 16));
+	f->udp.check = 0;
+	return XDP_PASS;
+}
+
+/* The gradient receiver, but for what it would keep: sums are checked, and timed where they say when. */
+int take(struct xdp_md *ctx)
+{
+	struct frame *f = frame_of(ctx);
+	u32 zero = 0, ifindex = ctx->ingress_ifindex, sum, at;
+	u64 *n = delay_count.lookup(&zero);
+	struct setting *setting = set();
+	u32 *receiver, *delay;
+
+	if (!f || !setting || f->body.magic != MICRO_MAGIC)
+		return XDP_PASS;
+	count(TAKEN);
+	receiver = receiver_of.lookup(&ifindex);
+	if (receiver) {
+		struct flow *to = copied.lookup(receiver);
+
+		if (to)
+			to->taken++;
+		return XDP_DROP;
+	}
+	if (f->body.sent_ns) {
+		at = n ? (*n)++ % DELAYS : 0;
+		delay = delays.lookup(&at);
+		if (delay)
+			*delay = bpf_ktime_get_ns() - f->body.sent_ns;
+		return setting->pass ? XDP_PASS : XDP_DROP;
+	}
+	sum = f->body.workers * (f->body.workers + 1) / 2;
+	if (f->body.worker != OF_ALL || f->body.lanes[0] != sum || f->body.lanes[LANES - 1] != sum)
+		count(WRONG);
+	return XDP_DROP;
+}
