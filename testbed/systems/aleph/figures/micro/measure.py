@@ -129,7 +129,9 @@ def tcp_sum(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.
                 core_of = on.others[hosts.index(host) % len(on.others)]
                 if case == "ps":
                     module = "testbed.systems.aleph.figures.micro.ps_worker"
-                    rig.start(core_of, host, "-m", module, address, port, str(rank), str(len(mine)), str(file))
+                    rig.start(
+                        core_of, host, "-m", module, address, port, str(rank), str(len(mine)), str(file)
+                    )
                 else:
                     rig.start(core_of, host, "push", address, port, str(chunk), str(interval))
             servers.append(server)
@@ -172,7 +174,9 @@ def xdp_copies(tools: Tools, on: Cores, seconds: float, per_s: float = 0.0) -> R
             "lanes": tools.lanes,
             "per_s": counts["received"] / lasted,
             "asked_per_s": per_s or None,
-            "loss": max(0.0, 1 - counts["taken"] / (RECEIVERS * counts["received"])) if counts["received"] else 0,
+            "loss": max(0.0, 1 - counts["taken"] / (RECEIVERS * counts["received"]))
+            if counts["received"]
+            else 0,
             "counts": counts,
         }
 
@@ -238,4 +242,3 @@ def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float)
             "median_us": float(np.median(times) / 1e3) if len(times) else None,
             "p99_us": float(np.percentile(times, 99) / 1e3) if len(times) else None,
         }
-

@@ -119,3 +119,17 @@ def _fig8(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
         for share in shares:
             row = measure.tcp_copies(tools, case, on, asked.seconds, share * most["gbps"])
             yield row | {"offered": share}
+
+
+def count(figure: str, asked: Asked) -> int:
+    """Return about how many measurements a figure has, for its progress."""
+    machine = len(present())
+    counts = min(machine, 2) if asked.quick else machine
+    each = {
+        "table2": 9,
+        "fig5": 8 * counts + 4,
+        "fig6": 2 + 2 * len(QUICK_LOADS if asked.quick else LOADS),
+        "fig7": len(TIMED) * len(QUICK_RATES_PER_S if asked.quick else RATES_PER_S),
+        "fig8": 4 * (2 if asked.quick else 1 + len(SHARES)),
+    }
+    return each[figure] * asked.rounds

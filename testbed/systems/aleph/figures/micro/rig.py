@@ -336,7 +336,18 @@ def _frame(payload_bytes: int) -> bytes:
     """Return an Ethernet frame of a UDP packet to the head; make_frame fills it."""
     ethernet = bytes(12) + struct.pack("!H", 0x0800)
     udp_bytes = 8 + payload_bytes
-    head = [0x45, 0, 20 + udp_bytes, 0, 0, 64, socket.IPPROTO_UDP, 0, b"\x0a\x00\x01\x01", b"\x0a\x00\x01\xfe"]
+    head = [
+        0x45,
+        0,
+        20 + udp_bytes,
+        0,
+        0,
+        64,
+        socket.IPPROTO_UDP,
+        0,
+        b"\x0a\x00\x01\x01",
+        b"\x0a\x00\x01\xfe",
+    ]
     ip = struct.pack("!BBHHHBBH4s4s", *head)
     total = sum(struct.unpack("!10H", ip))
     total = (total & 0xFFFF) + (total >> 16)

@@ -28,7 +28,9 @@ _MODULE = "testbed.systems.aleph.figures.micro.session"
 _END_S = 10.0
 
 
-def run(figure: str, asked: Asked, lanes: int, on_row: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+def run(
+    figure: str, asked: Asked, lanes: int, on_row: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
     """Return a figure's measurements, each handed to `on_row` as it comes. Raises what the inside raised."""
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     settings = json.dumps(asdict(asked) | {"lanes": lanes, "proc": proc})
