@@ -45,7 +45,11 @@ setup(
     python_requires=">=3.11",
     install_requires=direct_requirements((HERE / "scripts" / "requirements.txt").read_text(encoding="utf-8")),
     packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
-    package_data={"": ["*.yaml", "*.json", "py.typed"], "workloads.native": ["*.cpp", "*.hpp"]},
+    package_data={
+        "": ["*.yaml", "*.json", "py.typed"],
+        "workloads.native": ["*.cpp", "*.hpp"],
+        "testbed.systems.aleph.figures.micro": ["*.c", "*.h"],
+    },
     data_files=DATA,
     # called through ctypes: no Python headers, only a C compiler
     ext_modules=[

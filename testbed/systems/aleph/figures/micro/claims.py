@@ -119,7 +119,7 @@ def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
     for cores in counts:
         rates = [
             _whole(rows, name, size, cores)
-            for key in (("xdp-native", lanes), ("xdp-generic", lanes), ("tcp", None))
+            for name, size in (("xdp-native", lanes), ("xdp-generic", lanes), ("tcp", None))
         ]
         if all(rates):
             order.append([row["gbps_per_core"] for row in rates if row])
@@ -153,6 +153,8 @@ def _points(order: Sequence[Sequence[float]], which: int) -> str:
 def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
     for mode, at_95 in (("native", 0.001), ("generic", 0.002)):
         mine = [row for row in rows if row["case"] == f"xdp-{mode}" and row["offered"] is not None]
+        if not mine:
+            continue
         below = [row["loss"] for row in mine if row["load"] <= FULL]
         if below:
             said = of_order(loss <= MUCH_LOSS for loss in below)

@@ -26,7 +26,7 @@ ROUNDS = 3
 @dataclass(frozen=True, slots=True)
 class MicroFigure:
     """Measure what a head's data plane costs, by XDP and by sockets, on veth pairs in namespaces of the
-    command's own. What counts, and what differs from the paper's machines: docs/studies/aleph.md,
+    command's own. What counts, and what differs from the paper's machines: docs/aleph.md,
     "Microbenchmarks".
     """
 

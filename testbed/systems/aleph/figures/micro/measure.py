@@ -1,5 +1,5 @@
-"""One measurement each, on a rig of its own: what a head takes in, loses, answers and copies, and the CPU time
-that it takes.
+"""One measurement each, on a rig of its own: what a head takes in, loses, answers and copies, and the CPU
+time that it takes.
 
 The head's CPU time is what its ends of the links are polled for (for XDP that is all it does; for TCP the
 stack up to the socket) and its processes'. Hosts, and their ends, do not count: in the paper they are other

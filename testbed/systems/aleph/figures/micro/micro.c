@@ -25,6 +25,11 @@ struct frame {
 	struct gradients body;
 } __attribute__((packed));
 
+/* By pointers of their own types: a packed member would be read byte by byte. */
+#define IP(f) ((struct iphdr *)((void *)(f) + sizeof(struct ethhdr)))
+#define UDP(f) ((struct udphdr *)((void *)(f) + sizeof(struct ethhdr) + sizeof(struct iphdr)))
+#define BODY(f) ((struct gradients *)((void *)(f) + sizeof(struct frame) - sizeof(struct gradients)))
+
 enum { ANSWER_NOBODY, ANSWER_BY_MAP, ANSWER_BACK };
 enum { RECEIVED, SUMS, LATE, DUPLICATE, INCOMPLETE, BUSY, TAKEN, WRONG, FOREIGN, TALLIES };
 
@@ -39,6 +44,7 @@ struct source {
 	u64 interval_ns; /* between frames; 0: as fast as they are taken */
 	u64 next_ns;
 	u64 turn;
+	u64 least; /* taken of anybody, when it was last looked at */
 	u32 first;
 	u32 workers;
 	u32 of;
@@ -114,8 +120,8 @@ static __always_inline struct frame *gradients_of(struct xdp_md *ctx)
 {
 	struct frame *f = frame_of(ctx);
 
-	if (!f || f->eth.h_proto != bpf_htons(ETH_P_IP) || f->ip.protocol != IPPROTO_UDP ||
-	    f->udp.dest != bpf_htons(MICRO_PORT) || f->body.magic != MICRO_MAGIC)
+	if (!f || f->eth.h_proto != bpf_htons(ETH_P_IP) || IP(f)->protocol != IPPROTO_UDP ||
+	    UDP(f)->dest != bpf_htons(MICRO_PORT) || BODY(f)->magic != MICRO_MAGIC)
 		return 0;
 	return f;
 }
@@ -146,7 +152,7 @@ int make_frame(struct xdp_md *ctx)
 	struct source *source = sources.lookup(&cpu);
 	struct frame *f = frame_of(ctx);
 	struct setting *setting = set();
-	u64 now = bpf_ktime_get_ns(), gradient;
+	u64 now = bpf_ktime_get_ns();
 	struct flow *flow;
 	int i;
 
@@ -163,33 +169,37 @@ int make_frame(struct xdp_md *ctx)
 	flow = flows.lookup(&worker);
 	if (!flow)
 		return XDP_ABORTED;
-	if (!source->interval_ns && flow->sent - least_taken(source->of, setting->receivers) >= CREDIT)
-		return XDP_DROP;
+	if (!source->interval_ns && flow->sent - source->least >= CREDIT) {
+		source->least = least_taken(source->of, setting->receivers);
+		if (flow->sent - source->least >= CREDIT)
+			return XDP_DROP;
+	}
 	f->eth.h_proto = bpf_htons(ETH_P_IP);
-	f->ip.protocol = IPPROTO_UDP;
-	f->udp.dest = bpf_htons(MICRO_PORT);
-	f->body.magic = MICRO_MAGIC;
-	f->body.worker = worker;
-	f->body.segment = flow->sent++;
-	f->body.workers = source->of;
-	f->body.sent_ns = 0;
-	gradient = (u64)(worker + 1) << 32 | (worker + 1);
-	for (i = 0; i < LANES / 2; i++)
-		((u64 *)f->body.lanes)[i] = gradient;
+	IP(f)->protocol = IPPROTO_UDP;
+	UDP(f)->dest = bpf_htons(MICRO_PORT);
+	BODY(f)->magic = MICRO_MAGIC;
+	BODY(f)->worker = worker;
+	BODY(f)->segment = flow->sent++;
+	BODY(f)->workers = source->of;
+	BODY(f)->sent_ns = 0;
+	/* a page that comes back is as it was left: of all frames but those that were made sums, ones */
+	if (BODY(f)->lanes[0] != 1)
+		for (i = 0; i < LANES / 2; i++)
+			((u64 *)BODY(f)->lanes)[i] = 1ULL << 32 | 1;
 	return targets.redirect_map(worker, 0);
 }
 
 static __always_inline void swap_ends(struct frame *f)
 {
-	__be32 address = f->ip.saddr;
-	__be16 port = f->udp.source;
+	__be32 address = IP(f)->saddr;
+	__be16 port = UDP(f)->source;
 	u8 mac[ETH_ALEN];
 
-	f->ip.saddr = f->ip.daddr;
-	f->ip.daddr = address;
-	f->udp.source = f->udp.dest;
-	f->udp.dest = port;
-	f->udp.check = 0;
+	IP(f)->saddr = IP(f)->daddr;
+	IP(f)->daddr = address;
+	UDP(f)->source = UDP(f)->dest;
+	UDP(f)->dest = port;
+	UDP(f)->check = 0;
 	__builtin_memcpy(mac, f->eth.h_source, ETH_ALEN);
 	__builtin_memcpy(f->eth.h_source, f->eth.h_dest, ETH_ALEN);
 	__builtin_memcpy(f->eth.h_dest, mac, ETH_ALEN);
@@ -198,7 +208,7 @@ static __always_inline void swap_ends(struct frame *f)
 static __always_inline int answer(struct xdp_md *ctx, struct frame *f, u32 how)
 {
 	count(SUMS);
-	f->body.worker = OF_ALL;
+	BODY(f)->worker = OF_ALL;
 	if (how == ANSWER_NOBODY)
 		return XDP_DROP;
 	if (how == ANSWER_BY_MAP)
@@ -234,17 +244,17 @@ int sum_up(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	count(RECEIVED);
-	worker = f->body.worker;
+	worker = BODY(f)->worker;
 	flow = flows.lookup(&worker);
 	if (flow)
 		flow->taken++;
-	at = f->body.segment % SEGMENTS;
+	at = BODY(f)->segment % SEGMENTS;
 	s = segments.lookup(&at);
-	if (!s || worker >= 64 || !f->body.workers || f->body.workers > 63)
+	if (!s || worker >= 64 || !BODY(f)->workers || BODY(f)->workers > 63)
 		return XDP_DROP;
-	lanes = (u64 *)f->body.lanes;
+	lanes = (u64 *)BODY(f)->lanes;
 	bit = 1ULL << worker;
-	all = (1ULL << f->body.workers) - 1;
+	all = (1ULL << BODY(f)->workers) - 1;
 	if (!lock(s)) {
 		count(BUSY);
 		return XDP_DROP;
@@ -253,15 +263,15 @@ int sum_up(struct xdp_md *ctx)
 		for (i = 0; i < LANES / 2; i++)
 			lanes[i] += s->lanes[i];
 		is_last = 1;
-	} else if (!s->is_open || (s32)(f->body.segment - s->number) > 0) {
+	} else if (!s->is_open || (s32)(BODY(f)->segment - s->number) > 0) {
 		why = s->is_open && s->bitmap != all ? INCOMPLETE : TALLIES;
 		for (i = 0; i < LANES / 2; i++)
 			s->lanes[i] = lanes[i];
-		s->number = f->body.segment;
+		s->number = BODY(f)->segment;
 		s->bitmap = bit;
 		s->is_open = 1;
 		is_last = 0;
-	} else if (f->body.segment != s->number || s->bitmap & bit) {
+	} else if (BODY(f)->segment != s->number || s->bitmap & bit) {
 		why = s->bitmap & bit ? DUPLICATE : LATE;
 		is_last = 0;
 	} else {
@@ -290,7 +300,7 @@ int take_only(struct xdp_md *ctx)
 	if (!f)
 		return XDP_PASS;
 	count(RECEIVED);
-	worker = f->body.worker;
+	worker = BODY(f)->worker;
 	flow = flows.lookup(&worker);
 	if (flow)
 		flow->taken++;
@@ -305,7 +315,7 @@ int copy_out(struct xdp_md *ctx)
 	if (!f)
 		return XDP_PASS;
 	count(RECEIVED);
-	f->body.worker = OF_ALL;
+	BODY(f)->worker = OF_ALL;
 	return copies.redirect_map(0, BPF_F_BROADCAST);
 }
 
@@ -317,12 +327,12 @@ int readdress(struct xdp_md *ctx)
 
 	if (!f)
 		return XDP_DROP;
-	check = (u16)~f->ip.check + (u16)~(f->ip.daddr & 0xffff) + (u16)~(f->ip.daddr >> 16);
-	f->ip.daddr = bpf_htonl(0x0a000001 | (ctx->egress_ifindex & 0xff) << 8);
-	check += (f->ip.daddr & 0xffff) + (f->ip.daddr >> 16);
+	check = (u16)~IP(f)->check + (u16)~(IP(f)->daddr & 0xffff) + (u16)~(IP(f)->daddr >> 16);
+	IP(f)->daddr = bpf_htonl(0x0a000001 | (ctx->egress_ifindex & 0xff) << 8);
+	check += (IP(f)->daddr & 0xffff) + (IP(f)->daddr >> 16);
 	check = (check & 0xffff) + (check >> 16);
-	f->ip.check = ~((check & 0xffff) + (check >> 16));
-	f->udp.check = 0;
+	IP(f)->check = ~((check & 0xffff) + (check >> 16));
+	UDP(f)->check = 0;
 	return XDP_PASS;
 }
 
@@ -335,7 +345,7 @@ int take(struct xdp_md *ctx)
 	struct setting *setting = set();
 	u32 *receiver, *delay;
 
-	if (!f || !setting || f->body.magic != MICRO_MAGIC)
+	if (!f || !setting || BODY(f)->magic != MICRO_MAGIC)
 		return XDP_PASS;
 	count(TAKEN);
 	receiver = receiver_of.lookup(&ifindex);
@@ -346,15 +356,15 @@ int take(struct xdp_md *ctx)
 			to->taken++;
 		return XDP_DROP;
 	}
-	if (f->body.sent_ns) {
+	if (BODY(f)->sent_ns) {
 		at = n ? (*n)++ % DELAYS : 0;
 		delay = delays.lookup(&at);
 		if (delay)
-			*delay = bpf_ktime_get_ns() - f->body.sent_ns;
+			*delay = bpf_ktime_get_ns() - BODY(f)->sent_ns;
 		return setting->pass ? XDP_PASS : XDP_DROP;
 	}
-	sum = f->body.workers * (f->body.workers + 1) / 2;
-	if (f->body.worker != OF_ALL || f->body.lanes[0] != sum || f->body.lanes[LANES - 1] != sum)
+	sum = BODY(f)->workers; /* of ones */
+	if (BODY(f)->worker != OF_ALL || BODY(f)->lanes[0] != sum || BODY(f)->lanes[LANES - 1] != sum)
 		count(WRONG);
 	return XDP_DROP;
 }

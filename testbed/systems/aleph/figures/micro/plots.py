@@ -13,7 +13,6 @@ from testbed.systems.aleph.figures.micro.tables import Row, medians, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Report = Mapping[str, Any]
 COLOURS = {

@@ -1,5 +1,5 @@
-"""One head and the hosts around it, in namespaces of the caller's: veth pairs whose ends are polled by threads
-of their own, programs at the head's ends, frames into the others', and sockets' programs beside.
+"""One head and the hosts around it, in namespaces of the caller's: veth pairs whose ends are polled by
+threads of their own, programs at the head's ends, frames into the others', and sockets' programs beside.
 
 Owns devices, programs, sources and processes; nothing of figures.
 """
@@ -256,7 +256,7 @@ class Rig:
         table, first = self._bpf["sources"], 0
         for core, share in zip(self.on.others, shares, strict=False):
             interval = int(1e9 * workers / share / per_s) if per_s else 0
-            table[ctypes.c_int(core)] = table.Leaf(interval, 0, 0, first, share, workers, 0)
+            table[ctypes.c_int(core)] = table.Leaf(interval, 0, 0, 0, first, share, workers, 0)
             first += share
         frame = _frame(self.tools.packet_bytes)
         program = self.tools.compiled.program_fd("make_frame")

@@ -9,11 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from testbed.client import environment
 from testbed.contract.spec import LANES
@@ -32,6 +33,17 @@ def run(
     figure: str, asked: Asked, lanes: int, on_row: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Return a figure's measurements, each handed to `on_row` as it comes. Raises what the inside raised."""
+    with tempfile.TemporaryFile("w+") as errors:
+        return _run(figure, asked, lanes, on_row, errors)
+
+
+def _run(
+    figure: str,
+    asked: Asked,
+    lanes: int,
+    on_row: Callable[[dict[str, Any]], None],
+    errors: IO[str],
+) -> list[dict[str, Any]]:
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     settings = json.dumps(asdict(asked) | {"lanes": lanes, "proc": proc})
     argv = command([sys.executable, "-m", _MODULE, figure, settings], NAME)
@@ -43,7 +55,7 @@ def run(
             cwd=environment.CHECKOUT,
             stdin=pipe,
             stdout=pipe,
-            stderr=pipe,
+            stderr=errors,
             text=True,
             pass_fds=[proc],
             preexec_fn=die_with_parent,
@@ -53,7 +65,6 @@ def run(
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stderr is not None
         try:
             for line in process.stdout:
                 if line.startswith(PINS):
@@ -63,11 +74,12 @@ def run(
                 elif line.startswith(ROW):
                     measured.append(json.loads(line.removeprefix(ROW)))
                     on_row(measured[-1])
-            said = process.stderr.read().strip()
             code = process.wait(_END_S)
         finally:
             process.kill()  # unshare, whose end is that of all in there
     if code:
+        errors.seek(0)
+        said = errors.read().strip()
         raise from_exit_code(code, f"{figure}: {(said.splitlines() or ['it said nothing'])[-1]}")
     return measured
 
