@@ -222,3 +222,13 @@ def test_progress_knows_how_many_there_are(figure: str, quick: bool, monkeypatch
     tools: Any = argparse.Namespace(lanes=128)
     asked = plan.Asked(0.4, 2, quick)
     assert len(list(plan.rows(figure, tools, tools, asked))) == plan.count(figure, asked)
+
+
+def test_what_others_shaped_has_no_verdict() -> None:
+    lossy = [row("xdp-native", 5.0, offered=0.5, load=0.1, loss=0.3, waited=0.4, asked_per_s=1.0)]
+    assert said("fig6", lossy) == {"native: loss by load": (claims.BUSY, None)}
+    times = [
+        {"case": case, "asked_per_s": 10.0, "median_us": time, "waited": 0.4, "shared": False}
+        for case, time in (("xdp", 900.0), ("tcp", 100.0))
+    ]
+    assert {verdict for _, verdict in said("fig7", times).values()} == {None}

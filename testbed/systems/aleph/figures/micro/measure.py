@@ -215,15 +215,19 @@ def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float)
     file.unlink(missing_ok=True)
     with Rig(tools, [host], on) as rig:
         rig.reset(BACK, passes=case == "xdp-socket")
+        server: list[Any] = []
         if case == "tcp":
-            rig.ready(rig.start(on.head[0], None, "answer", str(PORT)))
+            server.append(rig.start(on.head[0], None, "answer", str(PORT)))
+            rig.ready(server[0])
         else:
             rig.attach("sum_up", host)
             rig.attach("take", host, at_head=False)
         words = ["tcp" if case == "tcp" else "udp", rig.address(host), str(interval), str(count)]
         timer = rig.start(on.others[0], host, "time", *words, str(int(seconds * 1e9)), str(file))
         assert timer.stdout is not None
+        before = rig.used_by_head() + rig.used_by(server)
         said = timer.stdout.readline().split()
+        used = rig.used_by_head() + rig.used_by(server, ended=True) - before
         if len(said) != 3:
             raise ValueError(f"{case}: the timer said {said!r}")
         sent, answered, took_ns = map(int, said)
@@ -238,6 +242,8 @@ def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float)
             "sent": sent,
             "answered": answered,
             "loss": max(0.0, 1 - answered / sent),
+            "shared": bool(set(on.head) & set(on.others)),
+            "waited": float(used.waited / times.sum()) if len(times) else 0.0,
             "mean_us": float(times.mean() / 1e3) if len(times) else None,
             "median_us": float(np.median(times) / 1e3) if len(times) else None,
             "p99_us": float(np.percentile(times, 99) / 1e3) if len(times) else None,

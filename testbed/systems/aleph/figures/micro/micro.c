@@ -13,7 +13,8 @@
 #include "micro.h"
 
 #define SEGMENTS 1024
-#define CREDIT 128 /* frames under way to a device; veth's ring holds 256, and 64 leave at once */
+#define CREDIT 192 /* frames under way to a device, whose ring holds 256 */
+#define RESUME 48 /* the credit spent, as many are left to take before more come: bursts, as a card's */
 #define LOCK_TRIES 1024
 #define BEHIND_NS 1000000 /* a source that was kept from running does not make up for more */
 #define DELAYS 65536
@@ -48,7 +49,7 @@ struct source {
 	u32 first;
 	u32 workers;
 	u32 of;
-	u32 reserved;
+	u32 is_paused;
 };
 
 /* A cache line each: the two have different writers. */
@@ -169,11 +170,13 @@ int make_frame(struct xdp_md *ctx)
 	flow = flows.lookup(&worker);
 	if (!flow)
 		return XDP_ABORTED;
-	if (!source->interval_ns && flow->sent - source->least >= CREDIT) {
+	if (!source->interval_ns && flow->sent - source->least >= (source->is_paused ? RESUME : CREDIT)) {
 		source->least = least_taken(source->of, setting->receivers);
-		if (flow->sent - source->least >= CREDIT)
+		source->is_paused |= flow->sent - source->least >= CREDIT;
+		if (flow->sent - source->least >= (source->is_paused ? RESUME : CREDIT))
 			return XDP_DROP;
 	}
+	source->is_paused = 0;
 	f->eth.h_proto = bpf_htons(ETH_P_IP);
 	IP(f)->protocol = IPPROTO_UDP;
 	UDP(f)->dest = bpf_htons(MICRO_PORT);

@@ -111,13 +111,15 @@ def _fig8(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
         most = measure.xdp_copies(each, on, asked.seconds)
         yield most | {"offered": None}
         for share in shares:
-            row = measure.xdp_copies(each, on, asked.seconds, share * most["per_s"])
+            # of what a core could send if it did nothing else
+            per_s = share * most["gbps_per_core"] * 1e9 / (32 * each.lanes * measure.RECEIVERS)
+            row = measure.xdp_copies(each, on, asked.seconds, per_s)
             yield row | {"offered": share}
     for case in ("tcp", "tcp-packet"):
         most = measure.tcp_copies(tools, case, on, asked.seconds)
         yield most | {"offered": None}
         for share in shares:
-            row = measure.tcp_copies(tools, case, on, asked.seconds, share * most["gbps"])
+            row = measure.tcp_copies(tools, case, on, asked.seconds, share * most["gbps_per_core"])
             yield row | {"offered": share}
 
 

@@ -28,6 +28,7 @@ COLOURS = {
 PAPER_FIG5 = {"xdp-native": {1: 17.0, 8: 80.0}, "xdp-generic": {8: 60.0}, "tcp": {1: 1.6, 8: 10.0}}
 PAPER_TABLE2 = {"xdp-native": {5.0: 0.3, 10.0: 0.6}, "tcp": {5.0: 3.5, 10.0: 7.5}}
 PAPER_FIG7 = {"xdp": ((1, 233), (1.5e6, 42)), "tcp": ((1, 569), (1.5e6, 94))}
+_TICKS = (1, 2, 5, 10, 20, 50, 100)
 PAPER_FIG8 = {"xdp-native": 10.0, "tcp": 5.0}
 """Gb/s a core: 80 and 40 of 8."""
 
@@ -41,7 +42,7 @@ def draw(report: Report, path: Path) -> None:
         headline(figure, *_words(report))
         axes.grid(True, axis="y")
         figure.legend(loc="outside right center", frameon=False, fontsize=8.5)
-        figure.subplots_adjust(left=0.075, right=0.68, top=0.84, bottom=0.12)
+        figure.subplots_adjust(left=0.095, right=0.68, top=0.84, bottom=0.12)
         save(plt, figure, path)
 
 
@@ -85,6 +86,8 @@ def _fig5(axes: Axes, rows: Sequence[Row], report: Report) -> None:
     for case, points in PAPER_FIG5.items():
         axes.plot(list(points), list(points.values()), "x", color=COLOURS[case], markersize=9)
     axes.set_yscale("log")
+    axes.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axes.minorticks_off()
     axes.set_xlabel("cores (ours as if they did nothing else)")
     axes.set_ylabel("Gb/s of gradients")
 

@@ -20,14 +20,16 @@ TITLES = {
     "xdp-native": "XDP native",
     "xdp-generic": "XDP generic",
     "tcp": "TCP in C, chunks of 64 KiB",
-    "tcp-gro": "the same, segments merged (GRO)",
+    "tcp-gro": "TCP in C, segments merged (GRO)",
     "tcp-packet": "TCP in C, chunks of a packet",
     "ps": "TCP, PS in Python",
     "xdp": "XDP, into the map",
     "xdp-socket": "XDP, to a process",
 }
 WAITED = 0.05
-"""Of a window, for which what is measured was ready and had no core: more, and others shaped the number."""
+"""Of a window, or of a packet's time, for which the head was ready and had no core: more, and others shaped
+the number.
+"""
 _KEYS = ("case", "lanes", "cores", "program", "offered", "target_gbps", "asked_per_s")
 
 
@@ -67,7 +69,7 @@ def trust(rows: Sequence[Row]) -> dict[str, Any]:
     cores were asked for, the CPU time still counts and the rate does not.
     """
     timed = [row for row in rows if "waited" in row]
-    good = sum(row["waited"] <= WAITED and not row["shared"] for row in timed)
+    good = sum(map(trusted, timed))
     reasons: dict[str, int] = {}
     if shared := sum(row["shared"] for row in timed):
         reasons["hosts on the head's cores: only what is per CPU second counts"] = shared
@@ -125,7 +127,13 @@ def title_of(row: Row) -> str:
     """Return a case's words, with the size of its packets."""
     lanes = f", {row['lanes']} gradients" if row.get("lanes") else ""
     alone = ", counted and dropped" if row.get("program") == "take_only" else ""
-    return TITLES[row["case"]] + lanes + alone
+    title = "TCP in C" if "median_us" in row and row["case"] == "tcp" else TITLES[row["case"]]
+    return title + lanes + alone
+
+
+def trusted(row: Row) -> bool:
+    """Return whether nobody else took the head's cores while this was measured."""
+    return bool(row.get("waited", 0.0) <= WAITED and not row.get("shared"))
 
 
 def _costs(rows: Sequence[Row], console: Console) -> None:
