@@ -55,12 +55,12 @@ def test_killed_in_the_middle_it_leaves_nothing(tmp_path: Path) -> None:
 
 def _inside() -> list[str]:
     """The measuring processes that there are."""
-    found = []
+    running = []
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_text().split("\0")
         except OSError:
             continue
         if "testbed.systems.aleph.figures.micro.session" in words:
-            found.append(" ".join(words))
-    return found
+            running.append(" ".join(words))
+    return running

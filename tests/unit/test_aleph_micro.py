@@ -214,7 +214,7 @@ def test_a_figure_without_rows_claims_next_to_nothing(figure: str) -> None:
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("figure", NAMES)
 def test_progress_knows_how_many_there_are(figure: str, quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no rate is skipped: what is asked of `measure` is counted."""
+    """Measurements are counted, no rate being skipped."""
     made = row("tcp", 1e9, per_s=1.0, ns_per_packet=1.0)
     for name in ("xdp_sum", "tcp_sum", "xdp_copies", "tcp_copies", "one_packet"):
         monkeypatch.setattr(plan.measure, name, lambda *_, **__: made)

@@ -1,4 +1,4 @@
-"""What the paper says of its microbenchmarks, number by number, beside ours. Pure.
+"""The paper's claims on its microbenchmarks, number by number, beside ours. Pure.
 
 On fewer cores than the paper's 8 some of it cannot be seen: such a claim has no verdict.
 """

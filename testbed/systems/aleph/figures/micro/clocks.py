@@ -50,19 +50,19 @@ class Threads:
     def __init__(self, proc: Path, cores: Mapping[str, int]) -> None:
         self._proc = proc
         deadline = time.monotonic() + _APPEAR_S
-        while missing := set(cores) - set(found := self._found(cores)):
+        while missing := set(cores) - set(pids := self._present(cores)):
             if time.monotonic() > deadline:
                 raise TestbedError(f"no thread polls {', '.join(sorted(missing))} after {_APPEAR_S:g} s")
             time.sleep(0.02)
-        self._pids = found
-        pins = {str(pid): cores[device] for device, pid in found.items()}
+        self._pids = pids
+        pins = {str(pid): cores[device] for device, pid in pids.items()}
         print(PINS + json.dumps(pins), flush=True)
         if sys.stdin.readline().strip() != DONE:
             raise TestbedError("who started the microbenchmark has gone")
 
-    def _found(self, devices: Mapping[str, int]) -> dict[str, int]:
+    def _present(self, devices: Mapping[str, int]) -> dict[str, int]:
         by_name = {f"napi/{device}-": device for device in devices}
-        found = {}
+        pids = {}
         for entry in self._proc.iterdir():
             if not entry.name.isdecimal():
                 continue
@@ -73,8 +73,8 @@ class Threads:
             # the kernel keeps 15 characters of it
             device = next((device for prefix, device in by_name.items() if name.startswith(prefix)), None)
             if device:
-                found[device] = int(entry.name)
-        return found
+                pids[device] = int(entry.name)
+        return pids
 
     def used(self, devices: list[str]) -> Used:
         """Return the CPU time of these devices' threads by now."""

@@ -217,7 +217,7 @@ static __always_inline int answer(struct xdp_md *ctx, struct frame *f, u32 how)
 	if (how == ANSWER_BY_MAP)
 		return results.redirect_map(0, 0);
 	swap_ends(f);
-	/* not XDP_TX, after which veth wakes no peer without a program of its own: bpf/programs.c, bounce() */
+	/* not XDP_TX, after which veth wakes no peer without a program: bpf/programs.c, bounce() */
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 

@@ -1,4 +1,4 @@
-"""What a figure measures, in turn: one run gives all that its ratios are of. Runs inside."""
+"""The measurements of a figure, in turn: one run gives all that its ratios are of. Runs inside."""
 
 from __future__ import annotations
 

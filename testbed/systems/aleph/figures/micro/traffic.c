@@ -240,7 +240,8 @@ static void *take_answers(void *argument)
 	return 0;
 }
 
-static void time_packets(int is_tcp, const char *address, u64 interval, u64 count, u64 limit, const char *file)
+static void time_packets(int is_tcp, const char *address, u64 interval, u64 count, u64 limit,
+		const char *file)
 {
 	char port[8];
 	struct timing t = {.is_tcp = is_tcp, .count = count, .delays = mapped(file, count * sizeof(int))};
@@ -290,7 +291,8 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "answer") && argc == 3)
 		answer(argv[2]);
 	else if (!strcmp(what, "time") && argc == 8)
-		time_packets(!strcmp(argv[2], "tcp"), argv[3], atoll(argv[4]), atoll(argv[5]), atoll(argv[6]), argv[7]);
+		time_packets(!strcmp(argv[2], "tcp"), argv[3], atoll(argv[4]), atoll(argv[5]), atoll(argv[6]),
+			     argv[7]);
 	else
 		return 2;
 	return 0;
