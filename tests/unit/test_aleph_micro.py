@@ -220,7 +220,7 @@ def test_progress_knows_how_many_there_are(figure: str, quick: bool, monkeypatch
         monkeypatch.setattr(plan.measure, name, lambda *_, **__: made)
     monkeypatch.setattr(plan, "present", lambda: [0, 1, 2])
     tools: Any = argparse.Namespace(lanes=128)
-    asked = plan.Asked(0.4, 2, quick)
+    asked = plan.Extent(0.4, 2, quick)
     assert len(list(plan.rows(figure, tools, tools, asked))) == plan.count(figure, asked)
 
 

@@ -67,9 +67,9 @@ class MicroFigure:
 
         from testbed.reproduction.progress import progress
         from testbed.systems.aleph.figures.micro import session, tables
-        from testbed.systems.aleph.figures.micro.plan import Asked, count, present
+        from testbed.systems.aleph.figures.micro.plan import Extent, count, present
 
-        asked = Asked(options.seconds, options.rounds, options.quick)
+        asked = Extent(options.seconds, options.rounds, options.quick)
         cores = len(present())
         if cores == 1:
             print("one core: hosts and head share it, and times are of both", file=sys.stderr, flush=True)

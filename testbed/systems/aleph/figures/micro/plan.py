@@ -24,7 +24,7 @@ LEAST_PACKETS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Extent:
     """A window's length, how often all take turns, and whether fewer points will do."""
 
     seconds: float
@@ -32,9 +32,9 @@ class Asked:
     quick: bool
 
 
-def rows(figure: str, tools: Tools, long: Tools | None, asked: Asked) -> Iterator[Row]:
+def rows(figure: str, tools: Tools, long: Tools | None, asked: Extent) -> Iterator[Row]:
     """Measure what a figure shows; `long`, where a figure needs it, is for packets of MTU size."""
-    plans: dict[str, Callable[[Tools, Tools, Asked], Iterator[Row]]] = {
+    plans: dict[str, Callable[[Tools, Tools, Extent], Iterator[Row]]] = {
         "table2": _table2,
         "fig5": _fig5,
         "fig6": _fig6,
@@ -50,7 +50,7 @@ def present() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def _table2(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
+def _table2(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
     on = cores(1, present())
     for each in (tools, long):
         whole = measure.xdp_sum(each, "native", on, asked.seconds)
@@ -69,7 +69,7 @@ def _table2(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
                 yield row | {"target_gbps": target}
 
 
-def _fig5(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
+def _fig5(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
     machine = present()
     counts = sorted({1, len(machine)}) if asked.quick else range(1, len(machine) + 1)
     for count in counts:
@@ -85,7 +85,7 @@ def _fig5(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
             yield measure.xdp_sum(each, mode, on, asked.seconds, program="take_only")
 
 
-def _fig6(tools: Tools, _: Tools, asked: Asked) -> Iterator[Row]:
+def _fig6(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
     on = cores(1, present())
     for mode in ("native", "generic"):
         most = measure.xdp_sum(tools, mode, on, asked.seconds)
@@ -96,7 +96,7 @@ def _fig6(tools: Tools, _: Tools, asked: Asked) -> Iterator[Row]:
             yield row | {"offered": share}
 
 
-def _fig7(tools: Tools, _: Tools, asked: Asked) -> Iterator[Row]:
+def _fig7(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
     on = cores(1, present())
     for per_s in QUICK_RATES_PER_S if asked.quick else RATES_PER_S:
         seconds = max(asked.seconds, LEAST_PACKETS / per_s) if per_s else asked.seconds
@@ -104,7 +104,7 @@ def _fig7(tools: Tools, _: Tools, asked: Asked) -> Iterator[Row]:
             yield measure.one_packet(tools, case, on, per_s, seconds)
 
 
-def _fig8(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
+def _fig8(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
     on = cores(1, present())
     shares: tuple[float, ...] = SHARES[1:2] if asked.quick else SHARES
     for each in (tools, long):
@@ -123,7 +123,7 @@ def _fig8(tools: Tools, long: Tools, asked: Asked) -> Iterator[Row]:
             yield row | {"offered": share}
 
 
-def count(figure: str, asked: Asked) -> int:
+def count(figure: str, asked: Extent) -> int:
     """Return how many measurements a figure has at most, for its progress."""
     machine = len(present())
     counts = min(machine, 2) if asked.quick else machine

@@ -74,7 +74,7 @@ def cores(count: int, present: Sequence[int]) -> Cores:
 
 
 class Tools:
-    """The tools that are made once for all measurements: the BPF programs and the compiled sockets' program."""
+    """The tools that all measurements share: the BPF programs and the compiled sockets' program."""
 
     def __init__(self, lanes: int, proc: Path) -> None:
         self.lanes, self.proc = lanes, proc

@@ -21,7 +21,7 @@ from testbed.contract.spec import LANES
 from testbed.emulation.namespaces import command, die_with_parent, private_mounts
 from testbed.errors import TestbedError, from_exit_code
 from testbed.systems.aleph.figures.micro.clocks import DONE, PINS
-from testbed.systems.aleph.figures.micro.plan import NEEDS_LONG, Asked, rows
+from testbed.systems.aleph.figures.micro.plan import NEEDS_LONG, Extent, rows
 
 ROW = "row "
 NAME = "micro"
@@ -30,7 +30,7 @@ _END_S = 10.0
 
 
 def run(
-    figure: str, asked: Asked, lanes: int, on_row: Callable[[dict[str, Any]], None]
+    figure: str, asked: Extent, lanes: int, on_row: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Return a figure's measurements, each handed to `on_row` as it comes. Raises what the inside raised."""
     with tempfile.TemporaryFile("w+") as errors:
@@ -39,7 +39,7 @@ def run(
 
 def _run(
     figure: str,
-    asked: Asked,
+    asked: Extent,
     lanes: int,
     on_row: Callable[[dict[str, Any]], None],
     errors: IO[str],
@@ -92,7 +92,7 @@ def inside(figure: str, settings: dict[str, Any]) -> None:
     with ExitStack() as stack:
         tools = stack.enter_context(Tools(lanes, proc))
         long = stack.enter_context(Tools(LANES, proc)) if figure in NEEDS_LONG else None
-        for row in rows(figure, tools, long, Asked(**settings)):
+        for row in rows(figure, tools, long, Extent(**settings)):
             print(ROW + json.dumps(row), flush=True)
 
 
