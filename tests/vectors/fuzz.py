@@ -177,7 +177,9 @@ def _slot_differs(findings: Findings, model: Model, subject: Tried, entries: Ent
 
 
 def host(subject: Shot, seed: int, packets: int) -> Findings:
-    """Shoot at a host with a worker, which is a place of two other jobs; the subject is new."""
+    """Shoot at a host with a worker, which is a place of three other jobs, of one a head; the subject is
+    new.
+    """
     random, findings = np.random.default_rng((seed, 2)), Findings("host")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(PS_IP, SLOTS, is_host=True)
     both: tuple[Model, Shot] = (model, subject)
@@ -189,7 +191,10 @@ def host(subject: Shot, seed: int, packets: int) -> Findings:
         attached[:] = [places.puller(state)]
         for each in both:
             for (number, tree), entry in admitted.items():
-                each.set_group(number, tree, (1, LOOP_PORT) if number == OTHER else (1,))
+                if entry.is_relayed:
+                    each.set_copies(number, tree, places.COPIED_FOR, False)
+                else:
+                    each.set_group(number, tree, (1, LOOP_PORT) if number == OTHER else (1,))
                 each.admit(number, entry)
             each.attach(attached[0])
 
@@ -221,7 +226,7 @@ def host(subject: Shot, seed: int, packets: int) -> Findings:
                 return findings
         if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, subject):
             return findings
-        if random.random() < 0.02:  # the next generation of both jobs
+        if random.random() < 0.02:  # the next generation of these jobs
             for each in both:
                 for number, _ in admitted:
                     each.release(number)

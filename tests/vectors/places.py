@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.entries import Entry, Sender
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import frame, spec
 from testbed.reference.aggregator import LOOP_PORT
 from testbed.reference.pull import Puller
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
+from testbed.topology.places import Host
+from testbed.topology.units import Unit
 from tests.vectors.build import (
     FABRIC,
     GENERATION,
@@ -49,10 +51,11 @@ ACROSS_BASE = 256
 PS_PORT, IDLE_PORT = 8, 5
 SWITCH_PORTS = (1, 2, 3, 4, IDLE_PORT, 6, 7, PS_PORT, *FABRIC, CONTROL_PORT)
 HOST_PORTS = (1, LOOP_PORT, CONTROL_PORT)
-SECOND_BASE, MIDDLE_BASE = 320, 352
+SECOND_BASE, MIDDLE_BASE, RELAYED_BASE = 320, 352, 400
+COPIED_FOR: tuple[Host, ...] = ((Unit(1), 5), (Unit(2), 6))
 BINDINGS = {
     **{1: Sender(JOB, 0), 2: Sender(JOB, 1), 3: Sender(OTHER, 0), 4: Sender(OTHER, 1), IDLE_PORT: None},
-    **{6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), PS_PORT: Sender(ACROSS, None, True)},
+    **{6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), PS_PORT: Sender(ACROSS, None, True, True)},
 }
 GROUPS = {JOB: (1, 2, *OPTICAL), OTHER: (3, 4), ACROSS: (6, 7, *OPTICAL), TRANSIT: OPTICAL}
 SERVICES = (0, 0, 0, 1, 2, 3, 3, 12, 15, 0xB8, 0xFF)
@@ -92,6 +95,7 @@ def at_host_now(state: State) -> Entries:
     made = {
         (OTHER, 0): job_at_ps(2, workers=0b1000),
         (ACROSS, 0): job_at_ps(2, base=MIDDLE_BASE, group_ip="239.192.0.9", **upwards),
+        (TRANSIT, 0): job_at_ps(2, base=RELAYED_BASE, group_ip=NO_IP, **upwards),
     }
     return {key: replace(entry, generation=state.generation(key[0])) for key, entry in made.items()}
 
@@ -151,6 +155,8 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
             fields = {"job": number, "generation": state.generation(number), "flags": 4, "count": 0}
             for to_ip in (TOR_IP, "10.0.2.254"):
                 sent.append((packet(spec.Op.NOTICE, at, frame.NO_LANES, PS_IP, to_ip, **fields).pack(), port))
+        fields = {"job": ACROSS, "generation": state.generation(ACROSS), **_lacking(random)}
+        sent.append((result_from_ps(at, worker_lanes(9, at % 7), to_ip="10.0.1.3", **fields), PS_PORT))
         sent.append((partial(0, at, job=OTHER), 204))
         sent.append((push(0, at, to_ip=TOR_IP, job=JOB), 201))
     return _serviced(sent, random)
@@ -160,7 +166,7 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
     """Return what is sent to a host at this stage."""
     sent: list[Sent] = []
     for at in _window(state, random):
-        for number, base in ((OTHER, UP_BASE), (ACROSS, MIDDLE_BASE)):
+        for number, base in ((OTHER, UP_BASE), (ACROSS, MIDDLE_BASE), (TRANSIT, RELAYED_BASE)):
             fields: dict[str, Any] = {"job": number, "generation": state.generation(number)}
             fields["slot"] = base + at % SIZE
             sent += [(partial(unit, at, **{**fields, **_lacking(random)}), 1) for unit in (0, 1)]
@@ -172,9 +178,10 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
             (JOB, 0, UP_BASE + at % SIZE),
             (JOB, 1, 7 + at % SIZE),
             (ACROSS, 0, ACROSS_BASE + at % SIZE),
+            (TRANSIT, 0, ACROSS_BASE + at % SIZE),
         ):
             fields = {"job": number, "generation": state.generation(number), "tree": tree, "slot": slot}
-            fields |= {"to_ip": "239.192.0.9"} if number == ACROSS else {}
+            fields |= {ACROSS: {"to_ip": "239.192.0.9"}, TRANSIT: {"to_ip": PS_IP}}.get(number, {})
             result = result_from_ps(at, worker_lanes(9, at % 7), **fields, **_lacking(random))
             sent += [(result, 1)] * 2
     at = state.fragment
