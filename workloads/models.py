@@ -1,9 +1,10 @@
-"""The layers of well-known image classifiers, and how long a GPU computes them: numbers only, for jobs that
-emulate their training.
+"""The layers of well-known image classifiers, and of BERT, and how long a GPU computes them: numbers only,
+for jobs that emulate their training.
 
 Sizes follow from the architectures' definitions for 1000 classes: VGG without batch normalisation (arXiv
 1409.1556, configurations A, D, E), ResNet with bottlenecks, the stride in the 3 by 3 convolution and batch
-normalisation (arXiv 1512.03385). Imports nothing of the project.
+normalisation (arXiv 1512.03385); BERT is the base model without a head, uncased (arXiv 1810.04805). Imports
+nothing of the project.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ _RESNET = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3
 _WIDTHS = (64, 128, 256, 512, 512)
 _EXPANSION = 4
 
-MODELS = (*_RESNET, *_VGG)
+CLASSIFIERS = (*_RESNET, *_VGG)
+BERT = "bert"
+MODELS = (*CLASSIFIERS, BERT)
+TOKENS = 128  # of a sequence, which counts as an image does
+_WORDS, _POSITIONS, _KINDS, _HIDDEN, _BLOCKS = 30_522, 512, 2, 768, 12
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """A layer with parameters. `tensors` are their sizes in elements; `macs` are its multiply-accumulates for
-    one image, forward.
+    one image, or sequence, forward.
     """
 
     name: str
@@ -67,6 +72,8 @@ def layers(model: str) -> tuple[Layer, ...]:
         return _vgg(_VGG[model])
     if model in _RESNET:
         return _resnet(_RESNET[model])
+    if model == BERT:
+        return _bert()
     raise ValueError(f"model {model!r}: accepted are {', '.join(MODELS)}")
 
 
@@ -135,6 +142,28 @@ def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
     return (*stack, _dense("fc", ins, CLASSES))
 
 
+def _bert() -> tuple[Layer, ...]:
+    """Return embeddings, blocks of attention and two dense layers, and the pooler. Looking a word up
+    multiplies nothing; a head's products of queries, keys and values are its output layer's.
+    """
+    norm = (_HIDDEN, _HIDDEN)
+    embeddings = (_WORDS * _HIDDEN, _POSITIONS * _HIDDEN, _KINDS * _HIDDEN, *norm)
+    stack = [Layer("embeddings", embeddings, 0)]
+    for block in range(1, _BLOCKS + 1):
+        for name in ("query", "key", "value"):
+            stack.append(_per_token(f"block{block}_{name}", _HIDDEN, _HIDDEN))
+        attention = _per_token(f"block{block}_output", _HIDDEN, _HIDDEN, *norm)
+        products = 2 * TOKENS * TOKENS * _HIDDEN
+        stack.append(Layer(attention.name, attention.tensors, attention.macs + products))
+        stack.append(_per_token(f"block{block}_up", _HIDDEN, 4 * _HIDDEN))
+        stack.append(_per_token(f"block{block}_down", 4 * _HIDDEN, _HIDDEN, *norm))
+    return (*stack, _dense("pooler", _HIDDEN, _HIDDEN))
+
+
+def _per_token(name: str, ins: int, outs: int, *norm: int) -> Layer:
+    return Layer(name, (ins * outs, outs, *norm), ins * outs * TOKENS)
+
+
 # jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward of 16 images
 # in ms
 _MEASURED_OF_16 = {
@@ -147,16 +176,18 @@ _MEASURED_OF_16 = {
 
 
 def _gtx_1080_ti() -> dict[str, Profile]:
-    """Twice the time of 16 images for 32. VGG11 is not in the source: VGG16's time by the ratio of their
-    multiply-accumulates.
+    """Twice the time of 16 images for 32. VGG11 and BERT are not in the source: VGG16's time by the ratio of
+    their multiply-accumulates, dense layers being as well used as convolutions.
     """
     profiles = {
         model: Profile(2 * forward, 2 * backward) for model, (forward, backward) in _MEASURED_OF_16.items()
     }
-    ratio = math.fsum(layer.macs for layer in layers("vgg11")) / math.fsum(
-        layer.macs for layer in layers("vgg16")
-    )
-    profiles["vgg11"] = Profile(profiles["vgg16"].forward_ms * ratio, profiles["vgg16"].backward_ms * ratio)
+    known = profiles["vgg16"]
+    for model in ("vgg11", BERT):
+        ratio = math.fsum(layer.macs for layer in layers(model)) / math.fsum(
+            layer.macs for layer in layers("vgg16")
+        )
+        profiles[model] = Profile(known.forward_ms * ratio, known.backward_ms * ratio)
     return profiles
 
 

@@ -104,6 +104,7 @@ def main() -> None:
     losses: list[float] = []
     started_s: list[float] = []
     iteration_ms: list[float] = []
+    accuracies: list[float] = []
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         for images, labels in loader:
@@ -118,9 +119,10 @@ def main() -> None:
             iteration_ms.append((time.monotonic() - start_s) * 1e3)
         if rank == 0:
             recent = statistics.fmean(losses[-len(loader) :])
+            accuracies.append(accuracy(net, test))
             print(
                 f"epoch {epoch + 1}/{args.epochs}: loss {recent:.4f}, test accuracy "
-                f"{accuracy(net, test):.2%}, "
+                f"{accuracies[-1]:.2%}, "
                 f"{statistics.median(iteration_ms[-len(loader) :]):.1f} ms per iteration",
                 flush=True,
             )
@@ -131,7 +133,8 @@ def main() -> None:
     if rank == 0 and args.out is not None:
         first = next(net.parameters())
         results = {
-            "test_accuracy": accuracy(net, test),
+            "test_accuracy": accuracies[-1],
+            "test_accuracy_list": accuracies,  # by epoch
             "loss": mean_loss.tolist(),
             "iterations": len(losses),
             "iteration_ms": statistics.median(iteration_ms),

@@ -144,6 +144,14 @@ def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
     return worst
 
 
+def of_each(value: float) -> list[float]:
+    """Return a number of each worker, by rank."""
+    values = torch.zeros(dist.get_world_size(), dtype=torch.float64)
+    values[dist.get_rank()] = value
+    dist.all_reduce(values)
+    return [float(each) for each in values]
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Train with the gradient sizes and computing times of a known model."
@@ -186,6 +194,7 @@ def main() -> None:
 
     dist.barrier()
     ready_s = time.monotonic()
+    before_s = time.process_time()
     started_s: list[float] = []
     late_ms: list[float] = []
     for turn in range(args.iterations):
@@ -196,6 +205,7 @@ def main() -> None:
         optimiser.step()
         late_ms.append(step.gpu.late_s * 1e3)
     done_s = time.monotonic()
+    cpu_s = of_each(time.process_time() - before_s)
 
     iteration_ms = [(b - a) * 1e3 for a, b in zip(started_s, [*started_s[1:], done_s], strict=True)]
     counted = iteration_ms[args.warm_up :]
@@ -225,6 +235,7 @@ def main() -> None:
                 "iteration_start_s": started_s,  # CLOCK_MONOTONIC, as the two below
                 "ready_s": ready_s,
                 "done_s": done_s,
+                "cpu_s_list": cpu_s,  # of each worker's process, in all iterations
                 "late_ms_list": late_ms,  # of the layer that was fetched latest after its time, by iteration
                 "error_over_bound": error,
             }

@@ -97,7 +97,7 @@ def _add_options(figure: str, parser: argparse.ArgumentParser) -> None:
         help=f"links and gradients are divided by it ({SCALE})",
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
-    parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.MODELS)}")
+    parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.CLASSIFIERS)}")
     if figure == "fig5":
         return
     four = ",".join(queue.FOUR)
@@ -139,7 +139,7 @@ def _complete(figure: str, options: argparse.Namespace) -> None:
 
     quick = options.quick
     if options.models is None:
-        every = list(models.MODELS if figure == "fig5" else ITERATIONS)
+        every = list(models.CLASSIFIERS if figure == "fig5" else ITERATIONS)
         options.models = every if not quick else every[-2:] if figure == "fig5" else every[:1]
     if quick and options.iterations is None:
         options.iterations = QUICK_ITERATIONS
@@ -153,7 +153,7 @@ def _check(figure: str, options: argparse.Namespace) -> None:
     """Raise RequestError for what cannot be."""
     from workloads import models
 
-    for name, accepted in (("models", models.MODELS), ("schemes", SCHEMES)):
+    for name, accepted in (("models", models.CLASSIFIERS), ("schemes", SCHEMES)):
         chosen = getattr(options, name, None)
         for word in chosen or ():
             if word not in accepted:

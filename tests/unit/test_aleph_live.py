@@ -1,0 +1,172 @@
+"""`testbed reproduce aleph table1|fig9|...|fig12`: what is said of the paper, shown, drawn and asked. Made-up
+runs, no testbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from testbed.errors import RequestError
+from testbed.reproduction.live import trust
+from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
+from testbed.systems.aleph.figures.live import accuracy, example, training
+from testbed.systems.aleph.figures.live.figure import OnTestbed
+from testbed.systems.aleph.figures.live.setting import ALEPH, PRINTED, PS, RING, WAYS
+from testbed.topology.load import parse
+
+TRUSTED = {"trustworthy": True, "reasons": []}
+
+
+def of_run(ms: float, bound_ms: float) -> dict[str, Any]:
+    return {"bound_ms": bound_ms, "measured_ms": ms, "ratio": ms / bound_ms, "verdict": TRUSTED}
+
+
+def example_row(way: str, seconds: float) -> dict[str, Any]:
+    titles = {each.sync: each.title for each in WAYS}
+    row = {
+        "way": way,
+        "title": titles[way],
+        "seconds": seconds,
+        "paper_s": example.PAPER_S[way],
+        "error": 0.0,
+    }
+    return row | of_run(seconds * 1e3, seconds * 990)
+
+
+def training_row(model: str, way: str, ms: float, bound_ms: float) -> dict[str, Any]:
+    roles = {
+        name: {"gbps": 0.5 * rate / 1e3, "share": 0.5, "cores": 0.1, "hosts": hosts}
+        for rate, name, hosts in ((30e3, "Agg2", 1), (20e3, "Agg1", 2), (10e3, "worker", 5), (40e3, "PS", 1))
+    }
+    row = {"model": model, "way": way, "profile": "none", "iteration_ms": ms, "compute_ms": 0.0}
+    row |= {"error_over_bound": 0.1, "roles": roles, "packets_share": 0.1, "cores_busy": 0.4}
+    return row | of_run(ms, bound_ms)
+
+
+TRAINING = [
+    training_row("vgg19", PS.sync, 840, 800),
+    training_row("vgg19", RING.sync, 780, 760),
+    training_row("vgg19", ALEPH.sync, 580, 570),
+    training_row("vgg19", PRINTED.sync, 860, 850),
+]
+ACCURACY = [
+    {"way": way.sync, "title": way.title, "accuracy": [0.5, 0.9], "communication_s": [at_s, 2 * at_s]}
+    | of_run(10, 9)
+    for way, at_s in ((PS, 4.0), (RING, 2.0), (ALEPH, 2.0))
+]
+EXAMPLE = [example_row(PS.sync, 0.88), example_row(RING.sync, 0.66), example_row(ALEPH.sync, 0.5)]
+ROWS = {"table1": EXAMPLE, "fig9": TRAINING, "fig10": TRAINING, "fig11": TRAINING, "fig12": ACCURACY}
+
+
+def test_the_volume_is_the_papers_at_every_scale() -> None:
+    for scale in (1, 400, 800, 2000):
+        assert example.values(scale) * 32 * scale == pytest.approx(4.2e9, rel=1e-3)
+
+
+def test_the_network_is_the_papers() -> None:
+    topology = parse(example.example(800), "made up")
+    rates = [host.rate_mbps for unit in topology.units for host in unit.unequal]
+    assert rates == [10_000, 10_000, 10_000, 30_000, 20_000]
+
+
+def test_a_time_agrees_within_five_in_a_hundred_either_way() -> None:
+    rows = [example_row(ALEPH.sync, 0.42 * ratio) for ratio in (0.94, 0.96, 1.04, 1.06)]
+    assert [claim["verdict"] for claim in example.claims(rows)] == [DIFFERS, AGREES, AGREES, DIFFERS]
+
+
+def test_cuts_stand_beside_the_papers_and_what_links_allow() -> None:
+    by = {claim["text"]: claim for claim in training.claims(TRAINING)}
+    over_ps = by["vgg19: communication time, ALEPH, clustered by time below parameter server (BytePS)"]
+    assert (over_ps["paper"], over_ps["ours"]) == ("31%", "31.0% (links allow 28.7%)")
+    assert over_ps["verdict"] == AGREES
+    printed = by["vgg19: communication time, ALEPH, M-WCHA below ring (Horovod)"]
+    assert printed["verdict"] == DIFFERS, "it took longer"
+    assert len(by) == 4
+
+
+@pytest.mark.parametrize(("ms", "word"), [(840, TIE), (400, SIZE), (900, DIFFERS)])
+def test_a_cut_of_another_size_or_none_is_said(ms: float, word: str) -> None:
+    rows = [row for row in TRAINING if row["way"] != ALEPH.sync]
+    rows.append(training_row("vgg19", ALEPH.sync, ms, 390))
+    claim = next(each for each in training.claims(rows) if "time below parameter" in each["text"])
+    assert claim["verdict"] == word
+
+
+def test_all_workers_carry_what_the_paper_adds_up() -> None:
+    row = training_row("resnet50", ALEPH.sync, 120, 100)
+    for name, gbps in (("worker", 6.6), ("Agg1", 13.1), ("Agg2", 20.1)):
+        row["roles"][name]["gbps"] = gbps
+    assert training.workers_gbps(row) == pytest.approx(79.3)
+
+
+def test_roles_are_told_by_rates() -> None:
+    class Up:
+        topology = parse({**example.example(100), "units": example.example(100)["units"]}, "made up")
+
+    links = [
+        {"name": "u1h1", "rate_mbps": 100.0, "bytes_up": 1_000_000, "bytes_down": 500_000},
+        {"name": "u1h2", "rate_mbps": 100.0, "bytes_up": 500_000, "bytes_down": 500_000},
+        {"name": "u1h4", "rate_mbps": 300.0, "bytes_up": 0, "bytes_down": 3_000_000},
+        {"name": "u1o1", "rate_mbps": 100.0, "bytes_up": 9e9, "bytes_down": 9e9},
+    ]
+    workers = [{"host": "u1h1", "rank": 0}, {"host": "u1h2", "rank": 1}, {"host": "u1h4", "rank": 2}]
+    result = {"telemetry": {"traffic_s": 2.0}, "links": links, "workers": workers}
+    roles = training.roles(result, Up, (0.2, 0.4, 1.0))  # type: ignore[arg-type]
+    assert set(roles) == {"worker", "Agg2"}
+    assert roles["worker"] == pytest.approx({"gbps": 0.3, "share": 0.03, "cores": 0.15, "hosts": 2})
+    assert roles["Agg2"] == pytest.approx({"gbps": 1.2, "share": 0.04, "cores": 0.5, "hosts": 1})
+
+
+def test_who_has_learnt_less_when_aleph_is_done() -> None:
+    over_ps, over_ring = accuracy.claims(ACCURACY)
+    assert (over_ps["ours"], over_ps["verdict"]) == ("90.0% against 50.0%", AGREES)
+    assert over_ring["verdict"] == TIE
+    assert accuracy.reached(ACCURACY[0], 3.9) == 0.0
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_reports_are_shown_and_drawn(name: str, tmp_path: Path) -> None:
+    figure = OnTestbed(name)
+    rows = ROWS[name]
+    report: dict[str, Any] = {"figure": name, "rows": rows, "trust": trust(rows), "scale": 400}
+    report["claims"] = list(figure.claims(report))
+    console = Console(file=io.StringIO(), width=200)
+    figure.show(report, console)
+    figure.draw(report, tmp_path / "figure.png")
+    assert "trustworthy" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def options(name: str, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    OnTestbed(name).options(parser)
+    parsed = parser.parse_args(words)
+    OnTestbed(name).check(parsed)
+    return parsed
+
+
+def test_defaults_and_quick_ones() -> None:
+    assert (options("table1").scale, options("table1").iterations) == (800, 12)
+    assert options("fig11").models == list(training.MODELS)
+    assert options("fig11", "--quick").models == ["resnet50"]
+    assert options("fig12", "--quick").iterations == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "line"),
+    [
+        ("fig11", ("--models", "vgg11"), "--models vgg11: accepted are resnet50, vgg19, bert"),
+        ("fig11", ("--models", ","), "--models ,: accepted are resnet50, vgg19, bert"),
+        ("table1", ("--iterations", "2"), "--iterations 2: 3 to 10000 are accepted"),
+        ("fig12", ("--scale", "0"), "--scale 0: 1 to 100000 are accepted"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(name: str, words: tuple[str, ...], line: str) -> None:
+    with pytest.raises(RequestError, match="^" + line.replace(",", ",") + "$"):
+        options(name, *words)
