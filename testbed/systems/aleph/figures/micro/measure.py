@@ -36,6 +36,7 @@ WORKERS, RECEIVERS = 4, 4
 CHUNK_BYTES = 65536
 PORTS = 6000
 JOB = "micro"
+INTO_MAP = "xdp"  # the case of one packet that ends where results are kept
 Row = dict[str, Any]
 
 
@@ -232,7 +233,7 @@ def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float)
             raise ValueError(f"{case}: the timer said {said!r}")
         sent, answered, took_ns = map(int, said)
         times: Any = np.fromfile(file, np.uint32)[:answered]
-        if case == "xdp":
+        if case == INTO_MAP:
             times = rig.delays_ns()
             answered = rig.tally()["taken"]
         return {

@@ -19,7 +19,7 @@ NEEDS_LONG = ("table2", "fig5", "fig8")
 SHARES = (0.25, 0.5, 0.75)
 RATES_PER_S = (1.0, 10.0, 100.0, 1e3, 1e4, 3e4, 1e5, 2e5, 4e5, 0.0)
 QUICK_RATES_PER_S = (10.0, 1e3, 0.0)
-TIMED = ("xdp", "xdp-socket", "tcp")
+TIMED = (measure.INTO_MAP, "xdp-socket", "tcp")
 LEAST_PACKETS = 5
 
 
