@@ -30,7 +30,6 @@ from testbed.systems.aleph.figures.micro.rig import (
     counted,
 )
 
-INTO_MAP = "xdp"  # the case whose times the head's program keeps
 WARM_S = 0.3
 PS = "ps"
 WORKERS, RECEIVERS = 4, 4
