@@ -87,7 +87,9 @@ def test_cuts_stand_beside_the_papers_and_what_links_allow() -> None:
     assert over_ps["verdict"] == AGREES
     printed = by["vgg19: communication time, ALEPH, M-WCHA below ring (Horovod)"]
     assert printed["verdict"] == DIFFERS, "it took longer"
-    assert len(by) == 4
+    use = by["vgg19: all workers' links carry, ALEPH, clustered by time above ring (Horovod)"]
+    assert (use["paper"], use["ours"], use["verdict"]) == ("36%", "0%", TIE), "made up: all carry the same"
+    assert len(by) == 6
 
 
 @pytest.mark.parametrize(("ms", "word"), [(840, TIE), (400, SIZE), (900, DIFFERS)])
@@ -103,6 +105,15 @@ def test_all_workers_carry_what_the_paper_adds_up() -> None:
     for name, gbps in (("worker", 6.6), ("Agg1", 13.1), ("Agg2", 20.1)):
         row["roles"][name]["gbps"] = gbps
     assert training.workers_gbps(row) == pytest.approx(79.3)
+    rows = [row, training_row("resnet50", PRINTED.sync, 130, 110)]
+    for way, gbps in ((PS, 4.2), (RING, 8.4)):
+        rows.append(training_row("resnet50", way.sync, 200, 190))
+        for name in ("worker", "Agg1", "Agg2"):
+            rows[-1]["roles"][name]["gbps"] = gbps
+    ours = {claim["text"]: claim["ours"] for claim in training.claims(rows)}
+    said = "resnet50: all workers' links carry, ALEPH, clustered by time above "
+    assert ours[said + "parameter server (BytePS)"] == "136%"
+    assert ours[said + "ring (Horovod)"] == "18%", "of the paper's own rates; its text has 36 %"
 
 
 def test_roles_are_told_by_rates() -> None:

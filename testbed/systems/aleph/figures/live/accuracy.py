@@ -12,7 +12,6 @@ from testbed.reproduction import live
 from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.aleph.figures.live.setting import ALEPH, PS, RING, Sync, run, section_6_3, shown
 
-SCALE = 400
 LEVEL = 0.01
 """Of accuracies of 360 test images: four of them."""
 

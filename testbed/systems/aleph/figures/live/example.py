@@ -16,7 +16,6 @@ GIGABITS = 4.2
 PAPER_S = {PS.sync: 0.84, RING.sync: 0.63, ALEPH.sync: 0.42}
 WITHIN = 0.05
 """Of the paper's number, which it has from arithmetic: no more may be lacking here."""
-SCALE = 800
 
 
 def values(scale: int) -> int:
