@@ -65,6 +65,9 @@ class End:
     lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> what it was pushed with
     had: set[int] = field(default_factory=set)  # data fragments whose results it has
     done: list[int] = field(default_factory=list)  # by tree: the first that it lacks
+    voted: set[int] = field(default_factory=set)  # votes that it pushed and has no results of
+    pushed: int = 0  # fragments of the first tree
+    crowd: int = 0  # the most of fragments and votes together that were under way by the first tree
     vectors: list[np.ndarray] = field(default_factory=list)  # those that it was given
     contributors: list[np.ndarray] = field(default_factory=list)  # by vector, of its fragments
 
@@ -109,7 +112,9 @@ class Rack:
         change: Change,
         takes_empties: bool,
         group: Group | None = None,
+        queue_packets: int = 0,
     ) -> None:
+        self._queue_packets = queue_packets
         self._takes_empties = takes_empties
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
         self.width, self._change, self.trees = lanes, change, len(shares)
@@ -162,7 +167,10 @@ class Rack:
         cells, tops = self.ballot.cells(), self.ballot.tops()
         address = int.from_bytes(socket.inet_aton("127.0.0.1"), "little")
         ways = (_Way * self.trees)(
-            *(_Way(address, BASE + tree * SIZE, 0, self._takes_empties) for tree in range(self.trees))
+            *(
+                _Way(address, BASE + tree * SIZE, self._queue_packets, self._takes_empties)
+                for tree in range(self.trees)
+            )
         )
         settings = _Settings(
             ring_fd=fds[0],
@@ -188,6 +196,7 @@ class Rack:
             pattern=self._pattern.ctypes.data,
             places=self._places.ctypes.data,
             progress=progress.ctypes.data,
+            rate_mbps=1000.0 if self._queue_packets else 0.0,
             rate_now=rate.ctypes.data,
             cells=cells.ctypes.data,
             tops=tops.ctypes.data,
@@ -368,6 +377,10 @@ class Rack:
     def _watch(self, end: End, header: Header, lanes: np.ndarray) -> None:
         tree, fragment, is_vote = header.tree, header.fragment, header.fragment >= mapping.FIRST_VOTE
         key = in_tree(tree, fragment)
+        end.voted |= {fragment} if is_vote and key not in end.pushes else set()
+        if tree == 0:
+            end.pushed = end.pushed if is_vote else max(end.pushed, fragment + 1)
+            end.crowd = max(end.crowd, end.pushed - end.done[0] + len(end.voted))
         same = np.array_equal(end.lanes.setdefault(key, lanes), lanes)
         times = end.pushes[key] = end.pushes.get(key, 0) + 1
         said = (
@@ -412,6 +425,7 @@ class Rack:
         header = packet.header
         place = end.side.puller.place(header.tree, header.slot)
         end.side.wake_at = struct.unpack_from("=I", end.wake, _WAKE_AT)[0]
+        end.voted.discard(header.fragment)
         if header.fragment < mapping.FIRST_VOTE:  # before the worker can read it and push the next
             end.had.add(in_tree(header.tree, header.fragment))
             while in_tree(header.tree, end.done[header.tree]) in end.had:
@@ -443,9 +457,12 @@ def rack(
     change: Change = lambda packet: packet,
     takes_empties: bool = True,
     group: Group | None = None,
+    queue_packets: int = 0,
 ) -> Iterator[Rack]:
-    """Endpoints of `workers` workers, but for those that never come; trees by their shares."""
-    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties, group)
+    """Endpoints of `workers` workers, but for those that never come; trees by their shares. With a share of
+    the queues they are as on links that mark.
+    """
+    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties, group, queue_packets)
     try:
         yield made
     finally:

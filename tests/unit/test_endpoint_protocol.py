@@ -122,6 +122,18 @@ def test_the_window_is_half_a_segment() -> None:
     assert 8 <= len(pushed) <= LIMIT
 
 
+@pytest.mark.parametrize("queue_packets", [2, 5])
+def test_votes_and_fragments_have_one_window(queue_packets: int) -> None:
+    """Votes are further ahead than any window, and then one goes for each 44 fragments."""
+    given = [[np.ones(100 * spec.LANES, np.float32) for _ in range(24)] for _ in range(2)]
+    with rack(2, queue_packets=queue_packets) as network:
+        assert network.run(given) == [[(DONE, 0)] * 24] * 2
+        crowds = [end.crowd for end in network.ends]
+    assert network.wrong == []
+    assert all((vector == 2).all() for each in given for vector in each)
+    assert max(crowds) <= queue_packets
+
+
 def test_a_worker_that_hears_nothing_pushes_its_last_fragment_again_first() -> None:
     """A later result than one that is missing tells of a gap; so the timer is for the last one."""
     with rack(2, absent=[1]) as network:

@@ -229,6 +229,7 @@ static inline int has_data(struct endpoint *e, struct tree *t, uint64_t fragment
 /* ---- votes.c: on the scales, and on the length ---- */
 
 int votes_open(struct endpoint *e, struct op *op);
+uint64_t votes_wanted(struct endpoint *e);
 uint64_t votes_ready(struct endpoint *e);
 void votes_push(struct endpoint *e);
 int votes_take(struct endpoint *e);

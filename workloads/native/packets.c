@@ -134,7 +134,8 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 int packets_push(struct endpoint *e, struct tree *t, int all)
 {
 	uint64_t before = t->sent, room = (uint64_t)t->window.size, burst = e->burst;
-	uint64_t votes = t->number ? 0 : votes_under_way(e), have = given(e, t, e->next_fragment);
+	uint64_t votes = t->number ? 0 : votes_under_way(e) + votes_wanted(e);
+	uint64_t have = given(e, t, e->next_fragment);
 
 	room = room > votes ? room - votes : 1;
 	if (e->s.rate_mbps > 0 && burst > room / 4 + 1) /* where queues may be shorter than a burst */

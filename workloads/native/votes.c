@@ -87,10 +87,10 @@ static int are_far_ahead(struct endpoint *e)
 }
 
 /*
- * How many votes on the next vector can be pushed now, by one call. Those of a large one go by half of what
- * is allowed at once: fewer calls.
+ * How many votes on the next vector are to be pushed next, by one call, as soon as they fit. Those of a large
+ * one go by half of what is allowed at once: fewer calls.
  */
-uint64_t votes_ready(struct endpoint *e)
+uint64_t votes_wanted(struct endpoint *e)
 {
 	uint64_t allowed = votes_allowed(e), under_way = votes_under_way(e), room, left;
 	uint64_t burst = e->burst, contiguous = e->vote_limit - e->votes_sent % e->vote_limit;
@@ -107,6 +107,21 @@ uint64_t votes_ready(struct endpoint *e)
 	if (e->s.rate_mbps > 0) /* where queues may be shorter than a burst */
 		burst = lesser(burst, (uint64_t)e->trees[0].window.size / 4 + 1);
 	return lesser(lesser(room, left), lesser(burst, contiguous));
+}
+
+/*
+ * Those that fit into the window beside the fragments under way, which packets_push lets become fewer for
+ * them. One does beside one fragment: who waits for a vote and who waits for a fragment may wait for each
+ * other.
+ */
+uint64_t votes_ready(struct endpoint *e)
+{
+	uint64_t wanted = votes_wanted(e), votes = votes_under_way(e);
+	uint64_t fragments = e->trees[0].sent - e->trees[0].done;
+
+	if (votes + wanted + fragments <= (uint64_t)e->trees[0].window.size)
+		return wanted;
+	return !votes && fragments <= 1 ? lesser(wanted, 1) : 0;
 }
 
 /* Looks once at all values, before the first vote. */
