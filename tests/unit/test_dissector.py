@@ -66,9 +66,10 @@ def tshark(path: Path, *arguments: str) -> list[str]:
     user = NOBODY if os.geteuid() == 0 else None
     script = path.with_suffix(".lua")
     script.write_text(render_lua.lua_dissector())
-    for made in (path, script, *list(path.parents)[:3]):
-        if made.stat().st_uid == os.geteuid():
-            made.chmod(0o755)
+    for made in (path, script, *path.parents):
+        mode = made.stat().st_mode
+        if made.stat().st_uid == os.geteuid() and mode & 0o055 != 0o055:
+            made.chmod(mode | 0o055)
     argv = [
         "tshark",
         "-X",
