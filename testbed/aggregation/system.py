@@ -95,6 +95,7 @@ class Site:
     busy: frozenset[Host]
     joined: frozenset[frozenset[Unit]]
     kept: Host | None = None  # a server that the job has already
+    spared: frozenset[Host] = frozenset()  # those of workers that failed in an earlier start: not to sum
 
     def rate_mbps(self, host: Host) -> float:
         """Return the declared rate of a host's link; infinity where it is unshaped."""
@@ -183,7 +184,8 @@ class System(Protocol):
     of an engine that it does not name cannot sum for it. `instead` names the system that a job is summed by
     where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
     is the name of its paper on the command line, `figures` are those that can be run again; `clusterer` is
-    what `testbed cluster` asks, where workers head others.
+    what `testbed cluster` asks, where workers head others. `chooses_heads` says that it chooses among the
+    workers who sums: a job that starts again is laid out anew, for a site that spares those that failed.
     """
 
     name: str
@@ -195,6 +197,7 @@ class System(Protocol):
     paper: str | None = None
     figures: tuple[Figure, ...] = ()
     clusterer: Clusterer | None = None
+    chooses_heads: bool = False
     showing: Showing | None = None
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:

@@ -37,6 +37,7 @@ from testbed.jobs.supply import Share, Start, Supply
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
+from testbed.topology.places import Host
 
 START_UP_S = 120.0  # from a job's processes to their gates
 
@@ -94,6 +95,7 @@ class Job:
         self._lock = threading.RLock()  # the fields below; taken before the supply's and the holdings'
         self._start = terms.start
         self._share: Share | None = None
+        self._spared: set[Host] = set()  # of workers that failed
         self._gates: Gates | None = None
         self._looking = threading.Lock()  # the fields below; no other is taken under it
         self._board: JobBoard | None = None
@@ -251,12 +253,28 @@ class Job:
             )
             with self._lock:
                 self.generation, self.failure = self._means.holdings.generation(), None
+            if ending.failed is not None:
+                self._spared.add(self.layout.workers[ending.failed])
             try:
                 if self._start is not None:
-                    self._supply(self._start)
+                    self._supply(self._anew(self._start))
             except TestbedError as error:
                 return specs, replace(ending, failure=f"{ending.failure}; and no restart: {error}")
             self._tell_notes()
+
+    def _anew(self, start: Start) -> Start:
+        """Return how it starts again: where its system chooses who sums, without those that failed. Circuits
+        that a policy has lit are for the layout that it was shown.
+        """
+        if start.by_policy:
+            return start
+        layout = self._means.supply.lay_out_again(self.id, start.layout, start.lanes, frozenset(self._spared))
+        if layout != start.layout:
+            names = ", ".join(addresses.host_name(*host) for host in sorted(self._spared))
+            self.notes.append(
+                f"laid out anew: {names} {'sums' if len(self._spared) == 1 else 'sum'} for nobody"
+            )
+        return replace(start, layout=layout)
 
     def _attempt(self, folder: Path) -> tuple[list[ProcessSpec], Ending]:
         """Run all its processes, from start to end, in its present generation."""

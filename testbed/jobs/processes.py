@@ -95,13 +95,16 @@ class Child:
 
 @dataclass(slots=True)
 class Ending:
-    """The end of a job's processes. `failure` is None, or one line that says who failed first and how."""
+    """The end of a job's processes. `failure` is None, or one line that says who failed first and how;
+    `failed` is its rank, if that is a worker.
+    """
 
     exit_codes: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
     wall_s: float = 0.0
     stopped: bool = False  # ended from outside
     notes: list[str] = field(default_factory=list)  # whom it waited for, and what its logs lack
+    failed: int | None = None
 
 
 def _never() -> None:
@@ -188,10 +191,10 @@ class JobProcesses:
                     and (child.exit_code or self._needed(child))
                 ):
                     failed = child
-                    ending.failure = self._fault(failed)
+                    ending.failure, ending.failed = self._fault(failed)
                     term_at = min(term_at, time.monotonic() + self._patience.grace_s)
             if failed is not None and ended:  # the one whose fault it is may end after those who wait for it
-                ending.failure = self._fault(failed)
+                ending.failure, ending.failed = self._fault(failed)
                 if watch.in_vain(self._standings()) or self._misfits(self._standing(failed)):
                     term_at = 0.0
             elif ending.failure is None and (waits_for := self._look()) is not None:
@@ -250,14 +253,17 @@ class JobProcesses:
             self._emit({"note": line})
         return None if left is None else self._left_early(left)
 
-    def _fault(self, failed: Child) -> str:
+    def _fault(self, failed: Child) -> tuple[str, int | None]:
         """Return a line on the failure that began with the end of this process: of the one whose fault it
-        is.
+        is, and its rank if it is a worker.
         """
         if failed.spec.serves:
-            return describe(failed)
+            return describe(failed), None
         standing = self._standing(failed)
         blamed = watch.cause(self._standings(), standing)
+        return self._blame(blamed), blamed.rank
+
+    def _blame(self, blamed: watch.Standing) -> str:
         if blamed.left:
             return self._left_early(blamed)
         if self._misfits(blamed):

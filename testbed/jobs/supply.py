@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Places
@@ -189,6 +189,22 @@ class Supply:
         layout = laid_out(system, workers, site, self._engines)
         check_lanes(layout, lanes, self._engines, self._mtu)
         return layout
+
+    def lay_out_again(
+        self, number: int, layout: Layout, lanes: int | None, spared: frozenset[Host]
+    ) -> Layout:
+        """Lay a job that starts again out by its own system, on the same workers and with the same server, so
+        that those spared sum for nobody. The same layout where its system does not choose who sums, or cannot
+        do without them.
+        """
+        if not spared or is_users(layout.system) or not find(layout.system).chooses_heads:
+            return layout
+        site = replace(self.site(number, layout.server), spared=spared)
+        try:
+            other = self.lay_out(find(layout.system), layout.workers, site, lanes)
+        except RequestError:
+            return layout
+        return other if self._holdings.replace(number, other) else layout
 
     def _laid_out_instead(self, number: int, layout: Layout, lanes: int | None, full: NoRoomError) -> Layout:
         """Lay the job out by the system that its own names for when no place has room, on the same workers

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.aggregation.system import Rack, Site
 from testbed.errors import RequestError
 from testbed.systems.aleph import fastest, trees
 from testbed.systems.aleph.model import Clustering, Instance
+from testbed.systems.aleph.system import Aleph
 from testbed.topology.places import Host, at_host
 from testbed.topology.units import Unit
 from tests.unit.aleph_instances import PAPER
@@ -25,6 +27,18 @@ def test_heads_sum_at_their_hosts_and_the_server_sums_heads() -> None:
         at_host(WORKERS[head]): tuple(sorted((head, *members)))
         for head, members in clustering.clusters.items()
     }
+
+
+def test_hosts_that_are_spared_head_nobody() -> None:
+    racks = (Rack(Unit(1), "gpu", 4, (40.0, 30.0, 10.0, 10.0)), Rack(Unit(2), "cpu", 1, (20.0,)))
+    heads = []
+    for spared in (set(), {WORKERS[0]}, {WORKERS[0], WORKERS[1]}):
+        site = Site(racks, frozenset(), frozenset(), spared=frozenset(spared))
+        forest = Aleph().lay_out(WORKERS[:4], site).forest
+        assert forest is not None
+        heads.append([node.place for node in forest.trees[0].top.below])
+        assert sorted(forest.trees[0].top.ranks()) == [0, 1, 2, 3]
+    assert heads == [[at_host(WORKERS[0])], [at_host(WORKERS[1])], []]
 
 
 def test_several_servers_have_shares_by_their_rates() -> None:

@@ -18,11 +18,14 @@ MOST_SERVERS = 4
 
 def instance_at(site: Site, workers: Sequence[Host], servers: Sequence[Host]) -> Instance:
     """Return the instance of these workers and parameter servers, with the rates that the testbed's hosts are
-    declared with. RequestError for two on one host.
+    declared with; one that the site spares heads nobody. RequestError for two on one host.
     """
     check_apart(workers, servers)
     rates = tuple(map(site.rate_mbps, workers))
-    room = tuple(min(MOST, most) for most in capacities(rates))
+    room = tuple(
+        0 if host in site.spared else min(MOST, most)
+        for host, most in zip(workers, capacities(rates), strict=True)
+    )
     return Instance(rates, room, tuple(map(site.rate_mbps, servers)), None, spec.MAX_WORKERS)
 
 

@@ -26,6 +26,7 @@ class Aleph(System):
     paper: str | None = "aleph"
     figures = FIGURES
     clusterer: Clusterer | None = Clusters()
+    chooses_heads = True
     way = "fastest"  # of clusterings.WAYS
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
