@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.limits import CALL_S
 from workloads import sums
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
 
@@ -84,7 +85,7 @@ class Worker:
     def sum(self, error: Exception | None) -> Work:
         work, self.reducer.error = Work(), error
         self.sums.start(work, [torch.ones(5)], False)
-        assert work.ended.wait(10)
+        assert work.ended.wait(CALL_S)
         return work
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.at_once import at_once
+from tests.limits import CALL_S
 from workloads.jobs import digits
 
 SCRIPT = Path(digits.__file__)
@@ -36,7 +37,11 @@ def trained(out: Path, seed: int) -> dict[str, Any]:
     ]
     rendezvous = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     ended = subprocess.run(
-        [*command, "--out", str(out)], env=os.environ | rendezvous, capture_output=True, text=True, timeout=60
+        [*command, "--out", str(out)],
+        env=os.environ | rendezvous,
+        capture_output=True,
+        text=True,
+        timeout=CALL_S,
     )
     assert ended.returncode == 0, ended.stderr
     assert "epoch 1/1: loss" in ended.stdout

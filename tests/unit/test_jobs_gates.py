@@ -19,6 +19,7 @@ import pytest
 from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from testbed.jobs.ready import ready
+from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = """
@@ -90,7 +91,7 @@ def test_a_worker_waits_and_is_told_with_descriptors(described: dict[str, object
             "endpoint": {"ring_fd": reader, "slots": 64},
         }
         gates.open(0, settings, [reader])
-        said, errors = worker.communicate(timeout=20)
+        said, errors = worker.communicate(timeout=CALL_S)
         assert worker.returncode == 0, errors
         assert json.loads(said) == ["packets", None, "through the ring", 64, "packets"]
         assert board.summed_bytes() == 4 << 20
@@ -107,7 +108,7 @@ def test_a_worker_whose_testbed_ends_is_told(described: dict[str, object]) -> No
         gates.are_inherited()
         wait_for(gates)
         gates.close()
-        _, errors = worker.communicate(timeout=20)
+        _, errors = worker.communicate(timeout=CALL_S)
         assert worker.returncode == 1
         assert "the testbed ended before it started this job" in errors
 
@@ -118,7 +119,7 @@ def test_the_gate_is_the_workers_own(described: dict[str, object]) -> None:
     reader, writer = os.pipe()
     for gate in (999, reader):
         child = start({**described, "gate": gate}, script, [reader])
-        said, errors = child.communicate(timeout=20)
+        said, errors = child.communicate(timeout=CALL_S)
         assert (child.returncode, said) == (0, "went on\n"), errors
     os.close(reader)
     os.close(writer)

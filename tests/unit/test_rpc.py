@@ -19,6 +19,7 @@ from testbed.client import rpc
 from testbed.client.rpc import connection as rpc_connection
 from testbed.client.rpc import server as rpc_server
 from testbed.errors import HostError, RequestError, TestbedError
+from tests.limits import CALL_S
 
 LINES = [f"{number:06}{'x' * 994}" for number in range(8000)]
 LEFT, FLOODED, ASKED = threading.Event(), threading.Event(), threading.Event()
@@ -275,8 +276,8 @@ def test_a_system_without_threads_costs_a_request_and_not_the_server(
     says = "went away before it answered|Connection reset|no thread can be started on this machine"
     while lacking:
         with pytest.raises(TestbedError, match=says):
-            rpc.call(served, "add", a=1, b=2, timeout_s=5.0)
-    assert rpc.call(served, "add", a=1, b=2, timeout_s=5.0) == 3
+            rpc.call(served, "add", a=1, b=2, timeout_s=CALL_S)
+    assert rpc.call(served, "add", a=1, b=2, timeout_s=CALL_S) == 3
 
 
 def test_an_end_lets_replies_out_that_are_made(tmp_path: Path) -> None:
