@@ -47,17 +47,19 @@ NOBODY = 65534
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
 RECEIVE_TCP = """
-import json, socket, time
+import array, fcntl, json, socket, termios, time
 s = socket.socket(); s.bind(("0.0.0.0", 7001)); s.listen()
 print("ready", flush=True)
-c, _ = s.accept(); total = 0; warm = None
+c, _ = s.accept(); total = 0; warm = start = None
 while data := c.recv(1 << 18):
     now = time.monotonic()
-    if warm is None: begin = now; warm = now + 0.5
-    if now >= warm:
-        if not total: start = last = now; total = 1
-        else: total += len(data); last = now
-print(json.dumps({"mbps": total * 8 / 1e6 / (last - start) if total > 1 else 0.0}), flush=True)
+    if warm is None: warm = now + 0.5
+    if start is not None: total += len(data); last = now
+    elif now >= warm:
+        # what came before, and was not read yet, is not of this time
+        waiting = array.array("i", [0]); fcntl.ioctl(c, termios.FIONREAD, waiting)
+        start = last = time.monotonic(); total = -waiting[0]
+print(json.dumps({"mbps": total * 8 / 1e6 / (last - start) if total > 0 else 0.0}), flush=True)
 """
 SEND_TCP = """
 import socket, sys, time
