@@ -17,6 +17,7 @@ from testbed.dataplanes.xdp.plane import PINNED_PROGRAM
 from testbed.dataplanes.xdp.program import PROGRAMS, in_namespace
 from testbed.dataplanes.xdp.syscall import pin, program_id
 from testbed.errors import SettingError, TestbedError
+from testbed.topology.addresses import ROOM_DEVICES
 from tests.limits import CALL_S
 
 
@@ -39,7 +40,10 @@ def reload(network: Network) -> dict[str, int]:
     numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
     for port in ports:
         programs.attach("tor_port" if port.dpid else "oxc_port", port.device)
+    for device in ROOM_DEVICES:
+        programs.attach("room_port", device)
     _check({port.device: numbers["tor_port" if port.dpid else "oxc_port"] for port in ports})
+    _check(dict.fromkeys(ROOM_DEVICES, numbers["room_port"]))
     for host in network._host_ports():
 
         def replace() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -11,7 +14,13 @@ import pytest
 
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, wait_for
-from tests.privileged.host_state import RUNTIME, HostSnapshot, assert_unchanged, host_snapshot
+from tests.privileged.host_state import (
+    RUNTIME,
+    HostSnapshot,
+    assert_unchanged,
+    bpf_lines,
+    host_snapshot,
+)
 
 pytestmark = pytest.mark.alone  # whose snapshots are compared as they are
 
@@ -92,3 +101,21 @@ def test_a_program_that_came_after_the_test_is_not_the_tests() -> None:
     later = HostSnapshot(**{**nothing, "bpf_programs": frozenset({"7 left", "8 came"})})
     assert later.without_later_bpf(first) == first
     assert HostSnapshot(**nothing).without_later_bpf(first) == HostSnapshot(**nothing)
+
+
+def test_an_open_file_that_lies_deeper_than_a_path_is_long_is_no_bpf_object(
+    tmp_path: Path,
+) -> None:
+    name, folder = "d" * 250, os.open(tmp_path, os.O_RDONLY)
+    for _ in range(17):
+        os.mkdir(name, dir_fd=folder)
+        below = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)):
+            os.readlink(f"/proc/self/fd/{folder}")
+        assert bpf_lines(Path("/proc/self"), Path(f"/proc/self/fd/{folder}")) == []
+    finally:
+        os.close(folder)
+        shutil.rmtree(tmp_path / name)
