@@ -29,6 +29,26 @@ XDP = (
         ),
     ),
     *_in(
+        "relay.h",
+        (
+            "anything of the gradient port leaves by a pair for copies",
+            " || p->inc->op != WIRE_OP_RESULT)",
+            ")",
+        ),
+        (
+            "other ports' datagrams leave by a pair for copies",
+            " || !is_inc(ip, end) ||",
+            " ||",
+        ),
+        (
+            "a copy's checksum loses a carry",
+            "	sum = (sum & 0xffff) + (sum >> 16);\n	sum = (sum & 0xffff) + (sum >> 16);\n	check",
+            "	sum = (sum & 0xffff) + (sum >> 16);\n	check",
+        ),
+        ("a copy's checksum may be none", "check ? check : 0xffff", "check"),
+        ("copies are counted as drops", "	*verdict = V_FORWARDED;\n", ""),
+    ),
+    *_in(
         "programs.c",
         ("any place of a job sends to hosts", "return port->relays && ", "return port->is_place && "),
         ("copies may be for a switch", "p->ip->daddr != port->self_ip && !is_group", "!is_group"),
@@ -290,6 +310,11 @@ XDP = (
             "",
         ),
         ("a head copies again what it has copied", "		verdict = V_PULL_DUPLICATE;\n", ""),
+        (
+            "a head takes a result for what its last job of the number kept",
+            "is_relayed(entry) && s->fragment == fragment && s->generation == entry->generation &&",
+            "is_relayed(entry) && s->fragment == fragment &&",
+        ),
         (
             "a result goes back to the place that sends it",
             "send == SEND_RESULT_BACK ? p->ip->saddr : entry->self_ip",

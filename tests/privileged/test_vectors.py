@@ -1,9 +1,10 @@
-"""The table of packet vectors, and the scenes of light, on the XDP programs in the kernel."""
+"""The table of packet vectors, and the scenes of light and of copies, on the XDP programs in the kernel."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.privileged import copy_scenes
 from tests.privileged.notice_run import PS_PORT
 from tests.privileged.packets import findings
 from tests.vectors import lights, spread
@@ -19,7 +20,7 @@ def wrong() -> dict[str, list[str]]:
     return dict(findings("vector_run"))
 
 
-@pytest.mark.parametrize("name", [*TABLE, *lights.TABLE, *spread.TABLE])
+@pytest.mark.parametrize("name", [*TABLE, *lights.TABLE, *spread.TABLE, *copy_scenes.SCENES])
 def test_vector(name: str, wrong: dict[str, list[str]]) -> None:
     assert wrong[name] == []
 

@@ -1,9 +1,10 @@
-"""The table of packet vectors, and the scenes of light, on the XDP programs."""
+"""The table of packet vectors, and the scenes of light and of copies, on the XDP programs."""
 
 from __future__ import annotations
 
 from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.program import Programs
+from tests.privileged import copy_scenes
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import SpreadingXdp, XdpAggregator
 from tests.privileged.xdp_optics import XdpOptics
@@ -26,4 +27,6 @@ def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
         for name, scene in spread.TABLE.items():
             with SpreadingXdp(cells, observed, ports) as switch:
                 wrong[name] = spread.play(scene, switch)
+        with XdpAggregator(cells, observed, ports, is_host=True) as host:
+            wrong |= copy_scenes.differences(host, ports[0])
     return wrong

@@ -36,7 +36,7 @@ from testbed.topology import addresses
 from testbed.topology.addresses import ROOM_DEVICES
 from testbed.topology.places import Host
 from tests.limits import CALL_S
-from tests.privileged.observed import BY_DEVICE, EXCLUDE_INGRESS, TO_GROUP, Observed, Run
+from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
 from tests.vectors.in_step import Held
 
@@ -256,11 +256,16 @@ class XdpAggregator:
         """Return what a copy that is sent into a device leaves as."""
         if device in self._numbers:
             return Emission(To.COPIES, run.data, (self._numbers[device],))
-        inner = socket.if_nametoindex(f"{name}in")
-        copy = self._observed.run(self._programs.program_fd("copy_port"), run.data, inner)
-        self.noted.update(_VERDICTS[index] for index in copy.verdicts)
-        assert (copy.action, copy.kind) == (XDP_REDIRECT, BY_DEVICE), copy
-        return Emission(To.COPIES, copy.data, tuple(self._numbers[each] for each in copy.devices))
+        verdict, [copy] = self.out_of(run.data, socket.if_nametoindex(f"{name}in"))
+        assert (verdict, copy.to) == ("forwarded", To.ROUTE), (verdict, copy)
+        return Emission(To.COPIES, copy.data, copy.ports)
+
+    def out_of(self, data: bytes, inner: int) -> tuple[str, list[Emission]]:
+        """Return the verdict on what comes out of a pair for copies, by its inner end, and what leaves."""
+        run = self._observed.run(self._programs.program_fd("copy_port"), data, inner)
+        names = [_VERDICTS[index] for index in run.verdicts]
+        self.noted.update(names)
+        return " and ".join(names), departures(run, inner, self._numbers)
 
     # ------------------------------------------------------------------ what it holds
 

@@ -137,6 +137,21 @@ def a_head_sums_and_copies_what_comes_from_above(v: Vector) -> None:
 
 
 @entry
+def a_head_copies_results_of_its_generation_alone(v: Vector) -> None:
+    """A slot that keeps a result of the job's last start does not stop one of now."""
+    head(v)
+    v.sees(own(2), LOOP_PORT, "aggregated")
+    data = from_above(2, lanes(9), **DEGRADED)
+    v.sees(data, 1, "result", *copies(v, Frame.parse(data)))
+    v.release()
+    head(v, generation=GENERATION + 1)
+    v.sees(data, 1, "bad_generation")
+    again = from_above(2, lanes(8), generation=GENERATION + 1)
+    v.sees(again, 1, "result", *copies(v, Frame.parse(again)))
+    v.sees(own(2, generation=GENERATION + 1), LOOP_PORT, "aggregated")
+
+
+@entry
 def a_heads_worker_takes_results_by_the_loop(v: Vector) -> None:
     """A result that comes by eth0 is copied, and not pulled; one of another tree is the worker's."""
     head(v)
