@@ -168,13 +168,15 @@ def is_checkout() -> bool:
 
 def typed(words: str) -> str:
     """Return a command of `testbed` as it can be typed here: in a checkout by the file in its environment,
-    since that is on no path, and sudo has a path of its own.
+    since that is on no path, and sudo has a path of its own. In the root folder, to which processes go that
+    detach, the whole path: their words are read elsewhere.
     """
     if not is_checkout():
         return f"testbed {words}"
     file = VENV / "bin" / "testbed"
     try:
-        return f"{file.relative_to(Path.cwd())} {words}"
+        here = Path.cwd()
+        return f"{file if here == Path('/') else file.relative_to(here)} {words}"
     except (ValueError, OSError):  # elsewhere, or in a folder that is gone
         return f"{file} {words}"
 

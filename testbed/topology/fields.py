@@ -14,10 +14,27 @@ from testbed.errors import RequestError
 TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key is there once: of a key's two values yaml itself takes the later one, and says
+    nothing.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> Any:
-    """Return the content of a file. RequestError if it is not there or is no YAML."""
+    """Return the content of a file. RequestError if it is not there, is no YAML, or has a key twice."""
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.load(path.read_text(), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RequestError(f"read {path}: {reason}") from error

@@ -166,6 +166,12 @@ def test_no_or_an_unknown_command_lists_the_commands(
     assert all(command in said for command in dispatch.COMMANDS)
 
 
+def test_what_a_detached_process_says_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is the root, and nobody reads its words there."""
+    monkeypatch.chdir("/")
+    assert Path(environment.typed("down").split()[0]).is_absolute()
+
+
 def test_what_a_command_says_to_type_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path has no `testbed`, as sudo's has not, and the folder is any."""
     ready = {"units": 1, "hosts": 2, "circuits": [], "datapath": "netdev"}

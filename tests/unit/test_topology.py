@@ -185,6 +185,18 @@ def test_a_list_instead_of_keys() -> None:
         parse([1], "test")
 
 
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    twice = tmp_path / "twice.yaml"
+    twice.write_text("units:\n  - {hosts: 2}\nmtu: 1500\nunits: [{hosts: 3}]\n")
+    with pytest.raises(RequestError, match=r"twice\.yaml line 4: not YAML: key 'units' is there twice"):
+        load(twice)
+    twice.write_text("units: [{hosts: 2, kind: cpu, hosts: 3}]\n")
+    with pytest.raises(RequestError, match=r"line 1: .*key 'hosts' is there twice"):
+        load(twice)
+    twice.write_text("units: [&one {hosts: 2}, {<<: *one, hosts: 3}]\n")
+    assert len(load(twice).hosts) == 5  # a merged key may be overridden
+
+
 def test_file_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"absent\.yaml: No such file"):
         load(tmp_path / "absent.yaml")
