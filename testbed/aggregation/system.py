@@ -117,11 +117,16 @@ class Site:
             rack = racks[host[0]]
             return rack.kind != "cpu", new, rack.slowness(host[1]), host
 
-        free = [host for rack in self.racks for host in rack.members() if host not in taken]
+        hosts = [host for rack in self.racks for host in rack.members()]
+        free = [host for host in hosts if host not in taken]
         if not free:
-            raise RequestError(
-                "no free host for the parameter server: place fewer workers, or wait for a job to end"
-            )
+            if len(hosts) == 1:
+                remedy = "the testbed has one host, and that is the worker's"
+            elif set(workers) >= set(hosts):
+                remedy = f"all {len(hosts)} hosts are workers': place fewer"
+            else:
+                remedy = "place fewer workers, or wait for a job to end"
+            raise RequestError(f"no free host for the parameter server: {remedy}")
         return min(free, key=cost)
 
 

@@ -85,6 +85,7 @@ def test_a_host_that_is_to_be_the_server_is_no_worker(capsys: pytest.CaptureFixt
         (["--server", "u3h1", "--server", "u3h1"], "both on u3h1; each, and so each head, needs a host"),
         (["--megabytes", "0"], "--megabytes 0: a number above 0 is accepted"),
         (["--cores-each", "-1"], "--cores-each -1: a number from 0 is accepted"),
+        (["--config", "aleph", "--cores-each", "2"], "--cores-each 2: no worker's host says its cpus"),
         (["--place", "u1:9"], "u1 has 4 hosts"),
         (["--config", "gone.yaml"], "gone.yaml"),
     ],

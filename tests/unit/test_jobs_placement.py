@@ -107,8 +107,12 @@ def test_a_server_prefers_a_cpu_unit_that_is_joined_already() -> None:
 
 
 def test_no_free_host_for_a_server() -> None:
-    with pytest.raises(RequestError, match="no free host for the parameter server"):
+    with pytest.raises(RequestError, match=r"no free host for the parameter server: .* wait for a job"):
         site((1, 1), racks=[Rack(1, "gpu", 2)]).server([(1, 2)])
+    with pytest.raises(RequestError, match=r"all 2 hosts are workers': place fewer$"):
+        site(racks=[Rack(1, "gpu", 2)]).server([(1, 1), (1, 2)])
+    with pytest.raises(RequestError, match="the testbed has one host"):
+        site(racks=[Rack(1, "gpu", 1)]).server([(1, 1)])
 
 
 def test_layouts_of_each_system() -> None:

@@ -56,6 +56,11 @@ class Clusters:
         from testbed.systems.aleph.instances import instance_of
 
         _check(options)
+        if options.cores_each and all(topology.host(*host).cpus is None for host in workers):
+            raise RequestError(
+                f"--cores-each {options.cores_each:g}: no worker's host says its cpus in this configuration, "
+                "so cores bound nothing; 0 is accepted, or a configuration that says them"
+            )
         chosen = list(servers) or [Site(racks_of(topology), frozenset(), frozenset()).server(workers)]
         instance = instance_of(topology, workers, chosen, options.cores_each)
         ways = clusterings.WAYS | (clusterings.OPTIMA if options.optimum else {})
