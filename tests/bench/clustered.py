@@ -1,7 +1,7 @@
 """Jobs of 16 workers in two pods with unequal hosts, in clusters by ALEPH's algorithm and by ours: the time
 of a sum that the model of clusterings predicts, the one that links allow, and the one that is measured.
 
-    python -m tests.bench.clustered [--scale N] [--turns N] [--json FILE]
+    python -m tests.bench.clustered [--scale N] [--turns N] [--gigabits G] [--json FILE]
 
 Needs root; brings a testbed up and ends it. Every ToR has hosts of 30, 20, 10 and 10 Gb/s; the parameter
 server has 40. Pods and circuits hold nobody up. A sum is of 4.2 Gb, as in the paper's example; links and
@@ -44,12 +44,12 @@ def configuration(scale: int) -> dict[str, Any]:
     }
 
 
-def measured(testbed: live.Testbed, sync: str, scale: int, turns: int, folder: Path) -> dict[str, Any]:
+def measured(testbed: live.Testbed, sync: str, asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Run a job by a system, and return its figures beside the model's."""
     result, out = folder / f"{sync}.run.json", folder / f"{sync}.json"
-    values = int(GIGABITS * 1e9 / 32 / scale)
+    values = int(asked.gigabits * 1e9 / 32 / asked.scale)
     script = [str(ROOT / "workloads" / "jobs" / "vectors.py"), "--values", str(values)]
-    script += ["--turns", str(turns + 2), "--warm-up", "2", "--out", str(out)]
+    script += ["--turns", str(asked.turns + 2), "--warm-up", "2", "--out", str(out)]
     testbed.command("run", "--place", PLACE, "--sync", sync, "--json", str(result), *script)
     run, summed = json.loads(result.read_text()), json.loads(out.read_text())
     *workers, server = testbed.topology.hosts
@@ -58,7 +58,7 @@ def measured(testbed: live.Testbed, sync: str, scale: int, turns: int, folder: P
     return {
         "sync": sync,
         "contributors": len(clustering.contributors),
-        "predicted_ms": clustering.time(instance) * GIGABITS * 1e6,
+        "predicted_ms": clustering.time(instance) * asked.gigabits * 1e6,
         "bound_ms": run["bound"]["bound_ms"],
         "measured_ms": summed["sum_ms"],
         "error": summed["error"],
@@ -92,12 +92,13 @@ def main(argv: list[str]) -> int:
         "--scale", type=int, default=SCALE, help="links and volume are divided by it (%(default)s)"
     )
     parser.add_argument("--turns", type=int, default=TURNS, help="sums that count (%(default)s)")
+    parser.add_argument("--gigabits", type=float, default=GIGABITS, help="of a sum (%(default)s)")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         with live.testbed("clustered", configuration(arguments.scale), folder) as testbed:
-            rows = [measured(testbed, sync, arguments.scale, arguments.turns, folder) for sync in WAYS]
+            rows = [measured(testbed, sync, arguments, folder) for sync in WAYS]
     print(shown(rows))
     if arguments.json:
         arguments.json.write_text(json.dumps({"host": facts(), "rows": rows}, indent=1) + "\n")
