@@ -1,5 +1,5 @@
 """Experiments of any paper on a testbed of their own: the testbed for as long as they last, commands that run
-on it with their output in a file, and the sum of their verdicts. Owns no experiment.
+on it with their output in a file, the folder of runs, and the sum of their verdicts. Owns no experiment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from testbed.client import rpc, temporary
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.errors import TestbedError, from_exit_code
+from testbed.errors import RequestError, TestbedError, from_exit_code
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 
@@ -44,6 +44,19 @@ class Testbed:
         """Light the initial circuits, so that every session begins with the same ones."""
         circuits = [list(pair) for pair in self.topology.ocs.circuits]
         rpc.call(Runtime.of(self.name).controller_socket, "apply", timeout_s=_ANSWER_S, circuits=circuits)
+
+
+def runs_folder(out: Path, figure: str) -> Path:
+    """Return the folder in `out` for what a figure's runs leave, made as the caller. RequestError where it
+    cannot be.
+    """
+    folder = out / f"{figure}.runs"
+    with Caller.of_this_process().acting():
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"--out {out}: {folder.name}: {error.strerror}") from error
+    return folder
 
 
 @contextlib.contextmanager

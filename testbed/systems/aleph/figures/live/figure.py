@@ -62,15 +62,9 @@ class OnTestbed:
             options.models = _models(options.models, options.quick)
 
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from testbed.client.caller import Caller
-        from testbed.reproduction.live import trust
+        from testbed.reproduction.live import runs_folder, trust
 
-        runs = out / f"{self.name}.runs"
-        with Caller.of_this_process().acting():
-            try:
-                runs.mkdir(exist_ok=True)
-            except OSError as error:
-                raise RequestError(f"--out {options.out}: {runs.name}: {error.strerror}") from error
+        runs = runs_folder(out, self.name)
         rows = _rows(self.name, options, runs)
         settings = {"scale": options.scale, "iterations": options.iterations}
         return {"version": VERSION, "rows": rows, "trust": trust(rows), **settings}

@@ -55,14 +55,9 @@ class LiveFigure:
         _check(self.name, options)
 
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from testbed.client.caller import Caller
+        from testbed.reproduction.live import runs_folder
 
-        runs = out / f"{self.name}.runs"
-        with Caller.of_this_process().acting():
-            try:
-                runs.mkdir(exist_ok=True)
-            except OSError as error:
-                raise RequestError(f"--out {options.out}: {runs.name}: {error.strerror}") from error
+        runs = runs_folder(out, self.name)
         report = _fig5(options, runs) if self.name == "fig5" else _queue(self.name, options, runs)
         return {"version": VERSION, **report}
 
