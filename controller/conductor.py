@@ -72,6 +72,7 @@ class Conductor:
     def __init__(self, topology: Topology, plane: Plane | None, history: Path) -> None:
         self._topology, self._plane, self._history = topology, plane, History(history)
         self._switches: dict[Dpid, Switch] = {}
+        self._arrived: dict[Dpid, Switch] = {}  # these have connected, and nobody has seen to them
         self._state = begin(topology, plane is not None, self._history.read())
         self._random = Random(topology.ocs.seed)
         for (
@@ -108,15 +109,38 @@ class Conductor:
 
     def connected(self, switch: Switch) -> None:
         """Brings a switch that is there to what it should hold. What it holds already stays, and its circuits
-        are taken over. TestbedError if its connection ended while something else was going on.
+        are taken over. Those that come while something else is going on are brought there side by side, by
+        whoever is next: one after the other, 250 of them took 13 s. TestbedError if its connection ended
+        meanwhile, or for whatever failed of those that this call saw to.
         """
+        failure: TestbedError | None = None
+        with self._deciding:
+            self._arrived[switch.dpid] = switch
         with self._busy:
-            with self._deciding:  # its end is decided before this, and seen here, or after it
-                if switch.is_gone:
-                    raise TestbedError(f"set switch {switch.dpid:#x}: it disconnected")
-                self._switches[switch.dpid] = switch
-                todo = self._decide(Came(switch.dpid))
-            self._run(todo)
+            while todo := self._take_in():
+                try:
+                    self._run(todo)
+                except TestbedError as error:
+                    failure = failure or error
+        if failure:
+            raise failure
+        if switch.is_gone:
+            raise TestbedError(f"set switch {switch.dpid:#x}: it disconnected")
+
+    def _take_in(self) -> tuple[Task | End, ...]:
+        """Decides what the switches that have come need, the optical one first, on its own; nothing if none
+        has.
+        """
+        with self._deciding:  # an end is decided before this, and seen here, or after it
+            came = {dpid: switch for dpid, switch in self._arrived.items() if not switch.is_gone}
+            self._arrived = {}
+            if OXC_DPID in came:
+                self._arrived, came = came, {OXC_DPID: came.pop(OXC_DPID)}
+            if not came:
+                return ()
+            self._switches |= came
+            first, *others = came
+            return self._decide(Came(first, tuple(others)))
 
     def disconnected(self, switch: Switch) -> None:
         """A switch is gone, and `is_gone` says so; what it forwards it goes on forwarding. One that is back

@@ -70,12 +70,14 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
     match event:
         case Began():
             return _settle(_new(state, Errand()), state.premises.silent, now_ns)
-        case Came(dpid):
-            state = replace(state.without_trust(dpid), connected=state.connected | {dpid})
-            state = _new(state, Errand())
+        case Came(dpid, others):
+            came = {dpid, *others}
+            for each in came:
+                state = state.without_trust(each)
+            state = _new(replace(state, connected=state.connected | came), Errand())
             if dpid == OXC_DPID:
                 return _wait(state, _read(dpid))
-            return _settle(state, {dpid}, now_ns)
+            return _settle(state, came, now_ns)
         case Gone(dpid):
             return replace(state.without_trust(dpid), connected=state.connected - {dpid}), ()
         case Restarted(dpid):

@@ -11,12 +11,12 @@ from os_ken.controller import handler, ofp_event
 from os_ken.lib import hub
 from os_ken.ofproto import ofproto_v1_3
 
-from controller.ryu_api import BACKLOG, RyuApi, begin
+from controller.ryu_api import BACKLOG, Bundling, RyuApi, begin
 
 hub.listen = partial(hub.listen, backlog=BACKLOG)
 
 
-class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
+class _Datapath(Bundling, connections.Datapath):  # type: ignore[misc]  # the library has no types
     """A connection whose end is reported.
 
     On native threads os-ken 4.2.2 waits for a connection's sender before it reports the end, and the sender

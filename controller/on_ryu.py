@@ -36,7 +36,7 @@ from ryu.controller import controller as connections
 from ryu.controller import handler, ofp_event
 from ryu.ofproto import ofproto_v1_3
 
-from controller.ryu_api import BACKLOG, RyuApi, begin
+from controller.ryu_api import BACKLOG, Bundling, RyuApi, begin
 
 eventlet.listen = partial(eventlet.listen, backlog=BACKLOG)  # which ryu calls by this name
 
@@ -105,7 +105,7 @@ class _RyuThread:
 _RYU = _RyuThread()
 
 
-class _Datapath(connections.Datapath):  # type: ignore[misc]  # the library has no types
+class _Datapath(Bundling, connections.Datapath):  # type: ignore[misc]  # the library has no types
     """A connection to which any thread may send."""
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:

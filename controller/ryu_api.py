@@ -5,7 +5,7 @@ application there. Imports neither library.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,21 @@ class RyuApi:
     handler: Any
     protocol: Any  # OpenFlow 1.3
     listen_and_run: Callable[[str, str, int], None]
+
+
+class Bundling:
+    """What a library's `Datapath` gets besides."""
+
+    def send_all(self, messages: Iterable[Any]) -> None:
+        """Sends messages as one piece, for which the thread that sends wakes once."""
+        connection: Any = self
+        parts = []
+        for message in messages:
+            connection.set_xid(message)
+            message.serialize()
+            parts.append(bytes(message.buf))
+        if parts:
+            connection.send(b"".join(parts))
 
 
 def begin(

@@ -29,9 +29,10 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A switch has connected; what it holds is not known."""
+    """A switch has connected, or several, none of which is the optical one; what they hold is not known."""
 
     dpid: Dpid
+    others: tuple[Dpid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

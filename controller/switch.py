@@ -54,18 +54,20 @@ class Switch:
         held, self._held = self._held, None
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         self._errors.clear()
-        for flow in remove:
-            if flow.match not in replaced:
-                self._datapath.send_msg(self._modification(flow, protocol.OFPFC_DELETE_STRICT))
-        for flow in add:
-            self._datapath.send_msg(self._modification(flow, protocol.OFPFC_ADD))
+        gone = [flow for flow in remove if flow.match not in replaced]
+        self._datapath.send_all(
+            [
+                *(self._modification(flow, protocol.OFPFC_DELETE_STRICT) for flow in gone),
+                *(self._modification(flow, protocol.OFPFC_ADD) for flow in add),
+            ]
+        )
         self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
         if self._errors:
             raise TestbedError(f"set flows of switch {self.dpid:#x}: {self._errors[0]}")
-        gone = {flow.match for flow in remove} | replaced
-        self._added = frozenset(flow for flow in self._added if flow.match not in gone) | frozenset(add)
+        stale = {flow.match for flow in remove} | replaced
+        self._added = frozenset(flow for flow in self._added if flow.match not in stale) | frozenset(add)
         if held is not None:
-            self._held = frozenset(flow for flow in held if flow.match not in gone) | frozenset(add)
+            self._held = frozenset(flow for flow in held if flow.match not in stale) | frozenset(add)
 
     def flows(self) -> frozenset[Flow]:
         """The flows of ours that the switch holds now. After a change of what was seen before, what it added

@@ -221,7 +221,7 @@ class Recording(Switch):
             id = 3
 
             def __init__(self, sent: list[object]) -> None:
-                self.send_msg = sent.append
+                self.send_all = sent.extend
 
         self.sent: list[object] = []
         super().__init__(Connection(self.sent))

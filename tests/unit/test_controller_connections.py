@@ -5,6 +5,7 @@ one counts as connected.
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from controller.flows import Flow
 from controller.steps import Came, Event
 from controller.switch import Switch
 from testbed.errors import TestbedError
+from testbed.topology.addresses import OXC_DPID
 from testbed.topology.load import parse
 from tests.unit.model_switches import ModelSwitch
 
@@ -103,6 +105,30 @@ def test_a_connection_that_ends_while_it_is_taken_up_is_decided_after_that(
         conductor.connected(switch)  # type: ignore[arg-type]
     ending.join(60)
     assert conductor.state.connected == frozenset()
+
+
+def test_switches_that_come_while_something_goes_on_are_brought_there_side_by_side(tmp_path: Path) -> None:
+    """Each waits, when its flows are read, for the two others to be read, too; the optical one came last."""
+    together = threading.Barrier(3)
+
+    class Patient(ModelSwitch):
+        def flows(self) -> frozenset[Flow]:
+            together.wait(ANSWER_S)
+            return self.held
+
+    topology = parse({"units": [{"hosts": 1}] * 3, "optical_ports": 1}, "three")
+    conductor = Conductor(topology, None, tmp_path / "history")
+    optical = ModelSwitch(OXC_DPID)
+    with ThreadPoolExecutor(4) as pool:
+        with conductor._busy:
+            asked = [
+                pool.submit(conductor.connected, switch) for switch in (*map(Patient, (1, 2, 3)), optical)
+            ]  # type: ignore[arg-type]
+            while len(conductor._arrived) < 4:
+                time.sleep(0.001)
+        for waiting in asked:
+            waiting.result(60)
+    assert conductor.state.is_ready
 
 
 class Recorded:

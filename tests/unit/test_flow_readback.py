@@ -30,6 +30,10 @@ class Table:
     def set_xid(self, request: Any) -> None:
         request.xid = 7
 
+    def send_all(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            self.send_msg(message)
+
     def send_msg(self, message: Any) -> None:
         parser, protocol = ofproto_v1_3_parser, ofproto_v1_3
         assert self.switch
