@@ -86,7 +86,7 @@ class Network:
             (self._folder / "topology.json").write_text(self.topology.to_json())
             stack.callback(self._end_controller)
             self._start_controller(held=True)  # it reads in its modules while programs are compiled
-            self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # loads beside the fabric
+            self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # beside the fabric
             topo = FabricTopo(self.topology)
             fabric = FabricNet(
                 topo, self._log, self._progress, cgroups=self._cgroups, leaves_devices=self._leaves_devices

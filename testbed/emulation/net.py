@@ -129,7 +129,6 @@ class FabricNet(FabricView):
         self._release.callback(self._wires.close, self._leaves_devices)
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._parts.hosts, self._progress)
-        marks.attach(self._namespaces[WIRES])
         self._marks = marks
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires)
         self._release.callback(self._faults.close)
@@ -142,6 +141,8 @@ class FabricNet(FabricView):
         self.openvswitch.wait_for_database()
         self._release.callback(self.openvswitch.stop)  # first its ports, then the devices that they are
         self.openvswitch.add_bridges(bridges)
+        if self._marks is not None:
+            self._marks.attach(self._namespaces[WIRES])  # last: it waits for its program
         self._progress("switches", len(bridges), len(bridges))
 
     def watch(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,20 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> type[Loader]:
 
 def load() -> Compiled:
     return Compiled("bpf/x.c", "", {"first": "XDP", "second": "SCHED_CLS"}, [RECORDS])
+
+
+def test_the_working_directory_is_left_alone(loader: type[Loader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """BCC goes to the kernel's headers meanwhile, when others start processes and open files."""
+    made = Loader.__init__
+
+    def wander(self: Loader, text: str, cflags: list[str]) -> None:
+        os.chdir("/")
+        made(self, text, cflags)
+
+    monkeypatch.setattr(Loader, "__init__", wander)
+    before = Path.cwd()
+    with load():
+        assert Path.cwd() == before != Path("/")
 
 
 def test_programs_are_had_by_name_and_dropped_at_the_end(loader: type[Loader]) -> None:

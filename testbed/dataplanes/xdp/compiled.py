@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
 from testbed.errors import HostError, SettingError
 from testbed.probing.headers import kernel_headers
+
+_T = TypeVar("_T")
+_CLONE_FS = 0x200
+_COMPILING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class Compiled:
         self._what, self._programs = what, programs
         try:
             # -w: the kernel's own headers warn under bcc's clang
-            self.bpf = BPF(text=text, cflags=["-w", *flags])
+            self.bpf = _apart(lambda: BPF(text=text, cflags=["-w", *flags]))
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
         if load:
@@ -78,7 +84,7 @@ class Compiled:
 
     def load(self) -> None:
         """Load the programs, which the kernel's verifier may take a second for. Any thread may, while others
-        work; to compile is for one at a time, as it changes the process's working directory meanwhile.
+        work.
         """
         try:
             self.functions = {
@@ -112,6 +118,21 @@ class Compiled:
     def program_fd(self, name: str) -> int:
         """Return the descriptor of one of the programs."""
         return int(self.functions[name].fd)
+
+
+def _apart(compile_it: Callable[[], _T]) -> _T:
+    """Compile on a thread of its own, one at a time: bcc changes the working directory meanwhile, which is
+    that thread's alone, so that others may start processes and open files.
+    """
+
+    def with_own_directory() -> _T:
+        if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"have a working directory of its own: {os.strerror(code)}")
+        return compile_it()
+
+    with _COMPILING, ThreadPoolExecutor(1, "compile") as thread:
+        return thread.submit(with_own_directory).result()
 
 
 def check_layout(layout: MapLayout, table: Table) -> None:

@@ -380,7 +380,7 @@ def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
 
 class XdpPlane:
     """The loaded programs at every port, with pins of what the controller fills. A context manager: entering
-    it compiles them and begins to load them, on a thread of its own; `attach` waits for that.
+    it begins to compile and load them, on a thread of its own; `attach` waits for that, and has `programs`.
     """
 
     def __init__(self, pin_dir: Path, mtu: int = 1500) -> None:
@@ -388,15 +388,23 @@ class XdpPlane:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self.programs = Programs(spec.lanes_for(self._mtu))
-        self._stack.callback(self.programs.close)
+        self._stack.callback(self._let_go)
         loader = self._stack.enter_context(ThreadPoolExecutor(1, "load"))
-        self._loading = loader.submit(self.programs.load)
+        self._loading = loader.submit(self._loaded)
         return self
+
+    def _loaded(self) -> Programs:
+        programs = Programs(spec.lanes_for(self._mtu))
+        programs.load()
+        return programs
+
+    def _let_go(self) -> None:
+        if not self._loading.exception():
+            self._loading.result().close()
 
     def attach(self, switch_ports: Sequence[SwitchPort], host_ports: Sequence[HostPort]) -> None:
         """Attach to these ports and pin. HostError when this host cannot load the programs."""
-        self._loading.result()
+        self.programs = self._loading.result()
         for port in switch_ports:
             at_host = port.dpid and addresses.is_host_port(port.number)
             kind = Port.HOST if at_host else Port.FABRIC
