@@ -9,11 +9,14 @@ from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller as connections
 from os_ken.controller import handler, ofp_event
 from os_ken.lib import hub
-from os_ken.ofproto import ofproto_v1_3
+from os_ken.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 
-from controller.ryu_api import BACKLOG, Bundling, RyuApi, begin
+from controller.ryu_api import BACKLOG, Bundling, RyuApi, begin, share_parts
 
 hub.listen = partial(hub.listen, backlog=BACKLOG)
+
+
+share_parts(ofproto_v1_3, ofproto_v1_3_parser)
 
 
 class _Datapath(Bundling, connections.Datapath):  # type: ignore[misc]  # the library has no types

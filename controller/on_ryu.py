@@ -34,9 +34,9 @@ from ryu import cfg
 from ryu.base.app_manager import AppManager, RyuApp
 from ryu.controller import controller as connections
 from ryu.controller import handler, ofp_event
-from ryu.ofproto import ofproto_v1_3
+from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 
-from controller.ryu_api import BACKLOG, Bundling, RyuApi, begin
+from controller.ryu_api import BACKLOG, Bundling, RyuApi, begin, share_parts
 
 eventlet.listen = partial(eventlet.listen, backlog=BACKLOG)  # which ryu calls by this name
 
@@ -103,6 +103,9 @@ class _RyuThread:
 
 
 _RYU = _RyuThread()
+
+
+share_parts(ofproto_v1_3, ofproto_v1_3_parser)
 
 
 class _Datapath(Bundling, connections.Datapath):  # type: ignore[misc]  # the library has no types

@@ -5,11 +5,14 @@ application there. Imports neither library.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 BACKLOG = 1024  # connections not accepted yet; with the libraries' 50 the 51st waits a second, to try again
+KEPT = 1 << 14  # flows that are kept as they are on the wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,49 @@ class RyuApi:
 class Bundling:
     """What a library's `Datapath` gets besides."""
 
-    def send_all(self, messages: Iterable[Any]) -> None:
-        """Sends messages as one piece, for which the thread that sends wakes once."""
+    _encoded: ClassVar[dict[tuple[Hashable, ...], bytes]] = {}
+
+    def send_all(self, make: Callable[..., Any], each: Iterable[tuple[Hashable, ...]]) -> None:
+        """Sends what `make` makes of each, which is the same for any switch, as one piece: the thread that
+        sends wakes once, and what was sent to another switch before is not made again.
+        """
         connection: Any = self
         parts = []
-        for message in messages:
-            connection.set_xid(message)
-            message.serialize()
-            parts.append(bytes(message.buf))
+        for key in each:
+            encoded = self._encoded.get(key)
+            if encoded is None:
+                message = make(*key)
+                message.set_xid(0)  # of no request: nobody waits for its answer
+                message.serialize()
+                if len(self._encoded) >= KEPT:
+                    self._encoded.clear()
+                encoded = self._encoded[key] = bytes(message.buf)
+            parts.append(encoded)
         if parts:
             connection.send(b"".join(parts))
+
+
+def share_parts(protocol: Any, parser: Any) -> None:
+    """Have a library decode a flow's match and instructions once, for all flows of all switches that have the
+    same. What it decoded is only to be read.
+    """
+    head, whole = struct.Struct(protocol.OFP_FLOW_STATS_0_PACK_STR), parser.OFPFlowStats
+    kept: dict[bytes, tuple[Any, Any]] = {}
+
+    def decoded(buf: bytes, offset: int) -> Any:
+        length, table, s, ns, priority, idle, hard, flags, cookie, packets, octets = head.unpack_from(
+            buf, offset
+        )
+        rest = bytes(buf[offset + head.size : offset + length])
+        parts = kept.get(rest)
+        if parts is None:
+            if len(kept) >= KEPT:
+                kept.clear()
+            entry = whole.parser(buf, offset)
+            parts = kept[rest] = entry.match, entry.instructions
+        return whole(table, s, ns, priority, idle, hard, flags, cookie, packets, octets, *parts, length)
+
+    parser.OFPFlowStatsReply.cls_stats_body_cls = SimpleNamespace(parser=decoded)
 
 
 def begin(

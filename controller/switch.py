@@ -55,12 +55,10 @@ class Switch:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         self._errors.clear()
         gone = [flow for flow in remove if flow.match not in replaced]
-        self._datapath.send_all(
-            [
-                *(self._modification(flow, protocol.OFPFC_DELETE_STRICT) for flow in gone),
-                *(self._modification(flow, protocol.OFPFC_ADD) for flow in add),
-            ]
-        )
+        told = [*((protocol.OFPFC_DELETE_STRICT, flow) for flow in gone)]
+        told += [(protocol.OFPFC_ADD, flow) for flow in add]
+        cookie = self._cookie
+        self._datapath.send_all(self._modification, [(flow, command, cookie) for command, flow in told])
         self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
         if self._errors:
             raise TestbedError(f"set flows of switch {self.dpid:#x}: {self._errors[0]}")
@@ -145,7 +143,7 @@ class Switch:
                 del self._waiting[request.xid]
         return entries
 
-    def _modification(self, flow: Flow, command: int) -> Any:
+    def _modification(self, flow: Flow, command: int, cookie: int) -> Any:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         if flow.ip and not flow.prefix:  # Open vSwitch reads a mask without a bit back as no match at all
             match = parser.OFPMatch(eth_type=_IPV4)
@@ -163,7 +161,7 @@ class Switch:
             actions.append(parser.OFPActionOutput(flow.out_port))
         return parser.OFPFlowMod(
             self._datapath,
-            cookie=self._cookie,
+            cookie=cookie,
             command=command,
             priority=flow.priority,
             out_port=protocol.OFPP_ANY,

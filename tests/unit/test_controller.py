@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -221,12 +222,15 @@ class Recording(Switch):
             id = 3
 
             def __init__(self, sent: list[object]) -> None:
-                self.send_all = sent.extend
+                self.sent = sent
+
+            def send_all(self, make: Callable[..., object], each: Iterable[tuple[object, ...]]) -> None:
+                self.sent.extend(make(*of) for of in each)
 
         self.sent: list[object] = []
         super().__init__(Connection(self.sent))
 
-    def _modification(self, flow: Flow, command: int) -> object:
+    def _modification(self, flow: Flow, command: int, cookie: int) -> object:
         return (command, flow)
 
     def _ask(self, request: object, what: str) -> list[object]:

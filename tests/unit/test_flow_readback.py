@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 
 from controller.flows import Flow
-from controller.switch import Switch
+from controller.ryu_api import share_parts
+from controller.switch import Switch, _flow
 
 
 class Table:
@@ -30,9 +32,9 @@ class Table:
     def set_xid(self, request: Any) -> None:
         request.xid = 7
 
-    def send_all(self, messages: Iterable[Any]) -> None:
-        for message in messages:
-            self.send_msg(message)
+    def send_all(self, make: Callable[..., Any], each: Iterable[tuple[Any, ...]]) -> None:
+        for of in each:
+            self.send_msg(make(*of))
 
     def send_msg(self, message: Any) -> None:
         parser, protocol = ofproto_v1_3_parser, ofproto_v1_3
@@ -114,3 +116,37 @@ def test_two_changes_before_a_look_are_seen_together(table: Table) -> None:
     table.switch.change(circuit_flows([400, 1]), second)
     assert table.switch.flows() == (held | first | second) - circuit_flows([400, 1])
     assert table.sent == 2
+
+
+def shown(flow: Flow, cookie: int) -> bytes:
+    """A flow as a switch shows it in its statistics, which begin with eight bytes of the reply."""
+    protocol = ofproto_v1_3
+    told = Switch(Table())._modification(flow, protocol.OFPFC_ADD, cookie)
+    rest = bytearray()
+    at = told.match.serialize(rest, 0)
+    for instruction in told.instructions:
+        instruction.serialize(rest, at)
+    head = struct.Struct(protocol.OFP_FLOW_STATS_0_PACK_STR)
+    length = head.size + len(rest)
+    return bytes(8) + head.pack(length, 0, 1, 2, flow.priority, 0, 0, 0, cookie, 3, 4) + bytes(rest)
+
+
+def test_flows_with_the_same_parts_are_decoded_as_they_are() -> None:
+    parser = SimpleNamespace(
+        OFPFlowStats=ofproto_v1_3_parser.OFPFlowStats, OFPFlowStatsReply=SimpleNamespace()
+    )
+    share_parts(ofproto_v1_3, parser)
+    decoded = parser.OFPFlowStatsReply.cls_stats_body_cls.parser
+    flows = [
+        Flow(100, in_port=3, out_port=5),
+        Flow(200, in_port=3, out_port=5),
+        Flow(100, in_port=3, out_port=6),
+        Flow(100, ip="10.0.3.0", prefix=24, out_port=201, parallel_ports=(202,)),
+        Flow(200, ip="10.0.3.1", prefix=32, out_port=7, set_mac="02:00:00:00:00:07"),
+    ]
+    for cookie in (7, 9):
+        for flow in flows:
+            data = shown(flow, cookie)
+            entry, whole = decoded(data, 8), ofproto_v1_3_parser.OFPFlowStats.parser(data, 8)
+            assert str(entry) == str(whole)
+            assert _flow(entry) == flow
