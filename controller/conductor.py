@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from random import Random
@@ -69,7 +69,15 @@ TOLD_AT_ONCE = 16  # ToRs: most of what each takes is waiting for it
 class Conductor:
     """Has all switches of a testbed do what is decided. Thread-safe: one event's consequences at a time."""
 
-    def __init__(self, topology: Topology, plane: Plane | None, history: Path) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        plane: Plane | None,
+        history: Path,
+        when_ready: Callable[[], None] | None = None,
+    ) -> None:
+        """`when_ready` is called once, when all switches hold what they should for the first time."""
+        self._when_ready = when_ready
         self._topology, self._plane, self._history = topology, plane, History(history)
         self._switches: dict[Dpid, Switch] = {}
         self._arrived: dict[Dpid, Switch] = {}  # these have connected, and nobody has seen to them
@@ -286,6 +294,9 @@ class Conductor:
         return todo
 
     def _end(self, end: End) -> dict[str, Any] | None:
+        if self._when_ready and self._state.is_ready:
+            self._when_ready()
+            self._when_ready = None
         if end.record:
             self._history.append(end.record)
         if end.failure:

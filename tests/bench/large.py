@@ -1,12 +1,12 @@
-"""Large testbeds, whole: up, a ping between every two units that a circuit joins, a job of 8 workers over 4
-units, memory, down, and nothing left.
+"""Large testbeds, whole: up, a ping between every two units that a circuit joins, a job of 8 workers, memory,
+down, and nothing left.
 
     python -m tests.bench.large [--shapes 64x4,250x1,16x16] [--json FILE]
 
 A shape is units x hosts of each. A unit has 4 optical ports, so that circuits can join 4 with a fifth,
-which sums theirs; where units have one host, they have 2, and the job is a ring of 4 workers. Memory is the
-proportional set size of all of the testbed's processes, before the job, divided by hosts. Pings go through
-the hosts' namespaces, entered from outside. Needs root.
+which sums theirs; where units have one host, they have 2, and the job is a ring of workers in 8 units.
+Memory is the proportional set size of all of the testbed's processes, before the job, divided by hosts.
+Pings go through the hosts' namespaces, entered from outside. Needs root.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.privileged.host_state import assert_unchanged, host_snapshot
 from tests.topologies import joined
 
 JOB = ROOT / "tests" / "privileged" / "jobs" / "whole.py"
-SHAPES, OVER = "64x4,250x1,16x16", 4
+SHAPES, WORKERS = "64x4,250x1,16x16", 8
 LIMIT_S = 600.0
 
 
@@ -77,9 +77,9 @@ def measured(units: int, hosts: int, folder: Path) -> dict[str, Any]:
         row["processes"], row["pss_bytes"] = len(inside), memory_bytes(inside)
         row["pairs"], row["pings_s"] = pinged(pid_of(main, "testbed.daemon.process"), topology)
         each = min(2, hosts)
-        place = ",".join(f"u{unit}:{each}" for unit in range(1, OVER + 1))
+        place = ",".join(f"u{unit}:{each}" for unit in range(1, WORKERS // each + 1))
         words = ["--name", name, "--place", place, "--preload", "--sync", "inc" if hosts > 1 else "ring"]
-        row["workers"], row["job_s"] = each * OVER, done("testbed.run", *words, str(JOB))
+        row["workers"], row["job_s"] = WORKERS, done("testbed.run", *words, str(JOB))
     finally:
         row["down_s"] = done("testbed.down", "--name", name)
     assert_unchanged(before)

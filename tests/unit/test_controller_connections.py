@@ -58,6 +58,17 @@ def test_the_end_of_an_old_connection_leaves_the_new_one(tmp_path: Path) -> None
     assert not new.log
 
 
+def test_who_waits_for_all_switches_is_called_once(tmp_path: Path) -> None:
+    called: list[bool] = []
+    topology = parse({"units": [{"hosts": 1}] * 2, "optical_ports": 1}, "two")
+    conductor = Conductor(
+        topology, None, tmp_path / "history", lambda: called.append(conductor.state.is_ready)
+    )
+    for number, dpid in enumerate((1, 2, OXC_DPID, 1)):
+        conductor.connected(ModelSwitch(dpid))  # type: ignore[arg-type]
+        assert called == [True] * (number >= 2)
+
+
 def test_a_switch_whose_connection_ends_before_its_turn_comes_is_not_connected(tmp_path: Path) -> None:
     """While a change goes on, whoever connects waits for it."""
     conductor = Conductor(RACK, None, tmp_path / "history")
