@@ -32,7 +32,7 @@ class RyuApi:
 
 
 class Bundling:
-    """What a library's `Datapath` gets besides."""
+    """A further method of a library's `Datapath`."""
 
     _encoded: ClassVar[dict[tuple[Hashable, ...], bytes]] = {}
 

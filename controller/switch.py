@@ -55,10 +55,10 @@ class Switch:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
         self._errors.clear()
         gone = [flow for flow in remove if flow.match not in replaced]
-        told = [*((protocol.OFPFC_DELETE_STRICT, flow) for flow in gone)]
-        told += [(protocol.OFPFC_ADD, flow) for flow in add]
+        changes = [(protocol.OFPFC_DELETE_STRICT, flow) for flow in gone]
+        changes += [(protocol.OFPFC_ADD, flow) for flow in add]
         cookie = self._cookie
-        self._datapath.send_all(self._modification, [(flow, command, cookie) for command, flow in told])
+        self._datapath.send_all(self._modification, [(flow, command, cookie) for command, flow in changes])
         self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
         if self._errors:
             raise TestbedError(f"set flows of switch {self.dpid:#x}: {self._errors[0]}")

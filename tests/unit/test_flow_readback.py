@@ -121,10 +121,10 @@ def test_two_changes_before_a_look_are_seen_together(table: Table) -> None:
 def shown(flow: Flow, cookie: int) -> bytes:
     """A flow as a switch shows it in its statistics, which begin with eight bytes of the reply."""
     protocol = ofproto_v1_3
-    told = Switch(Table())._modification(flow, protocol.OFPFC_ADD, cookie)
+    sent = Switch(Table())._modification(flow, protocol.OFPFC_ADD, cookie)
     rest = bytearray()
-    at = told.match.serialize(rest, 0)
-    for instruction in told.instructions:
+    at = sent.match.serialize(rest, 0)
+    for instruction in sent.instructions:
         instruction.serialize(rest, at)
     head = struct.Struct(protocol.OFP_FLOW_STATS_0_PACK_STR)
     length = head.size + len(rest)
