@@ -17,6 +17,7 @@
 #include "spread.h"
 #include "forward.h"
 #include "sum.h"
+#include "question.h"
 #include "leave.h"
 #include "dispatch.h"
 #include "pull.h"
@@ -71,6 +72,8 @@ static __always_inline int may_send(struct port *port, struct gradient_packet *p
 		return 0;
 	if (of_worker(p->inc))
 		return port->worker == bpf_ntohs(p->inc->worker);
+	if (p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker))
+		return 1;
 	return port->is_place && p->inc->op != WIRE_OP_TICK;
 }
 
@@ -123,6 +126,12 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
 	by->entry = entry_by(p, port);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_QUESTION)
+		return answer(ctx, p, by->entry, 1, verdict);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER) {
+		*verdict = checked(p, by->entry);
+		return lost(verdict, *verdict == V_FINE ? V_MALFORMED : *verdict);
+	}
 	if (kind == HAS_LANES)
 		return contribute(ctx, p, by, verdict, 0);
 	if (p->inc->op == WIRE_OP_EMPTY)
@@ -255,9 +264,13 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 		return take_result(ctx, p, ifindex, by, verdict);
 	if (p->inc->op == WIRE_OP_TICK)
 		return lost(verdict, V_BAD_SENDER);
+	if (p->inc->op == WIRE_OP_ANSWER)
+		return hear(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 	by->entry = entry_of(p, ifindex);
 	if (!by->entry || p->ip->daddr != by->entry->self_ip)
 		return lost(verdict, V_BAD_JOB);
+	if (p->inc->op == WIRE_OP_QUESTION)
+		return answer(ctx, p, by->entry, 1, verdict);
 	return contribute(ctx, p, by, verdict, 0);
 }
 
@@ -283,11 +296,14 @@ static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p
 
 	if (kind == LOST)
 		return SEND_NOTHING;
-	if (kind != HAS_LANES || p->inc->op != WIRE_OP_PUSH || p->ip->daddr != port->self_ip ||
+	if (kind != HAS_LANES || (p->inc->op != WIRE_OP_PUSH && p->inc->op != WIRE_OP_QUESTION) ||
+	    p->ip->daddr != port->self_ip ||
 	    port->job != bpf_ntohs(p->inc->job) || port->worker != bpf_ntohs(p->inc->worker))
 		return lost(verdict, V_BAD_SENDER);
 	by->entry = entry_by(p, port);
 	by->eth0 = port->owner;
+	if (p->inc->op == WIRE_OP_QUESTION)
+		return answer(ctx, p, by->entry, 0, verdict);
 	return contribute(ctx, p, by, verdict, 0);
 }
 

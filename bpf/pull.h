@@ -32,6 +32,16 @@ static __always_inline u32 is_for(struct gradient_packet *p, struct puller *pull
 	return bpf_ntohl(p->inc->generation) == puller->generation ? V_FINE : V_BAD_GENERATION;
 }
 
+/* On to the worker's socket. */
+static __always_inline int to_socket(struct gradient_packet *p, struct puller *puller)
+{
+	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);
+	readdress(p, p->ip->saddr, puller->ip);
+	p->udp->dest = puller->port;
+	p->udp->check = 0; /* checked already, and the stack would find it wrong for the new address */
+	return XDP_PASS;
+}
+
 static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, struct puller *puller,
 		u32 *verdict)
 {
@@ -81,11 +91,17 @@ static __always_inline int pull(struct xdp_md *ctx, struct gradient_packet *p, s
 	__sync_fetch_and_add(&wake->received, 1);
 	if (*(volatile u32 *)&wake->received != *(volatile u32 *)&wake->wake_at)
 		return XDP_DROP;
-	__builtin_memcpy(p->eth->h_dest, puller->mac, 6);
-	readdress(p, p->ip->saddr, puller->ip);
-	p->udp->dest = puller->port;
-	p->udp->check = 0; /* checked already, and the stack would find it wrong for the new address */
-	return XDP_PASS;
+	return to_socket(p, puller);
+}
+
+/* An answer: the worker reads it from its socket. */
+static __always_inline int hear(struct gradient_packet *p, struct puller *puller, u32 *verdict)
+{
+	*verdict = puller ? is_for(p, puller) : V_BAD_JOB;
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	*verdict = V_ANSWERED;
+	return to_socket(p, puller);
 }
 
 static __always_inline int heed(struct gradient_packet *p, struct puller *puller, u32 *verdict)

@@ -30,6 +30,8 @@
 #define V_LATE 23 /* contribution to a sum that a tick completed: the sum is sent again */
 #define V_TICKED 24 /* a tick completed the sum: sent */
 #define V_TICK_LATE 25 /* a tick for a fragment that the slot does not wait for */
-#define V_COUNT 28 /* how many counters there are */
+#define V_ASKED 28 /* question: answered, or sent on to the place above */
+#define V_ANSWERED 29 /* answer: handed to the worker */
+#define V_COUNT 30 /* how many counters there are */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/spec.py, operations.py by `make contract`: do not edit. */
+/* Generated from testbed/contract/spec.py, operations.py, recovery.py by `make contract`: do not edit. */
 #ifndef WIRE_H
 #define WIRE_H
 
@@ -20,22 +20,30 @@
 #define WIRE_OP_NOTICE 4 /* to the sender of a push or partial sum: congestion */
 #define WIRE_OP_TICK 5 /* to a place, by its control port alone: complete this fragment as it is */
 #define WIRE_OP_EMPTY 6 /* worker to the place that it contributes to: its gradients are zeros, unsent */
+#define WIRE_OP_QUESTION 7 /* worker to its place, and on to the place above: which fragments are missing */
+#define WIRE_OP_ANSWER 8 /* place to the worker that asked: what it found in each fragment's slot */
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4
 #define WIRE_FLAG_RETRANSMIT 8
+#define FOUND_SUMMED 0 /* the sum is complete here, and went to the place above; or nobody has looked */
+#define FOUND_LACKS 1 /* no contribution of the asker's is there */
+#define FOUND_HELD 2 /* the asker's is there, others are missing; or the slot is a newer fragment's */
+#define FOUND_FINAL 3 /* the result is there */
+#define FOUND_SHIFT 16 /* above the slot's offset in the segment */
+#define QUESTION_MOST 256 /* fragments that one question is of */
 #define WIRE_FRAME_HEADERS_BYTES 42 /* Ethernet, IPv4, UDP */
 #ifndef WIRE_LANES
 #define WIRE_LANES 360 /* at MTU 1500; for another one the loader says how many */
 #endif
 
-#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_EMPTY)
+#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_ANSWER)
 #define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_EMPTY)
 
 struct wire_header {
 	__be16 magic; /* 0x4f49 */
 	__u8 version; /* of this format */
-	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty */
+	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty, 7 question, 8 answer */
 	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit */
 	__u8 tree; /* which tree of the job, from 0 */
 	__be16 job; /* job id, unique among the running jobs of a testbed */

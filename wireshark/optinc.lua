@@ -3,13 +3,13 @@
 -- wireshark -X lua_script:wireshark/optinc.lua FILE.pcap
 
 local optinc = Proto("optinc", "Gradient aggregation")
-local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT", [4] = "NOTICE", [5] = "TICK", [6] = "EMPTY"}
+local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT", [4] = "NOTICE", [5] = "TICK", [6] = "EMPTY", [7] = "QUESTION", [8] = "ANSWER"}
 local f = optinc.fields
 -- 0x4f49
 f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX)
 -- of this format
 f.version = ProtoField.uint8("optinc.version", "version")
--- 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty
+-- 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty, 7 question, 8 answer
 f.op = ProtoField.uint8("optinc.op", "op", base.DEC, ops)
 -- 1 final, 2 degraded, 4 ECN, 8 retransmit
 f.flags = ProtoField.uint8("optinc.flags", "flags", base.HEX)

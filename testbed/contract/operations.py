@@ -35,9 +35,11 @@ class Op(Choice):
     NOTICE = 4, Body.NONE, "to the sender of a push or partial sum: congestion"
     TICK = 5, Body.LANES, "to a place, by its control port alone: complete this fragment as it is"
     EMPTY = 6, Body.NONE, "worker to the place that it contributes to: its gradients are zeros, unsent"
+    QUESTION = 7, Body.LANES, "worker to its place, and on to the place above: which fragments are missing"
+    ANSWER = 8, Body.LANES, "place to the worker that asked: what it found in each fragment's slot"
 
 
-NOT_IN_P4 = frozenset({Op.EMPTY})
+NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER})
 """The operations that the P4 switches do not know: to them a packet of these is malformed."""
 
 OPS: dict[int, Op] = {int(op): op for op in Op}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import endpoint, links, places, rings, spec, spreading, verdicts
+from testbed.contract import endpoint, links, places, recovery, rings, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.records import Lanes, Member, Record
@@ -52,6 +52,7 @@ def header() -> str:
     """bpf/wire.h."""
     body = (
         *_defines(spec.NUMBERS),
+        *_defines(recovery.NUMBERS),
         f"#define WIRE_FRAME_HEADERS_BYTES {spec.FRAME_HEADERS_BYTES} /* Ethernet, IPv4, UDP */",
         "#ifndef WIRE_LANES",
         f"#define WIRE_LANES {spec.LANES} /* at MTU 1500; for another one the loader says how many */",
@@ -63,7 +64,7 @@ def header() -> str:
         *(f"\t{_HEADER_TYPES[f.bits]} {f.name}; /* {f.meaning} */" for f in spec.HEADER),
         "};",
     )
-    return _file("WIRE_H", ("spec", "operations"), body)
+    return _file("WIRE_H", ("spec", "operations", "recovery"), body)
 
 
 def verdict_numbers() -> str:

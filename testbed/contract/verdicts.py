@@ -67,9 +67,8 @@ class Verdict(StrEnum):
     TICK_LATE = "tick_late", Engine.XDP | Engine.P4, "a tick for a fragment that the slot does not wait for"
     SWITCHED = "switched", Engine.P4, "not IPv4 without options: routed or switched, whatever fits"
     UNROUTABLE = "unroutable", Engine.P4, "neither fits"
-
-
-COUNT = Number("V_COUNT", len(Verdict), 32, "how many counters there are")
+    ASKED = "asked", Engine.XDP, "question: answered, or sent on to the place above"
+    ANSWERED = "answered", Engine.XDP, "answer: handed to the worker"
 
 
 def names(engine: Engine) -> dict[int, str]:
@@ -80,4 +79,8 @@ def names(engine: Engine) -> dict[int, str]:
 def numbers(engine: Engine) -> list[Number]:
     """The same as constants, and how many counters to make."""
     counted = [verdict for verdict in Verdict if engine in verdict.engines]
-    return [*(Number(f"V_{each.name}", each.number, 32, each.meaning) for each in counted), COUNT]
+    count = 1 + max(each.number for each in counted)
+    return [
+        *(Number(f"V_{each.name}", each.number, 32, each.meaning) for each in counted),
+        Number("V_COUNT", count, 32, "how many counters there are"),
+    ]

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender
-from testbed.contract import frame, spec
+from testbed.contract import frame, recovery, spec
 from testbed.contract.frame import CorruptError, Frame
+from testbed.contract.operations import NOT_IN_P4
+from testbed.contract.recovery import Found
 from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
 from testbed.reference.pull import PullSide
@@ -29,6 +31,7 @@ _OP_AT = frame.HEADERS_BYTES + 3
 _MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
 _PUSHES = (spec.Op.PUSH, spec.Op.EMPTY)
 _CONTRIBUTIONS = (*_PUSHES, spec.Op.PARTIAL)
+_UNKNOWN_TO_P4 = [bytes([op]) for op in NOT_IN_P4]
 
 
 @dataclass(slots=True)
@@ -105,7 +108,7 @@ class Aggregator:
         """The verdict on a frame that came in by a port, and the frames that go out."""
         if port != CONTROL_PORT and not (frame.is_gradient(data) and self._looks_into(data, port)):
             return self._elsewhere(data)
-        if not self._takes_empties and data[_OP_AT : _OP_AT + 1] == bytes([spec.Op.EMPTY]):
+        if not self._takes_empties and data[_OP_AT : _OP_AT + 1] in _UNKNOWN_TO_P4:
             return Verdict.MALFORMED, []  # an operation that it does not know
         try:
             packet = Frame.parse(data, self._lanes)
@@ -142,12 +145,15 @@ class Aggregator:
             return False  # it has no room for the sum in the packet that completes it
         senders = [sender for sender in self._senders.get(port, ()) if sender.job == header.job]
         if self._is_host and port == LOOP_PORT:
-            is_push = header.op == spec.Op.PUSH and packet.destination_ip == LOOP_PLACE_IP
-            return is_push and any(sender.worker == header.worker for sender in senders)
+            is_own = header.op in (spec.Op.PUSH, spec.Op.QUESTION)
+            is_own &= packet.destination_ip == LOOP_PLACE_IP
+            return is_own and any(sender.worker == header.worker for sender in senders)
         if self._is_host or port not in self._senders:
             return True
         if header.op in _PUSHES:
             return any(sender.worker == header.worker for sender in senders)
+        if header.op == spec.Op.QUESTION and any(sender.worker == header.worker for sender in senders):
+            return True
         return any(sender.is_place for sender in senders)
 
     def _at_switch(self, packet: Frame, data: bytes, port: int) -> Reaction:
@@ -159,6 +165,10 @@ class Aggregator:
             return entry, []
         if header.op in _CONTRIBUTIONS:
             return self._sum(packet, entry, port)
+        if header.op == spec.Op.QUESTION:
+            return self._ask(packet, entry, port)
+        if header.op == spec.Op.ANSWER:
+            return Verdict.MALFORMED, []  # it is a worker's, and no place's
         key = (header.job, header.tree)
         if header.op == spec.Op.NOTICE:
             if not entry.members:
@@ -181,9 +191,14 @@ class Aggregator:
         op = packet.header.op
         if op == spec.Op.NOTICE:
             return self.pull_side.heed(packet) if self.pull_side else (Verdict.BAD_JOB, [])
-        if op in _CONTRIBUTIONS and port != LOOP_PORT and packet.destination_ip != self._ip:
+        if op == spec.Op.ANSWER:
+            return self.pull_side.hear(packet, data) if self.pull_side else (Verdict.BAD_JOB, [])
+        is_for_place = op in _CONTRIBUTIONS or op == spec.Op.QUESTION
+        if is_for_place and port != LOOP_PORT and packet.destination_ip != self._ip:
             return Verdict.BAD_JOB, []
         entry = self._entry(packet)
+        if op == spec.Op.QUESTION:
+            return (entry, []) if isinstance(entry, str) else self._ask(packet, entry, port)
         if op in _CONTRIBUTIONS:
             return (entry, []) if isinstance(entry, str) else self._sum(packet, entry, port)
         if entry == Verdict.BAD_JOB:  # this host is no place of the tree
@@ -257,6 +272,52 @@ class Aggregator:
             return Verdict.TICK_LATE, []
         held.degraded = True
         return Verdict.TICKED, self._complete(held, packet, entry, port, header.age)
+
+    def _ask(self, packet: Frame, entry: Entry, port: int) -> Reaction:
+        """A question: the answer, or with what was found here the question to the place above. Nothing
+        changes here.
+        """
+        header = packet.header
+        if header.worker >= spec.MAX_WORKERS or not entry.members >> header.worker & 1:
+            return Verdict.BAD_WORKER, []
+        if header.count > recovery.MOST:
+            return Verdict.MALFORMED, []
+        lanes, is_open = packet.lanes.copy(), False
+        for place in range(header.count):
+            if recovery.found_in(int(lanes[place])) != Found.SUMMED:
+                continue
+            offset = recovery.offset_in(int(lanes[place]))
+            if offset >= entry.size:
+                return Verdict.BAD_SLOT, []
+            held = self._slots[entry.base + offset]
+            found = self._found(held, entry, (header.fragment + place) % 2**32, 1 << header.worker)
+            lanes[place] = recovery.lane(offset, found)
+            is_open |= found is Found.SUMMED
+        goes_on = is_open and bool(header.flags & spec.Flag.RETRANSMIT) and port != LOOP_PORT
+        sent = replace(
+            packet,
+            header=replace(header, worker=entry.number)
+            if goes_on
+            else replace(header, op=spec.Op.ANSWER, flags=header.flags & spec.Flag.RETRANSMIT),
+            lanes=lanes,
+            source_ip=packet.source_ip if goes_on else entry.self_ip,
+            destination_ip=entry.up_ip if goes_on else packet.source_ip,
+            ttl=frame.TTL,
+        ).pack()
+        if not goes_on and entry.workers >> header.worker & 1:
+            return Verdict.ASKED, [back(sent, port)]
+        return Verdict.ASKED, [Emission(To.ROUTE, sent, (ETH0,)) if self._is_host else self.ways.route(sent)]
+
+    @staticmethod
+    def _found(held: Slot, entry: Entry, fragment: int, bit: int) -> Found:
+        newer = _difference(fragment, held.fragment) if held.generation == entry.generation else 1
+        if newer > 0:
+            return Found.LACKS
+        if newer < 0:
+            return Found.HELD
+        if held.complete:
+            return Found.FINAL if held.final else Found.SUMMED
+        return Found.HELD if held.members & bit else Found.LACKS
 
     def _complete(self, held: Slot, packet: Frame, entry: Entry, port: int, age: int) -> list[Emission]:
         held.complete, held.final, held.age = True, entry.role is Role.TOP, age

@@ -98,6 +98,11 @@ class PullSide:
             self.notices = (self.notices + 1) % 2**32
         return refused or Verdict.NOTICE, []
 
+    def hear(self, packet: Frame, data: bytes) -> Reaction:
+        """The verdict on an answer, which goes on to the worker's socket."""
+        refused = self._refused(packet)
+        return (refused, []) if refused else (Verdict.ANSWERED, [behind(self._woken(data))])
+
     def _refused(self, packet: Frame) -> str:
         header, puller = packet.header, self.puller
         if not puller.has(header):

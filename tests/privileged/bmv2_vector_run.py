@@ -14,7 +14,7 @@ from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
 from tests.privileged.bmv2_aggregator import Spreading, aggregator
 from tests.privileged.packets import MARK, outcome
-from tests.vectors import empties, relays, spread
+from tests.vectors import empties, questions, relays, spread
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -28,7 +28,8 @@ AT_SWITCHES = {
     and vector.lanes == {spec.LANES}
     and name not in empties.TABLE
     and name not in relays.TABLE
-}
+    and name not in questions.TABLE
+} | questions.AT_P4
 
 
 IN_LIGHT = {name: scene for name, scene in spread.TABLE.items() if not scene.in_dark}

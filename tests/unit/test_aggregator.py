@@ -28,6 +28,8 @@ from tests.vectors.run import Model, play
 from tests.vectors.table import TABLE
 
 VERDICTS = {
+    "asked",
+    "answered",
     "aggregated",
     "completed",
     "resent",

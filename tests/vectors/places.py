@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import frame, spec
+from testbed.contract import frame, recovery, spec
 from testbed.reference.aggregator import LOOP_PORT
 from testbed.reference.pull import Puller
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
@@ -136,6 +136,11 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
             for place, worker in enumerate(workers):
                 pushed = (empty if random.random() < 0.3 else push)(worker, at, **fields)
                 sent.append((pushed, first + place))
+                if random.random() < 0.3:
+                    fields_now = {
+                        key: value for key, value in fields.items() if key not in ("count", "flags")
+                    }
+                    sent += _questions(random, at, worker, first + place, TOR_IP, **fields_now)
             if number == ACROSS or tree:
                 below, port = (5, int(random.choice((204, PS_PORT)))) if number == ACROSS else (1, 202)
                 sent.append((partial(below, at, to_ip=TOR_IP, **{**fields, **_lacking(random)}), port))
@@ -170,8 +175,10 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
             fields: dict[str, Any] = {"job": number, "generation": state.generation(number)}
             fields["slot"] = base + at % SIZE
             sent += [(partial(unit, at, **{**fields, **_lacking(random)}), 1) for unit in (0, 1)]
+            sent += _questions(random, at, int(random.integers(0, 2)), 1, PS_IP, **fields)
             if number == OTHER:
                 sent.append((push(3, at, to_ip=LOOP_PLACE_IP, **fields), LOOP_PORT))
+                sent += _questions(random, at, 3, LOOP_PORT, LOOP_PLACE_IP, **fields)
             if random.random() < 0.2:
                 sent.append((tick(at, **{**fields, "age": int(random.integers(0, 2**16))}), CONTROL_PORT))
         for number, tree, slot in (
@@ -190,8 +197,27 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
     sent.append(
         (packet(spec.Op.NOTICE, at, frame.NO_LANES, TOR_IP, PS_IP, **{**fields, "job": OTHER}).pack(), 1)
     )
+    sent += _questions(random, at, 0, 1, PS_IP, generation=state.generation(JOB))
     sent += [(pushed(0, at, to_ip=PS_IP), 1) for pushed in (push, empty)]
     return _serviced(sent, random)
+
+
+def _questions(
+    random: np.random.Generator, at: int, asker: int, port: int, to_ip: str, **fields: Any
+) -> list[Sent]:
+    """Return a question of fragments around one, some of which are known already, and an answer of the same
+    lanes to somebody.
+    """
+    lanes = np.zeros(spec.LANES, np.uint32)
+    count = int(random.choice((0, 1, SIZE // 2, SIZE, recovery.MOST, recovery.MOST + 1)))
+    for place in range(count):
+        known = int(random.choice((0, 0, 0, 1, 2, 3)))
+        lanes[place] = known << recovery.SHIFT | (at + place) % SIZE
+    if random.random() < 0.1:
+        lanes[int(random.integers(0, spec.LANES))] = int(random.choice((SIZE, 2**16 - 1, 2**18, 2**32 - 1)))
+    fields = {**fields, "data": lanes, "count": count, "flags": int(random.integers(0, 16))}
+    answered = push(asker, at, op=spec.Op.ANSWER, **{**fields, "to_ip": "10.0.1.3"})
+    return [(push(asker, at, op=spec.Op.QUESTION, to_ip=to_ip, **fields), port), (answered, port)]
 
 
 def _window(state: State, random: np.random.Generator) -> list[int]:

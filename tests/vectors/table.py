@@ -6,7 +6,7 @@ Those of the optical switch, which knows no protocol, are in tests/vectors/light
 
 from __future__ import annotations
 
-from tests.vectors import empties, forest, forged, pulls, relays, sums, ticks, units, widths
+from tests.vectors import empties, forest, forged, pulls, questions, relays, sums, ticks, units, widths
 from tests.vectors.build import Table
 
 TABLE: Table = {
@@ -16,6 +16,7 @@ TABLE: Table = {
     **units.TABLE,
     **forest.TABLE,
     **relays.TABLE,
+    **questions.TABLE,
     **ticks.TABLE,
     **pulls.TABLE,
     **widths.TABLE,
