@@ -85,6 +85,11 @@ BPF_HASH(copies, u32, struct copy, MAX_COPIES);
  */
 BPF_TABLE("hash", struct route_key, struct route, routes, MAX_ROUTES);
 
+/* ---- questions ---- */
+
+/* question_port() alone. Writer: agent, when it loads the programs; readers: programs. */
+BPF_PROG_ARRAY(question_ports, 1);
+
 /* ---- optics ---- */
 
 /*

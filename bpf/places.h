@@ -21,8 +21,9 @@
 #define MAX_COPIES 16384 /* pairs of devices by which places at hosts copy results */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
-#define PORT_HOST 1 /* of a host, or of its loop */
+#define PORT_HOST 1 /* of a host */
 #define PORT_CONTROL 2 /* of whoever runs the place */
+#define PORT_LOOP 3 /* of the loop of a host that is a place */
 
 #define ROLE_NONE 0 /* an entry that is not in use */
 #define ROLE_TRANSIT 1 /* no contributor here: results pass through */

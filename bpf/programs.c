@@ -58,6 +58,15 @@ static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet
 	return work_on(ctx, p, by->entry, verdict, is_empty);
 }
 
+/* What is a question is question_port()'s: there is no return from that. */
+static __always_inline void pass_question(struct xdp_md *ctx, struct iphdr *ip, void *end)
+{
+	struct wire_header *inc = (void *)(ip + 1) + sizeof(struct udphdr);
+
+	if ((void *)(inc + 1) <= end && inc->op == WIRE_OP_QUESTION)
+		question_ports.call(ctx, 0);
+}
+
 /* ---- at a ToR ---- */
 
 /*
@@ -126,8 +135,6 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
 	by->entry = entry_by(p, port);
-	if (kind == HAS_LANES && p->inc->op == WIRE_OP_QUESTION)
-		return answer(ctx, p, by->entry, 1, verdict);
 	if (kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER) {
 		*verdict = checked(p, by->entry);
 		return lost(verdict, *verdict == V_FINE ? V_MALFORMED : *verdict);
@@ -154,6 +161,8 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet 
 	if (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
 		!is_group(ip->daddr)))
 		return SEND_ON;
+	if (ip->daddr == port->self_ip)
+		pass_question(ctx, ip, end);
 	return at_tor(ctx, p, port, by, verdict);
 }
 
@@ -269,8 +278,6 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 	by->entry = entry_of(p, ifindex);
 	if (!by->entry || p->ip->daddr != by->entry->self_ip)
 		return lost(verdict, V_BAD_JOB);
-	if (p->inc->op == WIRE_OP_QUESTION)
-		return answer(ctx, p, by->entry, 1, verdict);
 	return contribute(ctx, p, by, verdict, 0);
 }
 
@@ -283,10 +290,19 @@ int host_port(struct xdp_md *ctx)
 	u32 verdict = V_FINE;
 	int send = SEND_TO_STACK;
 
-	if (ip && is_inc(ip, end))
+	if (ip && is_inc(ip, end)) {
+		pass_question(ctx, ip, end);
 		send = at_host(ctx, &packet, ctx->ingress_ifindex, &by, &verdict);
+	}
 	send = leave(ctx, &packet, &by, send, 1, &verdict);
 	return counted(verdict, send);
+}
+
+/* Whether what came by a loop is the place's, of the one worker that may send there. */
+static __always_inline int is_its_own(struct gradient_packet *p, struct port *port)
+{
+	return p->ip->daddr == port->self_ip && port->job == bpf_ntohs(p->inc->job) &&
+	       port->worker == bpf_ntohs(p->inc->worker);
 }
 
 static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
@@ -296,14 +312,10 @@ static __always_inline int at_loop(struct xdp_md *ctx, struct gradient_packet *p
 
 	if (kind == LOST)
 		return SEND_NOTHING;
-	if (kind != HAS_LANES || (p->inc->op != WIRE_OP_PUSH && p->inc->op != WIRE_OP_QUESTION) ||
-	    p->ip->daddr != port->self_ip ||
-	    port->job != bpf_ntohs(p->inc->job) || port->worker != bpf_ntohs(p->inc->worker))
+	if (kind != HAS_LANES || p->inc->op != WIRE_OP_PUSH || !is_its_own(p, port))
 		return lost(verdict, V_BAD_SENDER);
 	by->entry = entry_by(p, port);
 	by->eth0 = port->owner;
-	if (p->inc->op == WIRE_OP_QUESTION)
-		return answer(ctx, p, by->entry, 0, verdict);
 	return contribute(ctx, p, by, verdict, 0);
 }
 
@@ -313,7 +325,10 @@ static __always_inline int enter_loop(struct xdp_md *ctx, struct gradient_packet
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = ipv4_of(data, end);
 
-	return ip && is_inc(ip, end) ? at_loop(ctx, p, port, by, verdict) : SEND_TO_STACK;
+	if (!ip || !is_inc(ip, end))
+		return SEND_TO_STACK;
+	pass_question(ctx, ip, end);
+	return at_loop(ctx, p, port, by, verdict);
 }
 
 /* Where the worker of a host that is a place pushes. */
@@ -336,6 +351,46 @@ int copy_port(struct xdp_md *ctx)
 	int action = relay(ctx, &verdict);
 
 	return counted(verdict, action);
+}
+
+/* ---- questions ---- */
+
+static __always_inline int at_place(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
+{
+	int is_loop = port && port->kind == PORT_LOOP;
+
+	if (intake(ctx, p, verdict) != HAS_LANES)
+		return SEND_NOTHING;
+	if (port && !(is_loop ? is_its_own(p, port) : may_send(port, p)))
+		return lost(verdict, V_BAD_SENDER);
+	by->entry = port ? entry_by(p, port) : entry_of(p, by->eth0);
+	if (!port && (!by->entry || p->ip->daddr != by->entry->self_ip))
+		return lost(verdict, V_BAD_JOB);
+	return answer(ctx, p, by->entry, !is_loop, verdict);
+}
+
+/*
+ * What is asked of a place: at a ToR's port, a host's or its loop, whose programs send it here. In those the
+ * verifier would have no room for a walk through the lanes beside the sum's.
+ */
+int question_port(struct xdp_md *ctx)
+{
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
+	struct port *port = ports.lookup(&ifindex);
+	struct gradient_packet packet = {};
+	struct leaving by = {.from = ifindex};
+	int send;
+
+	if (!port)
+		by.eth0 = ifindex;
+	else if (port->kind == PORT_LOOP)
+		by.eth0 = port->owner;
+	else
+		by.owner = port->owner;
+	send = at_place(ctx, &packet, port, &by, &verdict);
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
 }
 
 /* ---- ticks ---- */

@@ -25,7 +25,7 @@ static __always_inline u32 found_in(struct slot *s, u32 fragment, u32 generation
 	return state == SLOT_FINAL ? FOUND_FINAL : FOUND_SUMMED;
 }
 
-/* Fills in what nobody below has. Returns the verdict, and in `*open` whether the place above may know more. */
+/* Fills in what nobody below has. Returns the verdict; `*open` says whether the place above may know more. */
 static __always_inline u32 look_up(struct gradient_packet *p, struct entry *entry, u64 bit, u32 *open)
 {
 	u32 count = bpf_ntohs(p->inc->count), fragment = bpf_ntohl(p->inc->fragment);
@@ -57,7 +57,7 @@ static __always_inline u32 look_up(struct gradient_packet *p, struct entry *entr
 }
 
 /*
- * A question that is addressed to this place. `goes_up`, a constant, says whether it may: one from the host's
+ * A question that is addressed to this place. `goes_up` says whether it may: one from the host's
  * own worker has an address that no other host knows. Returns SEND_RESULT_BACK or SEND_PARTIAL for the ways
  * that those take.
  */

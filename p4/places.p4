@@ -7,7 +7,7 @@
 
 // Who sits behind the port that a packet came in by.
 const bit<2> PORT_FABRIC = 0; // of another switch, or optical: what comes was checked where it entered
-const bit<2> PORT_HOST = 1; // of a host, or of its loop
+const bit<2> PORT_HOST = 1; // of a host
 const bit<2> PORT_CONTROL = 2; // of whoever runs the place
 
 // What a slot is.

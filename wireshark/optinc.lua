@@ -3,7 +3,16 @@
 -- wireshark -X lua_script:wireshark/optinc.lua FILE.pcap
 
 local optinc = Proto("optinc", "Gradient aggregation")
-local ops = {[1] = "PUSH", [2] = "PARTIAL", [3] = "RESULT", [4] = "NOTICE", [5] = "TICK", [6] = "EMPTY", [7] = "QUESTION", [8] = "ANSWER"}
+local ops = {
+    [1] = "PUSH",
+    [2] = "PARTIAL",
+    [3] = "RESULT",
+    [4] = "NOTICE",
+    [5] = "TICK",
+    [6] = "EMPTY",
+    [7] = "QUESTION",
+    [8] = "ANSWER",
+}
 local f = optinc.fields
 -- 0x4f49
 f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX)

@@ -19,8 +19,13 @@ class Port(Choice):
     """The kinds of neighbour behind a place's port."""
 
     FABRIC = 0, "of another switch, or optical: what comes was checked where it entered"
-    HOST = 1, "of a host, or of its loop"
+    HOST = 1, "of a host"
     CONTROL = 2, "of whoever runs the place"
+    LOOP = 3, "of the loop of a host that is a place"
+
+
+AT_SWITCHES = (Port.FABRIC, Port.HOST, Port.CONTROL)
+"""The kinds of port that a switch has; hosts that are places run XDP alone."""
 
 
 class SlotState(Choice):

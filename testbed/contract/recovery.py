@@ -1,4 +1,4 @@
-"""What a question and its answer say of a fragment: the words of ALEPH's integrity check (its algorithm 2).
+"""The words of ALEPH's integrity check (its algorithm 2): a question's and its answer's, of each fragment.
 
 Each of the first `count` lanes of a question is of one fragment, from the header's on: the offset of its slot
 in the tree's segment, which is the same at all places, and above that what is known of it. A worker sends
@@ -11,7 +11,7 @@ from testbed.contract.numbers import Choice, Number, named
 
 
 class Found(Choice):
-    """What a place found in a fragment's slot."""
+    """The states of a fragment's slot, to who asks."""
 
     SUMMED = 0, "the sum is complete here, and went to the place above; or nobody has looked"
     LACKS = 1, "no contribution of the asker's is there"

@@ -70,7 +70,7 @@ def places_header() -> str:
         f"#define SLOTS {places.SLOTS} // of a switch",
         "",
         "// Who sits behind the port that a packet came in by.",
-        *_constants(named("PORT_", places.Port, 2)),
+        *_constants(named("PORT_", places.AT_SWITCHES, 2)),
         "",
         "// What a slot is.",
         *_constants(named("SLOT_", places.SlotState, 8)),

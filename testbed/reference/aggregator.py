@@ -290,9 +290,9 @@ class Aggregator:
             if offset >= entry.size:
                 return Verdict.BAD_SLOT, []
             held = self._slots[entry.base + offset]
-            found = self._found(held, entry, (header.fragment + place) % 2**32, 1 << header.worker)
-            lanes[place] = recovery.lane(offset, found)
-            is_open |= found is Found.SUMMED
+            state = self._found(held, entry, (header.fragment + place) % 2**32, 1 << header.worker)
+            lanes[place] = recovery.lane(offset, state)
+            is_open |= state is Found.SUMMED
         goes_on = is_open and bool(header.flags & spec.Flag.RETRANSMIT) and port != LOOP_PORT
         sent = replace(
             packet,

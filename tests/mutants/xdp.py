@@ -125,10 +125,10 @@ XDP = (
         ),
         (
             "anybody on the host pushes by the loop",
-            " || port->worker != bpf_ntohs(p->inc->worker))",
-            ")",
+            " &&\n\t       port->worker == bpf_ntohs(p->inc->worker);",
+            ";",
         ),
-        ("the loop takes what is for any address", " || p->ip->daddr != port->self_ip ||\n", " ||\n"),
+        ("the loop takes what is for any address", "return p->ip->daddr == port->self_ip && ", "return "),
         (
             "what a place keeps its worker does not get",
             "if (!puller || puller->job != entry->id)",

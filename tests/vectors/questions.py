@@ -1,4 +1,4 @@
-"""Questions: what a place has of a range of fragments. They change nothing."""
+"""Questions: which fragments of a range a place has. They change nothing."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ entry = vector(TABLE)
 AGAIN = int(spec.Flag.RETRANSMIT)
 
 
-def asked(first: int, *found: Found, width: int = spec.LANES) -> Lanes:
+def asked(first: int, *states: Found, width: int = spec.LANES) -> Lanes:
     """The lanes of a question of as many fragments, by what is known of each."""
     summed = np.zeros(width, np.uint32)
-    for place, each in enumerate(found):
+    for place, each in enumerate(states):
         summed[place] = recovery.lane((first + place) % SIZE, each)
     return summed
 
@@ -73,23 +73,23 @@ def question(worker: int, first: int, count: int, **changes: Any) -> bytes:
 def answer(
     worker: int,
     first: int,
-    *found: Found,
+    *states: Found,
     to_ip: str,
     source_ip: str = TOR_IP,
     to: To = To.BACK,
     **changes: Any,
 ) -> Leaves:
     """The answer that must leave."""
-    fields = {"worker": worker, "count": len(found), "slot": 0, **changes}
-    told = asked(first, *found, width=fields.get("lanes", spec.LANES))
-    sent = compared(packet(spec.Op.ANSWER, first, told, source_ip, to_ip, **fields))
+    fields = {"worker": worker, "count": len(states), "slot": 0, **changes}
+    words = asked(first, *states, width=fields.get("lanes", spec.LANES))
+    sent = compared(packet(spec.Op.ANSWER, first, words, source_ip, to_ip, **fields))
     return Leaves(to, {name: value for name, value in sent.items() if name != "destination_mac"})
 
 
-def onward(worker: int, first: int, *found: Found, from_ip: str, to_ip: str = PS_IP) -> Leaves:
+def onward(worker: int, first: int, *states: Found, from_ip: str, to_ip: str = PS_IP) -> Leaves:
     """The question that must leave for the place above, PS_IP."""
-    fields = {"worker": worker, "count": len(found), "slot": 0, "flags": AGAIN}
-    sent = compared(packet(spec.Op.QUESTION, first, asked(first, *found), from_ip, to_ip, **fields))
+    fields = {"worker": worker, "count": len(states), "slot": 0, "flags": AGAIN}
+    sent = compared(packet(spec.Op.QUESTION, first, asked(first, *states), from_ip, to_ip, **fields))
     return Leaves(To.ROUTE, {name: value for name, value in sent.items() if name != "destination_mac"})
 
 
@@ -107,11 +107,11 @@ def a_question_is_answered_for_each_slot(v: Vector) -> None:
     v.push(0, 3, "aggregated")
     v.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2))
     v.push(1, SIZE + 4, "aggregated")
-    told = (Found.LACKS, Found.LACKS, Found.HELD, Found.FINAL, Found.HELD)
-    v.sees(question(0, 0, 5), 1, "asked", answer(0, 0, *told, to_ip="10.0.1.1"))
-    v.sees(question(0, 0, 5), 1, "asked", answer(0, 0, *told, to_ip="10.0.1.1"))
-    told = (Found.LACKS, Found.HELD, Found.LACKS, Found.FINAL, Found.HELD)
-    v.sees(question(1, 0, 5, flags=AGAIN), 2, "asked", answer(1, 0, *told, to_ip="10.0.1.2", flags=AGAIN))
+    words = (Found.LACKS, Found.LACKS, Found.HELD, Found.FINAL, Found.HELD)
+    v.sees(question(0, 0, 5), 1, "asked", answer(0, 0, *words, to_ip="10.0.1.1"))
+    v.sees(question(0, 0, 5), 1, "asked", answer(0, 0, *words, to_ip="10.0.1.1"))
+    words = (Found.LACKS, Found.HELD, Found.LACKS, Found.FINAL, Found.HELD)
+    v.sees(question(1, 0, 5, flags=AGAIN), 2, "asked", answer(1, 0, *words, to_ip="10.0.1.2", flags=AGAIN))
     v.sees(
         question(1, SIZE + 3, 2), 2, "asked", answer(1, SIZE + 3, Found.LACKS, Found.HELD, to_ip="10.0.1.2")
     )
@@ -127,8 +127,8 @@ def a_question_names_slots_of_its_segment(v: Vector) -> None:
     known[1] = recovery.lane(SIZE, Found.HELD)  # it is known, so that nobody looks
     leaves = answer(0, 0, Found.LACKS, to_ip="10.0.1.1", count=2)
     assert leaves.fields
-    told = [int(recovery.lane(0, Found.LACKS)), int(known[1]), *[0] * (spec.LANES - 2)]
-    leaves = Leaves(leaves.to, {**leaves.fields, "gradients": told})
+    words = [int(recovery.lane(0, Found.LACKS)), int(known[1]), *[0] * (spec.LANES - 2)]
+    leaves = Leaves(leaves.to, {**leaves.fields, "gradients": words})
     v.sees(question(0, 0, 2, data=known), 1, "asked", leaves)
 
 
@@ -148,8 +148,8 @@ def a_question_is_checked(v: Vector) -> None:
     v.sees(question(0, 0, 1)[:-1], 1, "malformed")
     v.sees(altered(question(0, 0, 1), 40, b"\0\0"), 1, "corrupt")
     v.sees(question(0, 0, 1, to_ip=OTHER_IP), 1, "forwarded", unchanged(To.ROUTE))
-    told = [Found.LACKS] * recovery.MOST
-    at = answer(0, 0, *told, to_ip="10.0.1.1")
+    words = [Found.LACKS] * recovery.MOST
+    at = answer(0, 0, *words, to_ip="10.0.1.1")
     v.sees(question(0, 0, recovery.MOST), 1, "asked", at)
     v.sees(question(0, 0, 0), 1, "asked", answer(0, 0, to_ip="10.0.1.1"))
 
@@ -165,20 +165,20 @@ def a_question_of_few_lanes(v: Vector) -> None:
 
 @entry
 def a_question_after_a_repetition_goes_on(v: Vector) -> None:
-    """At an inner place: only where a sum went up, and only if it says that it was asked before."""
+    """An inner place sends it up only where a sum went up, and only if it says that it was asked before."""
     v.senders |= workers_at_ports([1, 3])
     v.admit(job_across())
     v.push(1, 5, "aggregated")
     v.push(3, 5, "completed", partial_sum(5, sum_of(5, 1, 3)))
     v.push(1, 6, "aggregated")
-    told = (Found.LACKS, Found.SUMMED, Found.HELD)
-    v.sees(question(1, 4, 3), 2, "asked", answer(1, 4, *told, to_ip="10.0.1.2"))
-    v.sees(question(1, 4, 3, flags=AGAIN), 2, "asked", onward(1, 4, *told, from_ip="10.0.1.2"))
+    words = (Found.LACKS, Found.SUMMED, Found.HELD)
+    v.sees(question(1, 4, 3), 2, "asked", answer(1, 4, *words, to_ip="10.0.1.2"))
+    v.sees(question(1, 4, 3, flags=AGAIN), 2, "asked", onward(1, 4, *words, from_ip="10.0.1.2"))
     again = answer(1, 6, Found.HELD, to_ip="10.0.1.2", flags=AGAIN)
     v.sees(question(1, 6, 1, flags=AGAIN), 2, "asked", again)
     v.sees(result_from_ps(5, lanes(9)), 201, "result", unchanged(To.OTHERS))
-    told = (Found.LACKS, Found.FINAL, Found.HELD)
-    v.sees(question(1, 4, 3, flags=AGAIN), 2, "asked", answer(1, 4, *told, to_ip="10.0.1.2", flags=AGAIN))
+    words = (Found.LACKS, Found.FINAL, Found.HELD)
+    v.sees(question(1, 4, 3, flags=AGAIN), 2, "asked", answer(1, 4, *words, to_ip="10.0.1.2", flags=AGAIN))
 
 
 @entry
@@ -189,8 +189,8 @@ def a_question_from_a_place_is_answered_to_the_worker(v: Vector) -> None:
     v.sees(partial(1, 4), 1, "aggregated")
     below = asked(3, Found.HELD, Found.SUMMED, Found.SUMMED, Found.LACKS)
     sent = question(1, 3, 4, data=below, flags=AGAIN, from_ip="10.0.2.3", to_ip=PS_IP)
-    told = (Found.HELD, Found.HELD, Found.LACKS, Found.LACKS)
-    said = answer(1, 3, *told, to_ip="10.0.2.3", source_ip=PS_IP, to=To.ROUTE, flags=AGAIN)
+    words = (Found.HELD, Found.HELD, Found.LACKS, Found.LACKS)
+    said = answer(1, 3, *words, to_ip="10.0.2.3", source_ip=PS_IP, to=To.ROUTE, flags=AGAIN)
     v.sees(sent, 1, "asked", said)
     v.sees(question(2, 3, 4, from_ip="10.0.2.3", to_ip=PS_IP), 1, "bad_worker")
     v.sees(question(1, 3, 4, to_ip="10.0.3.2"), 1, "bad_job")
@@ -209,8 +209,8 @@ def a_question_of_a_hosts_own_worker_stays(v: Vector) -> None:
     v.admit(job_at_ps(0, workers=0b1000, number=3, up_ip=OTHER_IP, up_base=UP_BASE, result_base=UP_BASE))
     mine = {"from_ip": LOOP_WORKER_IP, "to_ip": LOOP_PLACE_IP}
     v.sees(own(2), LOOP_PORT, "completed", up(2))
-    told = answer(3, 2, Found.SUMMED, Found.LACKS, to_ip=LOOP_WORKER_IP, source_ip=PS_IP, flags=AGAIN)
-    v.sees(question(3, 2, 2, flags=AGAIN, **mine), LOOP_PORT, "asked", told)
+    words = answer(3, 2, Found.SUMMED, Found.LACKS, to_ip=LOOP_WORKER_IP, source_ip=PS_IP, flags=AGAIN)
+    v.sees(question(3, 2, 2, flags=AGAIN, **mine), LOOP_PORT, "asked", words)
     v.sees(question(4, 2, 2, **mine), LOOP_PORT, "bad_sender")
     v.sees(question(3, 2, 2, from_ip=LOOP_WORKER_IP, to_ip=PS_IP), LOOP_PORT, "bad_sender")
 
@@ -222,7 +222,7 @@ def told_to(to_ip: str, **changes: Any) -> bytes:
 
 @entry
 def an_answer_passes_switches(v: Vector) -> None:
-    """From another switch, or from a host that is a place; it is for no switch."""
+    """It comes from another switch, or from a host that is a place; it is for no switch."""
     v.senders |= {1: (Sender(JOB, 0, True),), 2: (Sender(JOB, 1),)}
     v.admit(job_in_unit(2))
     v.sees(told_to("10.0.1.3"), 201, "forwarded", unchanged(To.ROUTE))

@@ -488,7 +488,7 @@ class XdpHostPlace(_Place):
             owner=self._owner,
             number=host,
             self_ip=self_ip,
-            kind=places.Port.HOST,
+            kind=places.Port.LOOP,
             **self._sender(sender),
         )
 

@@ -16,9 +16,19 @@ import numpy as np
 from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
+from testbed.dataplanes.xdp.syscall import map_update, u32
 from testbed.errors import TestbedError
 
-PROGRAMS = ("tor_port", "oxc_port", "host_port", "loop_port", "copy_port", "control_port", "room_port")
+PROGRAMS = (
+    "tor_port",
+    "oxc_port",
+    "host_port",
+    "loop_port",
+    "copy_port",
+    "control_port",
+    "room_port",
+    "question_port",
+)
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 _CLONE_NEWNET = 0x40000000
@@ -69,8 +79,9 @@ class Programs:
         )
 
     def load(self) -> None:
-        """Load them. HostError when this host's kernel does not."""
+        """Load them, and lead to the one for questions. HostError when this host's kernel does not."""
         self.compiled.load()
+        map_update(self.map_fd("question_ports"), u32(0), u32(self.program_fd("question_port")))
 
     def __enter__(self) -> Self:
         self.load()
