@@ -63,6 +63,11 @@ def parser() -> argparse.ArgumentParser:
         "--lanes", type=int, metavar="N", help="put N gradients in a packet, 64 or more (what the MTU holds)"
     )
     parser.add_argument(
+        "--recovery",
+        metavar="HOW",
+        help="get lost packets again by a window, or by ALEPH's integrity check: window, integrity (window)",
+    )
+    parser.add_argument(
         "--strict-finite",
         action="store_true",
         help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
@@ -93,7 +98,7 @@ def main(argv: list[str]) -> int:
     from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.placement import parse_place
-    from testbed.jobs.request import MOST_RESTARTS, lanes
+    from testbed.jobs.request import MOST_RESTARTS, lanes, recovery
 
     options = parser().parse_args(argv)
     if not is_users(options.sync):
@@ -105,6 +110,7 @@ def main(argv: list[str]) -> int:
     if not 0 <= options.restarts <= MOST_RESTARTS:
         raise RequestError(f"--restarts {options.restarts}: 0 to {MOST_RESTARTS} are accepted")
     lanes({"lanes": options.lanes}, "lanes", "--")
+    recovery({"recovery": options.recovery}, "recovery", "--")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -122,6 +128,7 @@ def main(argv: list[str]) -> int:
         "restarts": options.restarts,
         "preload": options.preload,
         "lanes": options.lanes,
+        "recovery": options.recovery,
         "strict_finite": options.strict_finite,
         "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,

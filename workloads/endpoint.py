@@ -29,6 +29,7 @@ from testbed.contract import endpoint as contract
 from testbed.contract import mapping, spec
 from testbed.contract.endpoint import Event, Vector
 from testbed.contract.records import Kind, Record
+from testbed.contract.recovery import Recovery
 from testbed.contract.votes import Ballot
 from workloads.job_env import Board
 from workloads.outcome import Outcome
@@ -181,6 +182,7 @@ class Endpoint:
                 count_bits=ballot.bits,
                 block_fragments=ballot.block_fragments,
                 page_blocks=ballot.page_blocks,
+                asks=settings.get("recovery") == Recovery.INTEGRITY,
                 **{name: int(settings[name]) for name in _AS_THEY_ARE},
             )
             self._handle = self._library.endpoint_open(ctypes.byref(handed))

@@ -57,6 +57,7 @@ class InNetwork:
             "clipped": counters.clipped,
             "scaled": counters.scaled,
             "zeroed": counters.zeroed,
+            "asked": counters.asked,
         }
 
 

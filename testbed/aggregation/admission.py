@@ -17,6 +17,7 @@ from typing import Any
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
@@ -81,11 +82,11 @@ class Places:
         forest: Forest,
         ways: Sequence[Ways] = (),
         size: int | None = None,
-        lanes: int | None = None,
+        packets: Packets = AS_USUAL,
         programs: Mapping[str, str] | None = None,
     ) -> Admission:
         """Give a job its place everywhere that it needs one: segments of `size` slots, or of an equal share,
-        and packets of so many lanes, or of as many as fit.
+        for its `packets`.
 
         `ways` says, tree by tree, by which devices results leave each switch towards others; without it they
         stay where they are made. `programs` is System.programs: places of an engine that it does not
@@ -100,7 +101,7 @@ class Places:
                 f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {self._slots // trees} are "
                 f"accepted"
             )
-        lanes = self._lanes if lanes is None else lanes
+        lanes = self._lanes if packets.lanes is None else packets.lanes
         if not spec.MIN_LANES <= lanes <= self._lanes:
             raise RequestError(
                 f"job {job}: packets of {lanes} lanes; {spec.MIN_LANES} to {self._lanes} are accepted"
@@ -114,6 +115,7 @@ class Places:
                 forest,
                 size,
                 lanes,
+                packets.recovery,
                 self._slowest_mbps(forest),
                 self._queue_packets,
                 self._engines,
@@ -147,6 +149,7 @@ class Places:
                     forest,
                     max(size, MIN_SLOTS),
                     base.lanes,
+                    base.recovery,
                     self._slowest_mbps(forest),
                     self._queue_packets,
                     self._engines,

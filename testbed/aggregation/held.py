@@ -11,6 +11,7 @@ from typing import Any
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
+from testbed.contract.recovery import Recovery
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES
@@ -42,6 +43,7 @@ class Admission:
     forest: Forest
     size: int
     lanes: int
+    recovery: Recovery
     rate_mbps: float | None  # of the slowest link of its hosts
     queue_packets: int  # of each link
     engines: Mapping[Unit, str]  # unit -> what its switches sum with
@@ -91,6 +93,7 @@ class Admission:
             "sender": self.rank(worker),
             "workers": len(self.forest.workers),
             "lanes": self.lanes,
+            "recovery": self.recovery,
             "slots": self.size,
             "first_tree": self.first,
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],

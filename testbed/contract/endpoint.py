@@ -56,7 +56,7 @@ SETTINGS = Record(
         Member("parts", U32, "of the pattern"),
         Member("first_tree", U32, "number of the first tree on the wire; the others follow"),
         Member("sender", U32, "number of this worker on the wire; `worker` counts those who sum here"),
-        Member("pad", U32),
+        Member("asks", U32, "whether it asks its places what is lost, and does not infer it"),
         Member("rate_mbps", Kind.F64, "of the link; 0: it has none, and marks nothing"),
         Member("places", Kind.U32_IN, "slots - vote_slots of them"),
         Member("ways", Kind.WAYS_IN, "by tree"),
@@ -91,6 +91,7 @@ COUNTERS = Record(
         Member("clipped", U64, "values that did not fit a scale agreed on without this worker"),
         Member("scaled", U64, "values that were pushed by a scale"),
         Member("zeroed", U64, "those of them that are not zero, and were pushed as zero"),
+        Member("asked", U64, "questions that were sent"),
     ),
     "What an endpoint did. Windows are in packets; of several trees, the sum of theirs is the window now.",
 )

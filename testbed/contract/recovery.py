@@ -7,7 +7,16 @@ in the tree's segment, which is the same at all places, and above that what is k
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from testbed.contract.numbers import Choice, Number, named
+
+
+class Recovery(StrEnum):
+    """The ways by which a job's workers get lost packets again."""
+
+    WINDOW = "window"  # a worker infers from results what is lost
+    INTEGRITY = "integrity"  # it asks, as in ALEPH's algorithm 2
 
 
 class Found(Choice):
@@ -29,13 +38,13 @@ NUMBERS: tuple[Number, ...] = (
 )
 
 
-def lane(offset: int, found: Found = Found.SUMMED) -> int:
+def lane(offset: int, state: Found = Found.SUMMED) -> int:
     """Return the lane of a fragment."""
-    return found << SHIFT | offset
+    return state << SHIFT | offset
 
 
-def found_in(lane: int) -> int:
-    """Return what a lane says was found."""
+def state_in(lane: int) -> int:
+    """Return the number of the state that a lane says."""
     return lane >> SHIFT
 
 

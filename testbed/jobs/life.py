@@ -268,7 +268,9 @@ class Job:
         """
         if start.by_policy:
             return start
-        layout = self._means.supply.lay_out_again(self.id, start.layout, start.lanes, frozenset(self._spared))
+        layout = self._means.supply.lay_out_again(
+            self.id, start.layout, start.packets, frozenset(self._spared)
+        )
         if layout != start.layout:
             names = ", ".join(addresses.host_name(*host) for host in sorted(self._spared))
             self.notes.append(
@@ -363,6 +365,7 @@ class Job:
             "asked_sync": request.sync,
             "sums": self.sums,
             "lanes": (request.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
+            "recovery": request.recovery if self.layout.forest else None,
             "attempts": self.attempts,
             "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
         }

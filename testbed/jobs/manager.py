@@ -144,7 +144,9 @@ class Jobs:
         def ends() -> str | None:
             return "the command that ran it went away" if disconnected.is_set() else None
 
-        job = self.hold(request, choose, lambda layout: Terms(Start(layout, lanes=request.lanes), emit, ends))
+        job = self.hold(
+            request, choose, lambda layout: Terms(Start(layout, packets=request.packets), emit, ends)
+        )
         assert job is not None
         return self.live(job)
 
@@ -187,9 +189,9 @@ class Jobs:
 
     def lay_out(self, request: JobRequest, workers: Sequence[Host], site: Site) -> Layout:
         """Lay out these workers by the system that the request names. RequestError where it has no layout for
-        them, or no program for a switch of it or for its lanes.
+        them, or no program for a switch of it or for its packets.
         """
-        return self.means.supply.lay_out(self._system(request), workers, site, request.lanes)
+        return self.means.supply.lay_out(self._system(request), workers, site, request.packets)
 
     def _system(self, request: JobRequest) -> System:
         if not is_users(request.sync):

@@ -15,7 +15,7 @@ from testbed.jobs.result import link_deltas, unused
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
-from testbed.telemetry.left import number
+from testbed.telemetry.left import sent_beside
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
@@ -87,7 +87,7 @@ class Observation:
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
-        sent_bytes -= round(sum(number(left, "retransmits") for left in workers)) * self._mtu
+        sent_bytes -= sent_beside(workers) * self._mtu
         not_used = None if failure else unused(traffic.transport, workers, sent_bytes, starts)
         judged = verdict(
             seen,

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.system import Layout, Rack, Site, System
+from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.discovery.registry import systems
 from testbed.errors import RequestError
@@ -185,17 +187,40 @@ def hosts_in_words(rack: Rack) -> str:
     return f"{rack.racks} racks of {rack.hosts} hosts" if rack.racks else f"{rack.hosts} hosts"
 
 
-def check_lanes(layout: Layout, lanes: int | None, engines: Mapping[Unit, str], mtu: int) -> None:
+def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str], mtu: int) -> None:
     """RequestError where a job asks for packets of so many lanes, and they do not fit, are not pushed to any
-    place, or pass a switch, by unit, whose engine takes full ones only.
+    place, or pass a switch, by unit, whose engine takes full ones only; or for questions that a switch does
+    not know.
     """
-    if lanes is None:
-        return
-    check_width(lanes, mtu)
+    lanes, recovery = packets.lanes, packets.recovery
+    if lanes is not None:
+        check_width(lanes, mtu)
     if layout.forest is None:
-        raise RequestError(f"--lanes {lanes}: {layout.system} sums at no place, so its packets have no lanes")
+        if lanes is not None:
+            raise RequestError(
+                f"--lanes {lanes}: {layout.system} sums at no place, so its packets have no lanes"
+            )
+        check_asks(recovery, {}, f"{layout.system} sums at no place, so nobody can be asked")
+        return
     units = {*layout.forest.units, *(place.unit for place in layout.forest.places)}
-    check_narrow(lanes, {unit: engines[unit] for unit in units}, mtu)
+    passed = {unit: engines[unit] for unit in units}
+    if lanes is not None:
+        check_narrow(lanes, passed, mtu)
+    check_asks(recovery, passed)
+
+
+def check_asks(recovery: Recovery, engines: Mapping[Unit, str], else_why: str = "") -> None:
+    """RequestError where questions are to pass a unit whose engine does not know them; or for `else_why`."""
+    if recovery is not Recovery.INTEGRITY:
+        return
+    if else_why:
+        raise RequestError(f"--recovery {recovery}: {else_why}")
+    for unit, engine in sorted(engines.items()):
+        if not DATA_PLANES[engine].answers:
+            raise RequestError(
+                f"--recovery {recovery}: {addresses.unit_name(unit)} has engine: {engine}, whose program "
+                f"knows no questions; {Recovery.WINDOW} is accepted there"
+            )
 
 
 def check_width(lanes: int, mtu: int) -> None:

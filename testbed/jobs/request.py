@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.packets import Packets
 from testbed.client.caller import Caller
+from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
@@ -40,6 +42,7 @@ class JobRequest:
     with_series: bool = False
     preload: bool = False
     lanes: int | None = None  # of its packets; None: as many as fit
+    recovery: Recovery = Recovery.WINDOW
     strict_finite: bool = False
     init_group: bool = False  # its process group is there before its script
     module: bool = False  # its script is named as python -m has it
@@ -66,11 +69,17 @@ class JobRequest:
             with_series=request.get("series") is True,
             preload=request.get("preload") is True,
             lanes=lanes(request, "lanes"),
+            recovery=recovery(request, "recovery"),
             strict_finite=request.get("strict_finite") is True,
             init_group=request.get("init_group") is True,
             module=request.get("module") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
         )
+
+    @property
+    def packets(self) -> Packets:
+        """The choices for its packets."""
+        return Packets(self.lanes, self.recovery)
 
     @property
     def arguments_of_python(self) -> tuple[str, ...]:
@@ -85,6 +94,19 @@ def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
     if request.get(key) is None:
         return None
     return integer(request, key, 0, low=MIN_LANES, high=lanes_for(MAX_MTU), path=path)
+
+
+def recovery(request: Mapping[str, Any], key: str, path: str = "") -> Recovery:
+    """Return how a job's lost packets are to come again; Recovery.WINDOW where it does not say. Raises
+    RequestError.
+    """
+    if request.get(key) is None:
+        return Recovery.WINDOW
+    try:
+        return Recovery(request[key])
+    except ValueError:
+        accepted = " and ".join(Recovery)
+        raise RequestError(f"{path}{key}: {shown(request[key])}; {accepted} are accepted") from None
 
 
 def system_name(name: str) -> str:

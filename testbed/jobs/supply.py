@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site, System
 from testbed.aggregation.ways import ways
@@ -22,7 +23,7 @@ from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.placement import check_lanes, laid_out
+from testbed.jobs.placement import check_packets, laid_out
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
@@ -45,13 +46,13 @@ class Start:
     """The terms on which a job runs, from when it may. Without a policy it asks for circuits itself, and
     is laid out by another system where there is no room (System.instead); with a policy (`by_policy`), the
     circuits are lit, and a place without room is an error. `rate_mbps` is its workers' links'; None: as they
-    are. `lanes` is how many its packets have; None: as many as fit.
+    are. `packets` says how its gradients are carried.
     """
 
     layout: Layout
     by_policy: bool = False
     rate_mbps: float | None = None
-    lanes: int | None = None
+    packets: Packets = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Supply:
         if forest is None:
             return Share(start.layout)
         with self._optics:  # so that circuits which change meanwhile are followed
-            return Share(start.layout, self._admit(number, generation, start.layout, start.lanes))
+            return Share(start.layout, self._admit(number, generation, start.layout, start.packets))
 
     def _asked(self, number: int, generation: int, start: Start) -> Share:
         layout = start.layout
@@ -157,22 +158,22 @@ class Supply:
             if layout.forest is None:
                 return Share(layout)
             try:
-                return Share(layout, self._admit(number, generation, layout, start.lanes))
+                return Share(layout, self._admit(number, generation, layout, start.packets))
             except NoRoomError as error:
                 full = error
-                layout = self._laid_out_instead(number, layout, start.lanes, full)
+                layout = self._laid_out_instead(number, layout, start.packets, full)
                 self._ask_for_circuits(number, layout)
             admission = None
             if layout.forest is not None:
-                admission = self._admit(number, generation, layout, start.lanes)
+                admission = self._admit(number, generation, layout, start.packets)
         server = f", whose server is on {addresses.host_name(*layout.server)}" if layout.server else ""
         return Share(layout, admission, note=f"no room ({full}): summed by {layout.system}{server}")
 
-    def _admit(self, number: int, generation: int, layout: Layout, lanes: int | None) -> Admission:
+    def _admit(self, number: int, generation: int, layout: Layout, packets: Packets) -> Admission:
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
         programs = layout.programs
-        return self._places.admit(number, generation, layout.forest, way, lanes=lanes, programs=programs)
+        return self._places.admit(number, generation, layout.forest, way, packets=packets, programs=programs)
 
     # ------------------------------------------------------------------ layouts
 
@@ -182,17 +183,15 @@ class Supply:
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
 
-    def lay_out(self, system: System, workers: Sequence[Host], site: Site, lanes: int | None) -> Layout:
+    def lay_out(self, system: System, workers: Sequence[Host], site: Site, packets: Packets) -> Layout:
         """Lay these workers out by a system. RequestError where it has no layout for them, no program for a
-        switch that is to sum, or none for packets of so many lanes.
+        switch that is to sum, or none for its packets.
         """
         layout = laid_out(system, workers, site, self._engines)
-        check_lanes(layout, lanes, self._engines, self._mtu)
+        check_packets(layout, packets, self._engines, self._mtu)
         return layout
 
-    def lay_out_again(
-        self, number: int, layout: Layout, lanes: int | None, spared: frozenset[Host]
-    ) -> Layout:
+    def lay_out_again(self, number: int, layout: Layout, packets: Packets, spared: frozenset[Host]) -> Layout:
         """Lay a job that starts again out by its own system, on the same workers and with the same server, so
         that those spared sum for nobody. The same layout where its system does not choose who sums, or cannot
         do without them.
@@ -201,12 +200,12 @@ class Supply:
             return layout
         site = replace(self.site(number, layout.server), spared=spared)
         try:
-            other = self.lay_out(find(layout.system), layout.workers, site, lanes)
+            other = self.lay_out(find(layout.system), layout.workers, site, packets)
         except RequestError:
             return layout
         return other if self._holdings.replace(number, other) else layout
 
-    def _laid_out_instead(self, number: int, layout: Layout, lanes: int | None, full: NoRoomError) -> Layout:
+    def _laid_out_instead(self, number: int, layout: Layout, packets: Packets, full: NoRoomError) -> Layout:
         """Lay the job out by the system that its own names for when no place has room, on the same workers
         and, where it has a server, with the same. Raises `full` where there is no such system, RequestError
         where it finds no host or has no program. Packets have lanes only where they are summed at a place.
@@ -218,7 +217,7 @@ class Supply:
             site = self.site(number, layout.server)
             other = laid_out(find(instead), layout.workers, site, self._engines)
             if other.forest is not None:
-                check_lanes(other, lanes, self._engines, self._mtu)
+                check_packets(other, packets, self._engines, self._mtu)
             if self._holdings.replace(number, other):
                 return other
 

@@ -15,8 +15,9 @@ from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
-    check_lanes,
+    check_asks,
     check_narrow,
+    check_packets,
     check_width,
     draw_server,
     draw_workers,
@@ -99,7 +100,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{'in one' if job.together else 'in all'}"
                 f"{beside}; there are {known}"
             )
-        _check_lanes(job, topology, between)
+        _check_packets(job, topology, between)
         if not _has_server(job, racks, topology, between.without_inc):
             of = ps_unit or ("a cpu unit" if any(rack.kind == "cpu" for rack in racks) else "any unit")
             raise RequestError(
@@ -107,19 +108,18 @@ def check_against(submission: Submission, topology: Topology) -> None:
             )
 
 
-def _check_lanes(job: JobSpec, topology: Topology, between: Choice) -> None:
+def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
     """Raise RequestError where the job's packets do not fit, or its policy may have a switch sum that has no
     program for them.
     """
-    if job.lanes is None:
-        return
+    summing = {unit.index: unit.engine for unit in topology.units if unit.engine in between.with_inc.programs}
     try:
-        check_width(job.lanes, topology.mtu)
+        if job.lanes is not None:
+            check_width(job.lanes, topology.mtu)
+            if job.sync is None:
+                check_narrow(job.lanes, summing, topology.mtu)
         if job.sync is None:
-            summing = {
-                unit.index: unit.engine for unit in topology.units if unit.engine in between.with_inc.programs
-            }
-            check_narrow(job.lanes, summing, topology.mtu)
+            check_asks(job.recovery, summing)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
@@ -144,7 +144,7 @@ def _has_server(job: JobSpec, racks: Sequence[Rack], topology: Topology, without
     try:
         site = Site(tuple(racks), frozenset(), frozenset(), kept)
         layout = laid_out(system, chosen, site, engines)
-        check_lanes(layout, job.lanes, engines, topology.mtu)
+        check_packets(layout, job.packets, engines, topology.mtu)
         hub_of(layout)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {error}") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from testbed.aggregation.packets import AS_USUAL
 from testbed.aggregation.system import Layout, Site
 from testbed.discovery.policies import Choice
 from testbed.jobs.life import Job
@@ -78,7 +79,7 @@ class Queued:
         racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
         if spec.sync is None:
             wanted = (spec.workers, spec.place, spec.together, spec.ps)
-            lay_out = partial(jobs.means.supply.lay_out, between.without_inc, lanes=None)
+            lay_out = partial(jobs.means.supply.lay_out, between.without_inc, packets=AS_USUAL)
             return place_in_queue(racks, busy, *wanted, random, lay_out)
         chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
         if chosen is None:
@@ -170,6 +171,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         timeout_s=spec.limit_s,
         restarts=spec.restarts,
         lanes=spec.lanes,
+        recovery=spec.recovery,
         strict_finite=spec.strict_finite,
         init_group=spec.init_group,
         module=spec.module,

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site
 from testbed.discovery.policies import choice
@@ -361,19 +362,19 @@ class Session:
                 job = queued.job
                 if queued.state != "ready" or job is None:
                     return
-                layout = job.layout if inc is None else self._in_unit(job.layout, queued.spec.lanes)
+                layout = job.layout if inc is None else self._in_unit(job.layout, queued.spec.packets)
                 rate_mbps = live.emulated_mbps(self._topology, rate_gbps)
-                if not job.start(Start(layout, True, rate_mbps, queued.spec.lanes)):
+                if not job.start(Start(layout, True, rate_mbps, queued.spec.packets)):
                     return
                 queued.run_from(self.slot, inc, layout.system, rate_gbps, self._began)
                 self._tell(queued, f"{queued.mode} at {rate_gbps:g} Gb/s")
         except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
             self._complain(f"slot {self.slot}: job {queued.id} ({queued.spec.name}) was not started: {error}")
 
-    def _in_unit(self, layout: Layout, lanes: int | None) -> Layout:
+    def _in_unit(self, layout: Layout, packets: Packets) -> Layout:
         """Return the layout of a job that a switch is to sum for, in whose unit all its workers are."""
         nowhere_else = Site((), frozenset(), frozenset())
-        return self._supply.lay_out(self._between.with_inc, layout.workers, nowhere_else, lanes)
+        return self._supply.lay_out(self._between.with_inc, layout.workers, nowhere_else, packets)
 
     def _changed(self, queued: Queued) -> None:
         if queued.state == "ended":

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from testbed.aggregation.packets import Packets
+from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_WORKERS
 from testbed.discovery.policies import usual
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
-from testbed.jobs.request import MOST_RESTARTS, lanes, system_name
+from testbed.jobs.request import MOST_RESTARTS, lanes, recovery, system_name
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
@@ -26,7 +28,7 @@ MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
 SAME_AS_RUN = (
-    *("script", "module", "arguments", "place", "sync", "restarts", "lanes", "strict_finite"),
+    *("script", "module", "arguments", "place", "sync", "restarts", "lanes", "recovery", "strict_finite"),
     *("init_group", "folder_per_worker"),
 )
 ELSEWHERE = {
@@ -49,7 +51,7 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes", "strict_finite"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "strict_finite"),
     *("init_group", "folder_per_worker"),
 )
 
@@ -59,10 +61,10 @@ class JobSpec:
     """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
-    started again at most; `lanes` is of its packets, None: as many as fit; `strict_finite` makes an error of
-    gradients that are not finite; with `module`, `script` is the name of a module; `init_group` has its
-    process group made before its script begins, and `folder_per_worker` starts each worker in a folder of its
-    own.
+    started again at most; `lanes` is of its packets, None: as many as fit; `recovery` is how lost ones come
+    again; `strict_finite` makes an error of gradients that are not finite; with `module`, `script` is the
+    name of a module; `init_group` has its process group made before its script begins, and
+    `folder_per_worker` starts each worker in a folder of its own.
     """
 
     name: str
@@ -80,10 +82,16 @@ class JobSpec:
     sync: str | None = None
     restarts: int = 0
     lanes: int | None = None
+    recovery: Recovery = Recovery.WINDOW
     strict_finite: bool = False
     init_group: bool = False
     module: bool = False
     folder_per_worker: bool = False
+
+    @property
+    def packets(self) -> Packets:
+        """The choices for its packets."""
+        return Packets(self.lanes, self.recovery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 sync=_sync(data, path),
                 restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
                 lanes=lanes(data, "lanes", f"{path}."),
+                recovery=recovery(data, "recovery", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
                 init_group=_flag(data, "init_group", path),
                 module=_flag(data, "module", path),

@@ -284,7 +284,7 @@ class Aggregator:
             return Verdict.MALFORMED, []
         lanes, is_open = packet.lanes.copy(), False
         for place in range(header.count):
-            if recovery.found_in(int(lanes[place])) != Found.SUMMED:
+            if recovery.state_in(int(lanes[place])) != Found.SUMMED:
                 continue
             offset = recovery.offset_in(int(lanes[place]))
             if offset >= entry.size:

@@ -16,7 +16,7 @@ import numpy as np
 from testbed.telemetry.carried import Carried, Floats
 from testbed.telemetry.demand import DOWN, UP, Need, Traffic, crossing, needs, tail, unit_of
 from testbed.telemetry.evidence import Evidence
-from testbed.telemetry.left import number
+from testbed.telemetry.left import number, sent_beside
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.sharing import grown, share_left
@@ -116,9 +116,9 @@ def bound(
     carried = Carried(recording)
     if span is None or not set(traffic.hosts) <= set(carried.links):
         return None
-    again = sum(number(worker, "retransmits") for worker in statistics)
+    beside = sent_beside(statistics)
     pushed = sum(number(worker, "pushed") for worker in statistics)
-    once = pushed / (pushed + again) if pushed else 1.0
+    once = pushed / (pushed + beside) if pushed else 1.0
     try:
         return _Job(timelines, span, traffic, carried, depths_s, once).bound()
     except ValueError:  # the workers' timelines contradict each other

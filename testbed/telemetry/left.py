@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+BESIDE = ("retransmits", "asked")
+"""What workers sent beside each fragment's first push: packets of the same size."""
+
+
+def sent_beside(workers: Iterable[Mapping[str, Any] | None]) -> int:
+    """Return how many packets workers sent beside first pushes: repetitions, and questions."""
+    return round(sum(number(left, key) for left in workers for key in BESIDE))
 
 
 def number(statistics: Mapping[str, Any] | None, *keys: str) -> float:

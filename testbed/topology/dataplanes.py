@@ -22,6 +22,7 @@ class DataPlane:
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
     takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
     passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
+    answers: bool  # whether its ToR knows questions and answers (contract/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
 
     def has_room_for(self, lanes: int) -> bool:
@@ -46,6 +47,7 @@ DATA_PLANES = {
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,
+            answers=True,
             is_bridge=True,
         ),
         DataPlane(
@@ -55,6 +57,7 @@ DATA_PLANES = {
             takes_fewer=False,
             takes_empties=False,
             passes_copies=False,
+            answers=False,
             is_bridge=False,
         ),
         DataPlane(
@@ -64,6 +67,7 @@ DATA_PLANES = {
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,
+            answers=True,
             is_bridge=True,
         ),
     )

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import mapping, rings, spec
+from testbed.contract import frame, mapping, rings, spec
 from testbed.contract.codec import Header
 from testbed.contract.endpoint import Event, Vector
 from testbed.contract.frame import Frame
@@ -63,6 +63,7 @@ class End:
     keep: tuple[Any, ...]
     pushes: dict[int, int] = field(default_factory=dict)  # fragment -> how often
     lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> what it was pushed with
+    questions: list[tuple[int, int]] = field(default_factory=list)  # the first fragment and how many
     had: set[int] = field(default_factory=set)  # data fragments whose results it has
     done: list[int] = field(default_factory=list)  # by tree: the first that it lacks
     voted: set[int] = field(default_factory=set)  # votes that it pushed and has no results of
@@ -113,8 +114,9 @@ class Rack:
         takes_empties: bool,
         group: Group | None = None,
         queue_packets: int = 0,
+        asks: bool = False,
     ) -> None:
-        self._queue_packets = queue_packets
+        self._queue_packets, self._asks = queue_packets, asks
         self._takes_empties = takes_empties
         self.workers, self._loss, self._random = workers, loss, random.Random(seed)
         self.width, self._change, self.trees = lanes, change, len(shares)
@@ -204,6 +206,7 @@ class Rack:
             count_bits=self.ballot.bits,
             block_fragments=self.ballot.block_fragments,
             page_blocks=self.ballot.page_blocks,
+            asks=self._asks,
         )
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle
@@ -356,12 +359,15 @@ class Rack:
         header = self._group.within(Header.unpack(payload))
         lanes = np.frombuffer(payload, ">u4", offset=spec.HEADER_BYTES).astype(np.uint32)
         end = next(end for end in self.ends if end.number == header.worker)
-        self._watch(end, header, lanes)
+        if header.op == spec.Op.QUESTION:
+            self._watch_question(end, header, lanes)
+        else:
+            self._watch(end, header, lanes)
         if self._random.random() < self._loss:
             return
         data = Frame(header, lanes, worker_ip(header.worker), TOR_IP).pack()
         verdict, emissions = self._model.receive(data, header.worker + 1)
-        if verdict not in ("aggregated", "completed", "duplicate", "resent"):
+        if verdict not in ("aggregated", "completed", "duplicate", "resent", "asked"):
             self.wrong.append(f"worker {header.worker}: fragment {header.fragment}: {verdict}")
         for emission in emissions:
             for port in emission.ports or ():
@@ -373,6 +379,14 @@ class Rack:
         if fragment >= mapping.FIRST_VOTE:
             return DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
         return int(self._places[fragment % DATA_SLOTS])
+
+    def _watch_question(self, end: End, header: Header, lanes: np.ndarray) -> None:
+        end.questions.append((header.fragment, header.count))
+        asked = range(header.fragment, header.fragment + header.count)
+        unpushed = [number for number in asked if in_tree(header.tree, number) not in end.pushes]
+        due = [self._offset(number) for number in asked] + [0] * (self.width - header.count)
+        if not self._asks or not asked or unpushed or list(lanes) != due:
+            self.wrong.append(f"worker {end.number}: a question for {asked}, {unpushed} unpushed: {lanes}")
 
     def _watch(self, end: End, header: Header, lanes: np.ndarray) -> None:
         tree, fragment, is_vote = header.tree, header.fragment, header.fragment >= mapping.FIRST_VOTE
@@ -423,6 +437,9 @@ class Rack:
             return
         packet = self._change(Frame.parse(data))
         header = packet.header
+        if header.op == spec.Op.ANSWER:
+            self._switch.sendto(data[frame.HEADERS_BYTES :], end.address)
+            return
         place = end.side.puller.place(header.tree, header.slot)
         end.side.wake_at = struct.unpack_from("=I", end.wake, _WAKE_AT)[0]
         end.voted.discard(header.fragment)
@@ -458,11 +475,12 @@ def rack(
     takes_empties: bool = True,
     group: Group | None = None,
     queue_packets: int = 0,
+    asks: bool = False,
 ) -> Iterator[Rack]:
     """Endpoints of `workers` workers, but for those that never come; trees by their shares. With a share of
-    the queues they are as on links that mark.
+    the queues they are as on links that mark; with `asks` they ask what is lost.
     """
-    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties, group, queue_packets)
+    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties, group, queue_packets, asks)
     try:
         yield made
     finally:

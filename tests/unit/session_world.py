@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
@@ -65,7 +66,7 @@ class Machine:
         self.is_full = False
         self.admitted: set[int] = set()
         self.is_full_once = False
-        self.lanes: dict[int, int | None] = {}
+        self.packets: dict[int, Packets] = {}
         self.programs: dict[int, Mapping[str, str]] = {}
 
     def fail_at_gates(self) -> None:
@@ -101,14 +102,14 @@ class Machine:
     # ---- places
 
     def admit(
-        self, job: int, generation: int, forest: Any, ways: Any, lanes: int | None, programs: Any
+        self, job: int, generation: int, forest: Any, ways: Any, packets: Packets, programs: Any
     ) -> Any:
         if self.is_full or self.is_full_once:
             self.is_full_once = False
             raise NoRoomError("u1: no room")
         self.calls.append(f"admit {job}")
         self.admitted.add(job)
-        self.lanes[job], self.programs[job] = lanes, programs
+        self.packets[job], self.programs[job] = packets, programs
         return SimpleNamespace(
             hear_parallel=lambda _: None,
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0},

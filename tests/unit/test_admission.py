@@ -12,9 +12,11 @@ import pytest
 from testbed.aggregation.admission import Places, group_ip
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.summing import HostPlace, Ring, SummingPlace
 from testbed.contract import spec
+from testbed.contract.recovery import Recovery
 from testbed.errors import RequestError, TestbedError
 from testbed.topology.load import parse
 from testbed.topology.places import Host, Place, at_host
@@ -354,16 +356,22 @@ def test_a_switch_on_top_sums_its_own_workers_and_the_other_switches(world: Worl
 
 @pytest.mark.parametrize("lanes", [64, 101])
 def test_a_job_s_packets_have_the_lanes_that_it_asks_for(world: World, lanes: int) -> None:
-    admission = world.all.admit(7, 3, WITHIN, lanes=lanes)
+    admission = world.all.admit(7, 3, WITHIN, packets=Packets(lanes))
     assert world.tors[1].entries[7, 0].lanes == lanes
     endpoint = admission.worker_env(0)
     assert (endpoint["lanes"], endpoint["ring_lanes"]) == (lanes, spec.LANES)
 
 
+def test_a_job_s_workers_and_those_of_its_next_group_recover_as_it_asks(world: World) -> None:
+    assert world.all.admit(6, 3, p4inc([(2, 1)])).worker_env(0)["recovery"] == "window"
+    admission = world.all.admit(7, 3, WITHIN, packets=Packets(recovery=Recovery.INTEGRITY))
+    assert admission.worker_env(1)["recovery"] == "integrity"
+
+
 @pytest.mark.parametrize("lanes", [63, 361])
 def test_lanes_that_do_not_fit_hold_nothing(world: World, lanes: int) -> None:
     with pytest.raises(RequestError, match=f"packets of {lanes} lanes; 64 to 360 are accepted"):
-        world.all.admit(7, 3, WITHIN, lanes=lanes)
+        world.all.admit(7, 3, WITHIN, packets=Packets(lanes))
     assert world.holds_nothing()
 
 

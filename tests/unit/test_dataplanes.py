@@ -83,6 +83,7 @@ def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch
         programs=("sum",),
         takes_fewer=True,
         takes_empties=True,
+        answers=True,
         passes_copies=True,
         is_bridge=False,
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
@@ -89,7 +90,7 @@ def test_a_job_without_room_may_be_summed_at_places_by_the_programs_of_the_other
     run.machine.is_full_once = True
     result = run(sync="inc", lanes=64)
     assert (result["sync"], result["notes"]) == ("switches", ["no room (u1: no room): summed by switches"])
-    assert (run.machine.programs, run.machine.lanes) == ({1: {"xdp": "sum"}}, {1: 64})
+    assert (run.machine.programs, run.machine.packets) == ({1: {"xdp": "sum"}}, {1: Packets(64)})
     assert run.nothing_is_held()
     monkeypatch.setattr(Switches, "programs", {"xdp": "of another engine"})
     run.machine.is_full_once = True

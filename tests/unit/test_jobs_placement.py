@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.messages import site_from_json, site_to_json
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.system import Layout, Rack, Site, racks_of
+from testbed.contract.recovery import Recovery
 from testbed.contract.transports import PACKETS
 from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
-    check_lanes,
+    check_packets,
     check_programs,
     draw_server,
     draw_workers,
@@ -152,7 +154,28 @@ def test_bad_sync() -> None:
 def test_lanes_that_a_job_cannot_have(system: str, lanes: int, said: str) -> None:
     layout = find(system).lay_out([(1, 1), (2, 1)], site())
     with pytest.raises(RequestError, match=said):
-        check_lanes(layout, lanes, {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}, 1500)
+        check_packets(layout, Packets(lanes), {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}, 1500)
+
+
+@pytest.mark.parametrize(
+    ("system", "workers", "said"),
+    [
+        ("ring", [(1, 1), (1, 2)], "--recovery integrity: ring sums at no place, so nobody can be asked"),
+        (
+            "inc",
+            [(1, 1), (2, 1)],
+            "--recovery integrity: u2 has engine: bmv2, whose program knows no questions; window is accepted",
+        ),
+    ],
+)
+def test_questions_that_a_job_cannot_ask(system: str, workers: list[Host], said: str) -> None:
+    layout = find(system).lay_out(workers, site())
+    engines = {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}
+    with pytest.raises(RequestError, match=said):
+        check_packets(layout, Packets(recovery=Recovery.INTEGRITY), engines, 1500)
+    check_packets(layout, Packets(), engines, 1500)
+    within = find("inc").lay_out([(1, 1), (1, 2)], site())
+    check_packets(within, Packets(recovery=Recovery.INTEGRITY), engines, 1500)
 
 
 def test_lanes_that_a_job_can_have() -> None:
@@ -160,10 +183,10 @@ def test_lanes_that_a_job_can_have() -> None:
     across, within = (
         find("inc").lay_out(workers, site()) for workers in ([(1, 1), (2, 1)], [(1, 1), (1, 2)])
     )
-    check_lanes(across, None, engines, 1500)
-    check_lanes(across, 360, engines, 1500)
+    check_packets(across, Packets(None), engines, 1500)
+    check_packets(across, Packets(360), engines, 1500)
     for lanes in (64, 101, 360):
-        check_lanes(within, lanes, engines, 1500)
+        check_packets(within, Packets(lanes), engines, 1500)
 
 
 racks_strategy = st.lists(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.held import Group
+from testbed.aggregation.packets import AS_USUAL
 from testbed.aggregation.system import Rack
 from testbed.discovery.registry import find
 from testbed.errors import RequestError, TestbedError
@@ -117,7 +118,7 @@ class Network:
     def run(self, sync: str, *workers: tuple[int, int]) -> tuple[int, Share]:
         """Have a job run, and return its number."""
         site = self.supply.site()
-        layout = self.supply.lay_out(find(sync), workers, site, None)
+        layout = self.supply.lay_out(find(sync), workers, site, AS_USUAL)
         held = self.holdings.take(layout)
         assert held is not None
         return held[0], self.supply.give(*held, Start(layout))
@@ -128,7 +129,7 @@ ACROSS = ((1, 1), (1, 2), (2, 1), (2, 2))
 
 def test_each_link_has_its_own_rate_back_after_a_job() -> None:
     network = Network()
-    layout = network.supply.lay_out(find("inc"), ((1, 1), (1, 2)), network.supply.site(), None)
+    layout = network.supply.lay_out(find("inc"), ((1, 1), (1, 2)), network.supply.site(), AS_USUAL)
     start = Start(layout, by_policy=True, rate_mbps=10.0)
     network.supply.give(1, 1, start)
     assert network.rates == {"u1h1": 10, "u1h2": 10}

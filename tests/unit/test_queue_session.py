@@ -57,7 +57,7 @@ def test_a_job_s_packets_have_the_lanes_of_the_jobs_file(world: Callable[..., Wo
         {"name": "c", "place": "u1:2"},
     ).start()
     made.running(1, 2, 3)
-    assert made.machine.lanes == {1: 101, 2: 64, 3: None}
+    assert {job: packets.lanes for job, packets in made.machine.packets.items()} == {1: 101, 2: 64, 3: None}
     made.end()
 
 

@@ -54,7 +54,7 @@ struct settings {
 	__u32 parts; /* of the pattern */
 	__u32 first_tree; /* number of the first tree on the wire; the others follow */
 	__u32 sender; /* number of this worker on the wire; `worker` counts those who sum here */
-	__u32 pad;
+	__u32 asks; /* whether it asks its places what is lost, and does not infer it */
 	double rate_mbps; /* of the link; 0: it has none, and marks nothing */
 	const __u32 *places; /* slots - vote_slots of them */
 	const struct way *ways; /* by tree */
@@ -90,6 +90,7 @@ struct counters {
 	__u64 clipped; /* values that did not fit a scale agreed on without this worker */
 	__u64 scaled; /* values that were pushed by a scale */
 	__u64 zeroed; /* those of them that are not zero, and were pushed as zero */
+	__u64 asked; /* questions that were sent */
 };
 
 #endif

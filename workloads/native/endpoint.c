@@ -41,6 +41,8 @@ void endpoint_close(struct endpoint *e)
 	for (uint32_t i = 0; i < MAX_OPS; i++)
 		free(e->ops[i].blocks);
 	free(e->votes);
+	free(e->question);
+	free(e->heard);
 	free(e->taken);
 	free(e);
 }
@@ -107,7 +109,9 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->wake = mapped(e->s.wake_fd, page);
 	e->votes = calloc(e->vote_limit, e->packet_bytes);
 	e->taken = calloc(e->s.lanes, sizeof(*e->taken));
-	if (!e->ring || !e->wake || !e->votes || !e->taken || !mapping_open(e))
+	e->question = calloc(1, e->packet_bytes);
+	e->heard = calloc(1, e->packet_bytes);
+	if (!e->ring || !e->wake || !e->votes || !e->taken || !e->question || !e->heard || !mapping_open(e))
 		goto failed;
 	for (uint32_t i = 0; i < e->s.trees; i++)
 		if (!open_tree(e, &e->trees[i], i))
@@ -208,8 +212,11 @@ static int push(struct endpoint *e, int all)
 	int pushed = 0;
 
 	votes_push(e);
-	for (uint32_t i = 0; i < e->s.trees; i++)
+	for (uint32_t i = 0; i < e->s.trees; i++) {
 		pushed |= packets_push(e, &e->trees[i], all);
+		if (e->s.asks)
+			questions_push(e, &e->trees[i]);
+	}
 	return pushed;
 }
 
@@ -278,7 +285,9 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	if (ready <= 0)
 		return __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE) != received;
 	e->counters.wakes++;
-	if (fds[0].revents)
+	if (fds[0].revents && e->s.asks)
+		questions_listen(e);
+	else if (fds[0].revents)
 		while (recv(e->s.socket_fd, &byte, 1, MSG_DONTWAIT) >= 0)
 			;
 	if (fds[1].revents && read(e->s.event_fd, &drained, sizeof(drained)) < 0)
@@ -310,9 +319,9 @@ static int wait_or_repair(struct endpoint *e)
 	votes_repeat(e);
 	for (uint32_t i = 0; i < e->s.trees; i++) {
 		struct tree *t = &e->trees[i];
-		int64_t gap_ns = repair_gaps(e, t), left_ns;
-		uint64_t own = gap_ns < 0 ? t->sent - t->done + (i ? 0 : votes_under_way(e)) :
-					    repair_missing(e, t);
+		int64_t gap_ns = e->s.asks ? -1 : repair_gaps(e, t), left_ns;
+		uint64_t own = gap_ns < 0 && !e->s.asks ? t->sent - t->done + (i ? 0 : votes_under_way(e)) :
+							  repair_missing(e, t);
 
 		if (own && (!outstanding || own < outstanding))
 			outstanding = own;

@@ -61,6 +61,7 @@ struct tree {
 	uint64_t sent, done;
 	uint64_t clean_from; /* since this fragment none was sent again */
 	uint64_t waited;     /* results of fragments before this one waited for an earlier one's */
+	uint64_t asked;      /* fragments before this one were asked for, where that is done */
 	int64_t answered_at; /* when that was pushed last which was answered, of several the latest */
 	int64_t silent_from, quiet_from; /* since the last result; since the last probe, if that was later */
 	int silent; /* expired timers in a row */
@@ -75,6 +76,7 @@ struct endpoint {
 	size_t result_bytes, packet_bytes, ring_bytes;
 	struct wake *wake;
 	uint8_t *votes; /* vote_limit packets */
+	uint8_t *question, *heard; /* a packet each: that is sent, and that came */
 	uint32_t data_slots, limit, vote_limit, burst;
 	uint32_t bias;
 
@@ -244,6 +246,13 @@ void repair_expired(struct endpoint *e, struct tree *t);
 int64_t repair_timeout_ns(struct endpoint *e, struct tree *t);
 int64_t repair_frame_ns(struct endpoint *e);
 int64_t repair_on_link_ns(struct endpoint *e);
+
+/* ---- questions.c: losses, where the place is asked for them ---- */
+
+uint64_t questions_limit(struct endpoint *e, struct tree *t);
+void questions_push(struct endpoint *e, struct tree *t);
+void questions_again(struct endpoint *e, struct tree *t);
+void questions_listen(struct endpoint *e);
 
 static inline void note_cut(struct endpoint *e, struct tree *t, int cut)
 {

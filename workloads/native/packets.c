@@ -147,6 +147,8 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 		struct counters unpushed = e->counters;
 		int empty = 0;
 
+		if (e->s.asks)
+			until = lesser(until, questions_limit(e, t));
 		if (until > have)
 			until = have;
 		else

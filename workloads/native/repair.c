@@ -139,6 +139,10 @@ void repair_expired(struct endpoint *e, struct tree *t)
 		packets_again(e, t, vote_packet(e, last - 1), &e->vote_sent_at[NEXT_RING(last - 1)], now);
 	if (last > first + 1)
 		packets_again(e, t, vote_packet(e, first), &e->vote_sent_at[NEXT_RING(first)], now);
+	if (e->s.asks) {
+		questions_again(e, t);
+		return;
+	}
 	first = t->done;
 	last = t->sent;
 	while (last > first && has_data(e, t, last - 1))
