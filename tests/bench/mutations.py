@@ -118,6 +118,7 @@ def _endpoint(root: Path) -> dict[str, str]:
             ("trees", "test_endpoint_trees"),
             ("overtaken", "test_endpoint_overtaken"),
             ("gathering", "test_endpoint_gather"),
+            ("questions", "test_endpoint_questions"),
         )
     }
 

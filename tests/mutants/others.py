@@ -374,6 +374,35 @@ ENDPOINT = (
     ),
     *_in(
         Kind.ENDPOINT,
+        "workloads/native/questions.c",
+        (
+            "a range begins when the one before it does",
+            "(t->done / range + 2) * range",
+            "(t->done / range + 9) * range",
+        ),
+        ("nobody asks at the end", "(is_end || count == step)", "count == step"),
+        ("nothing is asked but by timers", "		ask(e, t, t->asked, count, 0);\n", "		;\n"),
+        (
+            "a question again ends at the first place",
+            "ask(e, t, t->done, count, WIRE_FLAG_RETRANSMIT);",
+            "ask(e, t, t->done, count, 0);",
+        ),
+        ("what others lack is pushed again", "state != FOUND_LACKS && state != FOUND_FINAL", "0"),
+        (
+            "a result that was lost is not asked for",
+            "state != FOUND_LACKS && state != FOUND_FINAL",
+            "state != FOUND_LACKS",
+        ),
+        (
+            "what was lost is not pushed again",
+            "state != FOUND_LACKS && state != FOUND_FINAL",
+            "state != FOUND_FINAL",
+        ),
+        ("what has its result is pushed again", " || has_data(e, t, fragment))", ")"),
+        ("an answer of the segment before is believed", "(int64_t)(fragment - t->done) < 0 || ", ""),
+    ),
+    *_in(
+        Kind.ENDPOINT,
         "workloads/native/endpoint.h",
         ("any result in the place is the fragment's", "== (uint64_t)(uint32_t)fragment + 1;", "!= 0;"),
         (

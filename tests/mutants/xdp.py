@@ -11,6 +11,86 @@ def _in(file: str, *bugs: tuple[str, str, str]) -> tuple[Mutation, ...]:
 
 XDP = (
     *_in(
+        "question.h",
+        (
+            "an incomplete sum holds anybody's contribution",
+            "*(volatile u64 *)&s->bitmap & bit ? FOUND_HELD : FOUND_LACKS",
+            "FOUND_HELD",
+        ),
+        (
+            "a generation that is over has its fragments",
+            "|| *(volatile u32 *)&s->generation != generation",
+            "",
+        ),
+        (
+            "a newer fragment's slot lacks the one before",
+            "newer > 0 ? FOUND_LACKS : FOUND_HELD",
+            "FOUND_LACKS",
+        ),
+        (
+            "a result is a sum that went up",
+            "state == SLOT_FINAL ? FOUND_FINAL : FOUND_SUMMED",
+            "FOUND_SUMMED",
+        ),
+        (
+            "what a place below found is found again",
+            "		if (lane >> FOUND_SHIFT != FOUND_SUMMED)\n",
+            "		if (0)\n",
+        ),
+        ("all lanes are of the first fragment", "found_in(s, fragment + i,", "found_in(s, fragment,"),
+        (
+            "slots of other segments are looked into",
+            "offset < entry->size ? inner_lookup",
+            "1 ? inner_lookup",
+        ),
+        (
+            "a question may be of more than it says",
+            "	if (count > QUESTION_MOST)\n		return V_MALFORMED;\n",
+            "",
+        ),
+        (
+            "who is no member is answered",
+            "	if (!((entry->workers | entry->places) & bit))\n		return SEND_NOTHING;\n",
+            "",
+        ),
+        (
+            "every question goes up",
+            "if (goes_up && open && p->inc->flags & WIRE_FLAG_RETRANSMIT)",
+            "if (goes_up && open)",
+        ),
+        ("a question that is answered goes up", "if (goes_up && open && ", "if (goes_up && "),
+        ("a loop's question goes up", "if (goes_up && open && ", "if (open && "),
+        ("a question goes up as its worker's", "		p->inc->worker = bpf_htons(entry->number);\n", ""),
+        (
+            "an answer goes to who passed it on",
+            "readdress(p, p->ip->saddr, entry->up_ip)",
+            "readdress(p, entry->self_ip, entry->up_ip)",
+        ),
+        ("a question comes back as one", "		p->inc->op = WIRE_OP_ANSWER;\n", ""),
+    ),
+    *_in(
+        "programs.c",
+        (
+            "a host asks as any worker",
+            "p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker)",
+            "p->inc->op == WIRE_OP_QUESTION",
+        ),
+        ("a switch takes answers for pushes", "kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER", "0"),
+        (
+            "a host asks of any address",
+            "	if (!port && (!by->entry || p->ip->daddr != by->entry->self_ip))\n",
+            "	if (!port && !by->entry)\n",
+        ),
+    ),
+    *_in(
+        "pull.h",
+        (
+            "answers of any generation are the worker's",
+            "	if (*verdict != V_FINE)\n		return XDP_DROP;\n	*verdict = V_ANSWERED;\n",
+            "	if (!puller)\n		return XDP_DROP;\n	*verdict = V_ANSWERED;\n",
+        ),
+    ),
+    *_in(
         "relay.h",
         (
             "copies have the checksum of what they are copied of",

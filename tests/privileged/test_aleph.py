@@ -129,18 +129,27 @@ def test_status_says_who_heads_whom_and_other_traffic_crosses_a_head(
         assert job.returncode == 0, said
 
 
-def test_sums_are_exact_under_faults_on_links_of_heads_and_servers(testbed: Testbed, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("system", "recovery"),
+    [("aleph-servers", "window"), ("aleph-servers", "integrity"), ("inc", "integrity")],
+)
+def test_sums_are_exact_under_faults_on_links_of_heads_and_servers(
+    testbed: Testbed, tmp_path: Path, system: str, recovery: str
+) -> None:
     faults = ("--loss", "1%", "--duplicate", "1%", "--reorder", "1%", "--distance", "7")
     links = ("u1h1", "u1h2", "u2h1", "u2h2", "u1o1")
     assert command("testbed.fault", "--name", testbed.name, "set", *links, *faults).returncode == 0
     try:
-        ended, result = run(testbed, tmp_path, "--sync", "aleph-servers", EXACT, str(ROUNDS))
+        words = ("--sync", system, "--recovery", recovery, EXACT, str(ROUNDS))
+        ended, result = run(testbed, tmp_path, *words)
     finally:
         assert command("testbed.fault", "--name", testbed.name, "clear", "all").returncode == 0
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert SUMS in ended.stdout
     assert sum(worker["stats"]["retransmits"] for worker in result["workers"]) > 0
     assert [worker["stats"]["degraded"] for worker in result["workers"]] == [0] * 4
+    assert result["recovery"] == recovery
+    assert all((worker["stats"]["asked"] > 0) == (recovery == "integrity") for worker in result["workers"])
 
 
 def test_a_killed_head_is_started_again_in_clusters_without_it(testbed: Testbed, tmp_path: Path) -> None:
