@@ -85,6 +85,8 @@ static __always_inline int answer(struct xdp_md *ctx, struct gradient_packet *p,
 	} else {
 		p->inc->op = WIRE_OP_ANSWER;
 		p->inc->flags &= WIRE_FLAG_RETRANSMIT;
+		/* a stack takes nothing that came for another's address, whatever XDP makes of that */
+		__builtin_memcpy(p->eth->h_dest, p->eth->h_source, sizeof(p->eth->h_dest));
 		readdress(p, entry->self_ip, p->ip->saddr);
 	}
 	set_udp_checksum(p, UDP_BYTES);

@@ -302,6 +302,7 @@ class Aggregator:
             lanes=lanes,
             source_ip=packet.source_ip if goes_on else entry.self_ip,
             destination_ip=entry.up_ip if goes_on else packet.source_ip,
+            destination_mac=packet.destination_mac if goes_on else packet.source_mac,
             ttl=frame.TTL,
         ).pack()
         if not goes_on and entry.workers >> header.worker & 1:

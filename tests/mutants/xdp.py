@@ -66,6 +66,11 @@ XDP = (
             "readdress(p, p->ip->saddr, entry->up_ip)",
             "readdress(p, entry->self_ip, entry->up_ip)",
         ),
+        (
+            "an answer is for the address that it was asked at",
+            "		__builtin_memcpy(p->eth->h_dest, p->eth->h_source, sizeof(p->eth->h_dest));\n",
+            "",
+        ),
         ("a question comes back as one", "		p->inc->op = WIRE_OP_ANSWER;\n", ""),
     ),
     *_in(

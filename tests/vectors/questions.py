@@ -16,6 +16,7 @@ from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_
 from tests.vectors.build import (
     GENERATION,
     GROUP_IP,
+    HOST_MAC,
     JOB,
     OTHER_IP,
     PS_IP,
@@ -79,11 +80,14 @@ def answer(
     to: To = To.BACK,
     **changes: Any,
 ) -> Leaves:
-    """The answer that must leave."""
+    """The answer that must leave: if it goes back, for the address that the question came from, since the
+    stack of a host takes no other; else its route says for which.
+    """
     fields = {"worker": worker, "count": len(states), "slot": 0, **changes}
     words = asked(first, *states, width=fields.get("lanes", spec.LANES))
     sent = compared(packet(spec.Op.ANSWER, first, words, source_ip, to_ip, **fields))
-    return Leaves(to, {name: value for name, value in sent.items() if name != "destination_mac"})
+    sent = {name: value for name, value in sent.items() if name != "destination_mac"}
+    return Leaves(to, {**sent, "destination_mac": HOST_MAC} if to is To.BACK else sent)
 
 
 def onward(worker: int, first: int, *states: Found, from_ip: str, to_ip: str = PS_IP) -> Leaves:
