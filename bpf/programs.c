@@ -135,6 +135,8 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
 	by->entry = entry_by(p, port);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_QUESTION) /* there is no question_port() any more */
+		return lost(verdict, V_MALFORMED);
 	if (kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER) {
 		*verdict = checked(p, by->entry);
 		return lost(verdict, *verdict == V_FINE ? V_MALFORMED : *verdict);
@@ -275,6 +277,8 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 		return lost(verdict, V_BAD_SENDER);
 	if (p->inc->op == WIRE_OP_ANSWER)
 		return hear(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
+	if (p->inc->op == WIRE_OP_QUESTION)
+		return lost(verdict, V_MALFORMED);
 	by->entry = entry_of(p, ifindex);
 	if (!by->entry || p->ip->daddr != by->entry->self_ip)
 		return lost(verdict, V_BAD_JOB);

@@ -29,7 +29,7 @@ static __always_inline u32 found_in(struct slot *s, u32 fragment, u32 generation
 static __always_inline u32 look_up(struct gradient_packet *p, struct entry *entry, u64 bit, u32 *open)
 {
 	u32 count = bpf_ntohs(p->inc->count), fragment = bpf_ntohl(p->inc->fragment);
-	u32 aggregator = entry->aggregator, i, lane, offset, index, found;
+	u32 aggregator = entry->aggregator, i, lane, offset, index, state;
 	void *array = slots.lookup(&aggregator);
 	struct slot *s;
 
@@ -48,9 +48,9 @@ static __always_inline u32 look_up(struct gradient_packet *p, struct entry *entr
 		s = offset < entry->size ? inner_lookup(array, &index) : 0;
 		if (!s)
 			return V_BAD_SLOT;
-		found = found_in(s, fragment + i, entry->generation, bit);
-		p->lanes[i] = bpf_htonl(found << FOUND_SHIFT | offset);
-		if (found == FOUND_SUMMED)
+		state = found_in(s, fragment + i, entry->generation, bit);
+		p->lanes[i] = bpf_htonl(state << FOUND_SHIFT | offset);
+		if (state == FOUND_SUMMED)
 			*open = 1;
 	}
 	return V_ASKED;

@@ -50,9 +50,14 @@ class Case:
     name: str
     config: str
     system: str
+    workers: int
+    links: tuple[str, ...]  # beside the workers'
 
 
-CASES = (Case("4 workers of a rack", RACK, "inc"), Case("8 workers below heads", HEADS, "aleph"))
+CASES = (
+    Case("4 workers of a rack", RACK, "inc", 4, ()),
+    Case("8 workers below heads", HEADS, "aleph", 8, ("u1o1", "u2h1")),
+)
 
 
 def run(testbed: Testbed, case: Case, recovery: Recovery, sums: int, folder: Path) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def measured(pairs: int, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
             config.write_text(case.config)
             with running(str(config)) as testbed:
                 for loss, sums in SUMS.items():
-                    _set_loss(testbed, loss)
+                    _set_loss(testbed, case, loss)
                     runs: dict[str, list[dict[str, Any]]] = {recovery: [] for recovery in turns}
                     for pair in range(pairs):
                         for recovery in turns[:: -1 if pair % 2 else 1]:
@@ -92,8 +97,9 @@ def measured(pairs: int, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
                     yield {"case": case.name, "loss": loss, "runs": runs}
 
 
-def _set_loss(testbed: Testbed, loss: float) -> None:
-    words = ("set", "all", "--loss", f"{loss}%") if loss else ("clear", "all")
+def _set_loss(testbed: Testbed, case: Case, loss: float) -> None:
+    links = (*(f"u1h{worker}" for worker in range(1, case.workers + 1)), *case.links)
+    words = ("set", *links, "--loss", f"{loss}%") if loss else ("clear", "all")
     ended = command("testbed.fault", "--name", testbed.name, *words)
     assert ended.returncode == 0, ended.stderr
 

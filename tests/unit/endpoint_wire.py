@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import frame, mapping, rings, spec
+from testbed.contract import frame, mapping, recovery, rings, spec
 from testbed.contract.codec import Header
 from testbed.contract.endpoint import Event, Vector
 from testbed.contract.frame import Frame
+from testbed.contract.recovery import Found
 from testbed.contract.votes import LENGTH_LANES, Ballot
 from testbed.reference.pull import Puller, PullSide
 from tests.vectors.run import Model
@@ -308,6 +309,14 @@ class Rack:
             assert time.monotonic() < deadline, f"worker {end.number} sent {sent} packets, {end.pushes} came"
             time.sleep(0.001)
 
+    def asked_by(self, end: End) -> list[tuple[int, int]]:
+        """Return a worker's questions, when the switch has looked at all of them."""
+        counters, deadline = self.counters(end), time.monotonic() + LATE_S
+        while len(end.questions) < counters.asked:
+            assert time.monotonic() < deadline, f"worker {end.number} asked {counters.asked} times"
+            time.sleep(0.001)
+        return end.questions
+
     def counters(self, end: End) -> Counters:
         counters = Counters()
         self._library.endpoint_counters(end.handle, ctypes.byref(counters))
@@ -373,6 +382,22 @@ class Rack:
             for port in emission.ports or ():
                 if self._random.random() >= self._loss:
                     self._arrive(port - 1, emission.data)
+
+    def answer(
+        self,
+        payload: bytes,
+        state: Callable[[int], Found],
+        forge: Callable[[Header], Header] = lambda header: header,
+        more: int = 0,
+    ) -> None:
+        """Answer a question by the state of each fragment, so many bytes too long."""
+        header = Header.unpack(payload)
+        lanes = np.frombuffer(payload, ">u4", offset=spec.HEADER_BYTES).copy()
+        for place in range(header.count):
+            lanes[place] |= np.uint32(state(header.fragment + place) << recovery.SHIFT)
+        answered = forge(replace(header, op=spec.Op.ANSWER, flags=header.flags & spec.Flag.RETRANSMIT))
+        end = next(end for end in self.ends if end.number == header.worker)
+        self._switch.sendto(answered.pack() + lanes.tobytes() + bytes(more), end.address)
 
     def _offset(self, fragment: int) -> int:
         """The slot of a tree's segment that a fragment or a vote goes to."""
@@ -476,11 +501,12 @@ def rack(
     group: Group | None = None,
     queue_packets: int = 0,
     asks: bool = False,
+    kind: type[Rack] = Rack,
 ) -> Iterator[Rack]:
     """Endpoints of `workers` workers, but for those that never come; trees by their shares. With a share of
-    the queues they are as on links that mark; with `asks` they ask what is lost.
+    the queues they are as on links that mark; with `asks` they ask what is lost. `kind` is another network.
     """
-    made = Rack(workers, loss, seed, absent, shares, lanes, change, takes_empties, group, queue_packets, asks)
+    made = kind(workers, loss, seed, absent, shares, lanes, change, takes_empties, group, queue_packets, asks)
     try:
         yield made
     finally:

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,6 +38,7 @@ void endpoint_close(struct endpoint *e)
 		free(e->trees[i].sent_at);
 		free(e->trees[i].first_at);
 		free(e->trees[i].queued_ns);
+		free(e->trees[i].asked_from);
 	}
 	for (uint32_t i = 0; i < MAX_OPS; i++)
 		free(e->ops[i].blocks);
@@ -58,6 +60,7 @@ static void *mapped(int fd, size_t bytes)
 static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 {
 	const struct way *way = &e->s.ways[number];
+	uint64_t limit = e->limit;
 
 	t->number = number;
 	t->slot_base = way->slot_base;
@@ -70,13 +73,14 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 	t->sent_at = calloc(e->limit, sizeof(*t->sent_at));
 	t->first_at = calloc(e->limit, sizeof(*t->first_at));
 	t->queued_ns = calloc(e->limit, sizeof(*t->queued_ns));
-	if (!t->packets || !t->sent_at || !t->first_at || !t->queued_ns)
+	t->asked_from = calloc(e->limit, sizeof(*t->asked_from));
+	if (!t->packets || !t->sent_at || !t->first_at || !t->queued_ns || !t->asked_from)
 		return 0;
 	for (uint32_t i = 0; i < e->limit; i++)
 		packets_open(e, t, packet(e, t, i));
-	window_open(&t->window,
-		    way->queue_packets ? lesser(way->queue_packets, e->limit) : e->limit,
-		    e->s.rate_mbps > 0);
+	if (way->queue_packets)
+		limit = lesser(e->s.asks ? questions_beside(way->queue_packets) : way->queue_packets, limit);
+	window_open(&t->window, limit, e->s.rate_mbps > 0);
 	timing_open(&t->timing);
 	return 1;
 }
@@ -105,6 +109,8 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->burst = lesser(MAX_DATAGRAM / e->packet_bytes, MAX_BURST);
 	e->bias = (1U << 31) / e->s.workers;
 	e->counters.window_min = e->limit;
+	if (getrandom(&e->asking, sizeof(e->asking), 0) < 0)
+		goto failed;
 	e->ring = mapped(e->s.ring_fd, e->ring_bytes);
 	e->wake = mapped(e->s.wake_fd, page);
 	e->votes = calloc(e->vote_limit, e->packet_bytes);
@@ -319,7 +325,7 @@ static int wait_or_repair(struct endpoint *e)
 	votes_repeat(e);
 	for (uint32_t i = 0; i < e->s.trees; i++) {
 		struct tree *t = &e->trees[i];
-		int64_t gap_ns = e->s.asks ? -1 : repair_gaps(e, t), left_ns;
+		int64_t gap_ns = e->s.asks ? questions_gaps(e, t) : repair_gaps(e, t), left_ns;
 		uint64_t own = gap_ns < 0 && !e->s.asks ? t->sent - t->done + (i ? 0 : votes_under_way(e)) :
 							  repair_missing(e, t);
 

@@ -57,11 +57,15 @@ struct tree {
 	int64_t *sent_at;   /* by fragment % limit: last */
 	int64_t *first_at;  /* and first */
 	int64_t *queued_ns; /* and how long what was before it took on the link */
+	uint32_t *asked_from; /* and the first question behind its last push */
 	uint64_t pushing, taking; /* ops whose data come next; vectors without data may pass them by */
 	uint64_t sent, done;
 	uint64_t clean_from; /* since this fragment none was sent again */
 	uint64_t waited;     /* results of fragments before this one waited for an earlier one's */
-	uint64_t asked;      /* fragments before this one were asked for, where that is done */
+	/* where places are asked: before which fragment they were; which question was the last one again */
+	uint64_t asked;
+	uint32_t asked_again;
+	int64_t asked_at; /* and when */
 	int64_t answered_at; /* when that was pushed last which was answered, of several the latest */
 	int64_t silent_from, quiet_from; /* since the last result; since the last probe, if that was later */
 	int silent; /* expired timers in a row */
@@ -77,6 +81,7 @@ struct endpoint {
 	struct wake *wake;
 	uint8_t *votes; /* vote_limit packets */
 	uint8_t *question, *heard; /* a packet each: that is sent, and that came */
+	uint32_t asking; /* the next question's number, of which the first is nobody's to guess */
 	uint32_t data_slots, limit, vote_limit, burst;
 	uint32_t bias;
 
@@ -246,11 +251,14 @@ void repair_expired(struct endpoint *e, struct tree *t);
 int64_t repair_timeout_ns(struct endpoint *e, struct tree *t);
 int64_t repair_frame_ns(struct endpoint *e);
 int64_t repair_on_link_ns(struct endpoint *e);
+int64_t repair_pause_ns(struct endpoint *e, struct tree *t);
+int64_t repair_grace_ns(struct endpoint *e, const struct timing *t);
 
 /* ---- questions.c: losses, where the place is asked for them ---- */
 
-uint64_t questions_limit(struct endpoint *e, struct tree *t);
+uint64_t questions_beside(uint64_t packets);
 void questions_push(struct endpoint *e, struct tree *t);
+int64_t questions_gaps(struct endpoint *e, struct tree *t);
 void questions_again(struct endpoint *e, struct tree *t);
 void questions_listen(struct endpoint *e);
 

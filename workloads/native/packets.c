@@ -147,8 +147,6 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 		struct counters unpushed = e->counters;
 		int empty = 0;
 
-		if (e->s.asks)
-			until = lesser(until, questions_limit(e, t));
 		if (until > have)
 			until = have;
 		else
@@ -187,6 +185,7 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 
 			t->sent_at[place] = t->first_at[place] = now;
 			t->queued_ns[place] = queued_ns + (int64_t)i * frame_ns;
+			t->asked_from[place] = e->asking;
 		}
 		t->sent += count;
 		e->counters.pushed += count;

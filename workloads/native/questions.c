@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Losses by ALEPH's integrity check (its algorithm 2; docs/protocol.md, "Questions"): behind a range of
- * fragments the place is asked which of them it has, and what it lacks is pushed again.
+ * Losses by ALEPH's integrity check (its algorithm 2; docs/protocol.md, "Questions"): a place is asked which
+ * of the fragments under way it has, and what it lacks is pushed again.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -9,20 +9,19 @@
 
 #include "endpoint.h"
 
-/* Two of them are under way: a quarter of the segment, and no more than a question has lanes for. */
-static uint64_t range_of(struct endpoint *e)
-{
-	uint64_t range = lesser(e->limit / 2, lesser(e->s.lanes, QUESTION_MOST));
+#define PATIENCE 4	/* timers that expire before repetitions become seldom */
+#define NUMBERS_KEPT 4096 /* questions of which answers are heeded */
 
-	return range ? range : 1;
+/* Fragments of one question. */
+static uint64_t most(struct endpoint *e)
+{
+	return lesser(e->s.lanes, QUESTION_MOST);
 }
 
-/* Before which fragment a tree's pushes end: a range begins when the one before the last has all results. */
-uint64_t questions_limit(struct endpoint *e, struct tree *t)
+/* Fragments for which there is room where so many packets are accepted: one may be a question. */
+uint64_t questions_beside(uint64_t packets)
 {
-	uint64_t range = range_of(e);
-
-	return (t->done / range + 2) * range;
+	return packets > 1 ? packets - 1 : 1;
 }
 
 static void ask(struct endpoint *e, struct tree *t, uint64_t first, uint64_t count, uint8_t flags)
@@ -33,68 +32,124 @@ static void ask(struct endpoint *e, struct tree *t, uint64_t first, uint64_t cou
 	h->op = WIRE_OP_QUESTION;
 	h->flags = flags;
 	h->fragment = htonl((uint32_t)first);
+	h->slot = htonl(e->asking);
 	h->count = htons((uint16_t)count);
 	memset(lanes_of(h), 0, 4 * e->s.lanes);
 	for (uint64_t i = 0; i < count; i++)
 		lanes_of(h)[i] = htonl(e->s.places[(first + i) % e->data_slots]);
 	packets_send(e, t, h, 1); /* lost where the socket is full: the timer asks again */
+	e->asking++;
 	e->counters.asked++;
 }
 
-/*
- * Asks for what was pushed since the last question: range by range, or by what half a window holds where that
- * is less; where nothing is left to push, for the rest.
- */
+/* Asks for all that is under way when nothing is left to push: the end of a vector, as in the paper. */
 void questions_push(struct endpoint *e, struct tree *t)
 {
-	uint64_t step = lesser(range_of(e), (uint64_t)t->window.size / 2 + 1), count;
-	int is_end = t->sent == given(e, t, e->next_fragment);
-
-	if (t->asked < t->done)
-		t->asked = t->done;
-	for (; (count = lesser(t->sent - t->asked, step)) && (is_end || count == step); t->asked += count)
-		ask(e, t, t->asked, count, 0);
+	if (t->asked == t->sent || t->sent < given(e, t, e->next_fragment))
+		return;
+	for (uint64_t first = t->done; first < t->sent; first += most(e))
+		ask(e, t, first, lesser(t->sent - first, most(e)), 0);
+	t->asked = t->sent;
 }
 
-/* Asks for the first range again, and if its sums went up, the place above as well. */
+/* Asks for the first fragments again, and where their sums went up, the places above as well. */
 void questions_again(struct endpoint *e, struct tree *t)
 {
-	uint64_t count = lesser(t->sent - t->done, range_of(e));
+	t->asked_again = e->asking;
+	t->asked_at = now_ns();
+	if (t->sent > t->done)
+		ask(e, t, t->done, lesser(t->sent - t->done, most(e)), WIRE_FLAG_RETRANSMIT);
+}
 
-	if (count)
-		ask(e, t, t->done, count, WIRE_FLAG_RETRANSMIT);
+/* Behind the last fragment that has a result. */
+static uint64_t newest(struct endpoint *e, struct tree *t)
+{
+	uint64_t last = t->sent;
+
+	while (last > t->done && !has_data(e, t, last - 1))
+		last--;
+	return last;
+}
+
+/*
+ * Asks for what is missing although what was pushed later came, once a round trip; answers in how many ns that
+ * is due again, -1 if nothing is missing there.
+ */
+int64_t questions_gaps(struct endpoint *e, struct tree *t)
+{
+	int64_t due;
+
+	if (newest(e, t) == t->done)
+		return -1;
+	due = t->asked_at + repair_pause_ns(e, t) - now_ns();
+	if (due > 0)
+		return due;
+	questions_again(e, t);
+	return repair_pause_ns(e, t);
+}
+
+/*
+ * How old a push must be that is repeated: as old as packets overtake each other by, and in a long silence
+ * twice as old after each timer, since a place may lack it for as long as others are late. Not the first one,
+ * which is asked for at the timer's pace.
+ */
+static int64_t least_age_ns(struct endpoint *e, struct tree *t, uint64_t fragment)
+{
+	int64_t grace_ns = repair_grace_ns(e, &t->timing);
+
+	if (t->silent <= PATIENCE || fragment == t->done)
+		return grace_ns;
+	return grace_ns + lesser(t->timing.base_ns << lesser(t->silent - PATIENCE, 8), PROBE_MAX_NS);
 }
 
 /*
  * Pushes again what an answer says is lost: a contribution, or of a sum that is complete the result to this
- * worker. What was pushed again within a round trip the answer knows nothing of.
+ * worker. An answer knows of what was pushed before its question. Where a later result came, a sum that went
+ * up was lost above, or its result: the places there are asked. Of a sum that still only went up, though
+ * they were to be asked, the first is pushed again: nobody passes the questions of a host's own worker on.
+ * Behind first repetitions goes a question at once; of later ones gaps and timers tell.
  */
 static void heed_answer(struct endpoint *e, struct tree *t, struct wire_header *h)
 {
 	uint64_t first = t->done + (int64_t)(int32_t)(ntohl(h->fragment) - (uint32_t)t->done);
-	uint64_t count = lesser(ntohs(h->count), e->s.lanes), again = 0;
+	uint64_t count = lesser(ntohs(h->count), e->s.lanes), last = newest(e, t), lost = 0, fresh = 0, open = 0;
+	uint32_t number = ntohl(h->slot);
 	int64_t now = now_ns();
 
 	for (uint64_t i = 0; i < count; i++) {
+		uint64_t fragment = first + i, place = fragment % e->limit;
 		uint32_t state = ntohl(lanes_of(h)[i]) >> FOUND_SHIFT;
-		uint64_t fragment = first + i;
-		int64_t *sent_at = &t->sent_at[fragment % e->limit];
 
-		if (state != FOUND_LACKS && state != FOUND_FINAL)
-			continue;
 		if ((int64_t)(fragment - t->done) < 0 || fragment >= t->sent || has_data(e, t, fragment))
 			continue;
-		if (packet(e, t, fragment)->flags & WIRE_FLAG_RETRANSMIT &&
-		    now - *sent_at < t->timing.base_ns)
+		if (state == FOUND_SUMMED && !(h->flags & WIRE_FLAG_RETRANSMIT)) {
+			open += fragment < last;
 			continue;
-		packets_again(e, t, packet(e, t, fragment), sent_at, now);
-		again++;
+		}
+		if (state == FOUND_HELD || (state == FOUND_SUMMED && fragment > t->done))
+			continue;
+		if ((int32_t)(number - t->asked_from[place]) < 0 ||
+		    now - t->sent_at[place] < least_age_ns(e, t, fragment))
+			continue;
+		fresh += !(packet(e, t, fragment)->flags & WIRE_FLAG_RETRANSMIT);
+		packets_again(e, t, packet(e, t, fragment), &t->sent_at[place], now);
+		t->asked_from[place] = e->asking;
+		t->waited = t->clean_from = t->sent;
+		lost += state != FOUND_SUMMED;
 	}
-	if (!again)
-		return;
-	t->waited = t->clean_from = t->sent;
-	note_cut(e, t, window_lost(&t->window));
-	questions_again(e, t);
+	if (lost)
+		note_cut(e, t, window_lost(&t->window));
+	if ((fresh || open) && (int32_t)(number - t->asked_again) >= 0)
+		questions_again(e, t);
+}
+
+/* Whether it is the answer to one of the last questions: anybody may send to a socket. */
+static int is_answer(struct endpoint *e, struct wire_header *h)
+{
+	return h->magic == htons(WIRE_MAGIC) && h->op == WIRE_OP_ANSWER && h->job == htons(e->s.job) &&
+	       h->generation == htonl(e->s.generation) &&
+	       (uint32_t)(e->asking - 1 - ntohl(h->slot)) < lesser(NUMBERS_KEPT, e->counters.asked) &&
+	       (uint32_t)h->tree - e->s.first_tree < e->s.trees;
 }
 
 /* Takes what came to the socket: answers, and results that only wake. */
@@ -103,10 +158,7 @@ void questions_listen(struct endpoint *e)
 	struct wire_header *h = (struct wire_header *)e->heard;
 	ssize_t bytes;
 
-	while ((bytes = recv(e->s.socket_fd, e->heard, e->packet_bytes, MSG_DONTWAIT)) >= 0) {
-		uint32_t number = (uint32_t)h->tree - e->s.first_tree;
-
-		if ((size_t)bytes == e->packet_bytes && h->op == WIRE_OP_ANSWER && number < e->s.trees)
-			heed_answer(e, &e->trees[number], h);
-	}
+	while ((bytes = recv(e->s.socket_fd, e->heard, e->packet_bytes, MSG_DONTWAIT | MSG_TRUNC)) >= 0)
+		if ((size_t)bytes == e->packet_bytes && is_answer(e, h))
+			heed_answer(e, &e->trees[h->tree - e->s.first_tree], h);
 }

@@ -52,11 +52,24 @@ static uint64_t lost_until(struct endpoint *e, struct tree *t, int64_t *before_n
  * does one whole: what was pushed again is no measure of a round trip, so that the shorter ones alone count,
  * and half of all pushes were repeated for nothing (tests.bench.circuits).
  */
-static int64_t grace_ns(struct endpoint *e, const struct timing *t)
+int64_t repair_grace_ns(struct endpoint *e, const struct timing *t)
 {
 	if (!e->s.parallel || !*(volatile const uint32_t *)e->s.parallel)
 		return 0;
 	return 4 * t->srtt_ns + OVERTAKEN_NS;
+}
+
+/* The time between two repetitions: a round trip, and in silence twice as long after each timer. */
+int64_t repair_pause_ns(struct endpoint *e, struct tree *t)
+{
+	int64_t pause = t->timing.base_ns, grace = repair_grace_ns(e, &t->timing);
+
+	if (pause < PAUSE_MIN_NS)
+		pause = PAUSE_MIN_NS;
+	pause += (int64_t)repair_missing(e, t) * repair_frame_ns(e);
+	if (pause < grace)
+		pause = grace;
+	return (int64_t)lesser(pause << (t->silent < 8 ? t->silent : 8), PROBE_MAX_NS);
 }
 
 /*
@@ -66,7 +79,7 @@ static int64_t grace_ns(struct endpoint *e, const struct timing *t)
  */
 int64_t repair_gaps(struct endpoint *e, struct tree *t)
 {
-	int64_t now, before_ns, next = -1, pause = t->timing.base_ns, grace = grace_ns(e, &t->timing);
+	int64_t now, before_ns, next = -1, pause, grace = repair_grace_ns(e, &t->timing);
 	uint64_t last = lost_until(e, t, &before_ns), until = last;
 
 	if (t->sent > t->done && t->sent_at[t->done % e->limit] < before_ns)
@@ -74,12 +87,7 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t)
 	if (until == t->done)
 		return next;
 	t->waited = until;
-	if (pause < PAUSE_MIN_NS)
-		pause = PAUSE_MIN_NS;
-	pause += (int64_t)repair_missing(e, t) * repair_frame_ns(e);
-	if (pause < grace)
-		pause = grace;
-	pause = (int64_t)lesser(pause << (t->silent < 8 ? t->silent : 8), PROBE_MAX_NS);
+	pause = repair_pause_ns(e, t);
 	now = now_ns();
 	for (uint64_t f = t->done; f < until; f++) {
 		int64_t *sent_at = &t->sent_at[f % e->limit], due;
