@@ -72,8 +72,8 @@ static uint64_t newest(struct endpoint *e, struct tree *t)
 }
 
 /*
- * Asks for what is missing although what was pushed later came, once a round trip; answers in how many ns that
- * is due again, -1 if nothing is missing there.
+ * Asks for what is missing although what was pushed later came, once a round trip; answers in how many ns
+ * that is due again, -1 if nothing is missing there.
  */
 int64_t questions_gaps(struct endpoint *e, struct tree *t)
 {
@@ -112,7 +112,8 @@ static int64_t least_age_ns(struct endpoint *e, struct tree *t, uint64_t fragmen
 static void heed_answer(struct endpoint *e, struct tree *t, struct wire_header *h)
 {
 	uint64_t first = t->done + (int64_t)(int32_t)(ntohl(h->fragment) - (uint32_t)t->done);
-	uint64_t count = lesser(ntohs(h->count), e->s.lanes), last = newest(e, t), lost = 0, fresh = 0, open = 0;
+	uint64_t count = lesser(ntohs(h->count), e->s.lanes), last = newest(e, t);
+	uint64_t lost = 0, fresh = 0, open = 0;
 	uint32_t number = ntohl(h->slot);
 	int64_t now = now_ns();
 
