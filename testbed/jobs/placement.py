@@ -200,7 +200,10 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
             raise RequestError(
                 f"--lanes {lanes}: {layout.system} sums at no place, so its packets have no lanes"
             )
-        check_asks(recovery, {}, f"{layout.system} sums at no place, so nobody can be asked")
+        if recovery is Recovery.INTEGRITY:
+            raise RequestError(
+                f"--recovery {recovery}: {layout.system} sums at no place, so nobody can be asked"
+            )
         return
     units = {*layout.forest.units, *(place.unit for place in layout.forest.places)}
     passed = {unit: engines[unit] for unit in units}
@@ -209,12 +212,10 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     check_asks(recovery, passed)
 
 
-def check_asks(recovery: Recovery, engines: Mapping[Unit, str], else_why: str = "") -> None:
-    """RequestError where questions are to pass a unit whose engine does not know them; or for `else_why`."""
+def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
+    """RequestError where questions are to pass a unit whose engine does not know them."""
     if recovery is not Recovery.INTEGRITY:
         return
-    if else_why:
-        raise RequestError(f"--recovery {recovery}: {else_why}")
     for unit, engine in sorted(engines.items()):
         if not DATA_PLANES[engine].answers:
             raise RequestError(
