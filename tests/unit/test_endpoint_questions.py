@@ -106,6 +106,28 @@ class Lacking(Rack):
             super()._take(payload)
 
 
+class Gap(Rack):
+    """It loses the first push of fragment 3."""
+
+    def _take(self, payload: bytes) -> None:
+        if Header.unpack(payload).fragment == 3 and 3 not in self.ends[0].pushes:
+            self.ends[0].pushes[3] = 1
+        else:
+            super()._take(payload)
+
+
+class Late(Rack):
+    """A place that takes 60 fragments, and answers questions for what was asked 40 fragments ago."""
+
+    def _take(self, payload: bytes) -> None:
+        header = Header.unpack(payload)
+        if header.op == spec.Op.QUESTION:
+            before = replace(header, fragment=header.fragment - 40).pack()
+            self.answer(before + payload[len(before) :], lambda _: Found.LACKS)
+        elif header.fragment < 60 or header.fragment >= mapping.FIRST_VOTE:
+            super()._take(payload)
+
+
 class Forged(Rack):
     """Questions are answered by whoever can send to a worker's socket."""
 
@@ -138,6 +160,33 @@ def test_repetitions_become_seldom_while_a_place_lacks_what_it_is_sent() -> None
                 network.step(end)
             repeated[asks] = network.counters(end).retransmitted
     assert 0 < repeated[True] < 2 * repeated[False]
+
+
+def test_a_gap_is_asked_for_before_a_timer() -> None:
+    """In one of many runs: the machine may be late in the others."""
+
+    def timeouts() -> int:
+        with rack(1, asks=True, kind=Gap) as network:
+            network.run([[np.ones(40 * spec.LANES, np.uint32)]], raw=True)
+            (end,) = network.ends
+            assert (end.pushes[3], network.wrong) == (2, [])
+            return int(network.counters(end).timeouts)
+
+    assert any(timeouts() == 0 for _ in range(200))
+
+
+def test_an_answer_for_what_is_over_has_nothing_pushed() -> None:
+    """Whose places in the ring are newer fragments' already."""
+    with rack(1, asks=True, kind=Late) as network:
+        (end,) = network.ends
+        network.submit(end, np.ones(80 * spec.LANES, np.uint32), raw=True)
+        while end.done[0] < 60:
+            network.step(end)
+        for _ in range(3):
+            assert network.step(end)[0] == QUIET
+        counters = network.counters(end)
+    assert counters.asked >= 3
+    assert counters.retransmitted == 0
 
 
 FORGED: dict[str, Callable[[Header], Header]] = {
