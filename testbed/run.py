@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--recovery",
         metavar="HOW",
-        help="get lost packets again by a window, or by ALEPH's integrity check: window, integrity (window)",
+        help="get lost packets again by a window, or by asking what is lost: window, integrity (window)",
     )
     parser.add_argument(
         "--strict-finite",

@@ -50,8 +50,8 @@ XDP = (
         ),
         (
             "who is no member is answered",
-            "	if (!((entry->workers | entry->places) & bit))\n		return SEND_NOTHING;\n",
-            "",
+            "	if (!((entry->workers | entry->places) & bit))\n",
+            "	if (!bit)\n",
         ),
         (
             "every question goes up",

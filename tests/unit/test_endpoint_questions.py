@@ -163,7 +163,7 @@ def test_repetitions_become_seldom_while_a_place_lacks_what_it_is_sent() -> None
 
 
 def test_a_gap_is_asked_for_before_a_timer() -> None:
-    """In one of many runs: the machine may be late in the others."""
+    """It is so in one of many runs: the machine may be late in the others."""
 
     def timeouts() -> int:
         with rack(1, asks=True, kind=Gap) as network:
@@ -176,7 +176,7 @@ def test_a_gap_is_asked_for_before_a_timer() -> None:
 
 
 def test_an_answer_for_what_is_over_has_nothing_pushed() -> None:
-    """Whose places in the ring are newer fragments' already."""
+    """Its places in the ring are newer fragments' already."""
     with rack(1, asks=True, kind=Late) as network:
         (end,) = network.ends
         network.submit(end, np.ones(80 * spec.LANES, np.uint32), raw=True)
