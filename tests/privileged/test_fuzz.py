@@ -27,7 +27,7 @@ MET = {
             "mismatch",
         ),
         *("duplicate", "resent", "aggregated", "completed", "result", "notice", "forwarded", "to_ovs"),
-        *("late", "ticked", "tick_late"),
+        *("late", "ticked", "tick_late", "asked"),
     },
     "host": {
         *(
@@ -42,7 +42,7 @@ MET = {
             "duplicate",
         ),
         *("resent", "aggregated", "completed", "pulled", "pull_duplicate", "notice", "passed"),
-        *("late", "ticked", "tick_late", "result", "bad_sender"),
+        *("late", "ticked", "tick_late", "result", "bad_sender", "asked", "answered"),
     },
     "optics": {"dark", "unlit", "lit", "probe"},
 }
