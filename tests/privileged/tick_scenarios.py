@@ -135,10 +135,17 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
     def tick(fragment: int) -> None:
         network.places.tick(admission.job, 0, place, fragment, fragment, AGE_MS)
 
+    before = network.verdicts()
+
+    def happened() -> str:
+        rises = {verdict: count - before[verdict] for verdict, count in network.verdicts().items()}
+        at = [int(ring[LACKING]["sequence"]) for ring in rings]
+        return f"at {place}, {at}, { ({verdict: rise for verdict, rise in rises.items() if rise}) }"
+
     with _Counted(network, "aggregated"):
         _push(network, admission, hosts, 0, LACKING)
     tick(LACKING)
-    _await(lambda: have(LACKING), "the result of a fragment that was ticked")
+    _await(lambda: have(LACKING), "the result of a fragment that was ticked", happened)
     seen: dict[str, Any] = {"ticked": results(LACKING, 0)}
     held = [ring[:8].tobytes() for ring in rings]
     with _Counted(network, "tick_late"):
@@ -211,10 +218,10 @@ class _Counted:
         return self._network.verdicts()[verdict] - self._before[verdict]
 
 
-def _await(holds: Callable[[], bool], what: str) -> None:
+def _await(holds: Callable[[], bool], what: str, happened: Callable[[], str] = str) -> None:
     deadline = time.monotonic() + LATE_S
     while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {LATE_S:g} s"
+        assert time.monotonic() < deadline, f"{what}: not within {LATE_S:g} s {happened()}"
         time.sleep(0.01)
 
 
