@@ -29,9 +29,10 @@ from testbed.ocs.exact import counted, exact
 from testbed.queue.account import Account, Rules
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
+from testbed.queue.turning import Turning
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
-from testbed.scheduling.messages import ports_to_json
+from testbed.scheduling.messages import ports_to_json, rotation_to_json
 from testbed.scheduling.model import Decision, Limits, Pair, State, UnitIndex
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -78,6 +79,7 @@ class Session:
             )
             for unit in topology.units
         }
+        self._turning = Turning(self._controller, self._ports)
         self._ending = self._over = False
 
     def clock(self) -> float:
@@ -131,6 +133,15 @@ class Session:
 
     def run(self, policy: Asking) -> None:
         """Decide slot by slot, until no job is left."""
+        try:
+            self._run_slots(policy)
+        finally:
+            try:
+                self._turning.follow(None)
+            except TestbedError as error:  # the controller ends with the testbed
+                self._complain(f"slot {self.slot}: the rotation was not ended: {error}")
+
+    def _run_slots(self, policy: Asking) -> None:
         slot_s = self.rules.limits.slot_s
         while not self._over:
             began_s = self.slot * slot_s
@@ -328,7 +339,11 @@ class Session:
         record: dict[str, Any] = {"slot": state.slot, "policy_s": took_s}
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
-        target = lit if took_s is None else exact(lit, acts.circuits, self._ports)
+        self._turning.follow(decision.rotation)
+        if took_s is None or decision.rotation is not None:
+            target = lit
+        else:
+            target = exact(lit, acts.circuits, self._ports)
         if target != lit:
             self._controller("apply", circuits=[list(c.ports) for c in sorted(target)])
             self._supply.follow_circuits()
@@ -345,6 +360,8 @@ class Session:
             "rates": {str(id_): rate for id_, rate in decision.rates.items()},
             "ports": ports_to_json(decision.ports),
         }
+        if decision.rotation is not None:
+            record["rotation"] = rotation_to_json(decision.rotation)
         self.account.slots.append(record)
 
     def _set_rate(self, queued: Queued, rate_gbps: float) -> None:

@@ -5,10 +5,11 @@ P4INC-AOI, section IV. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 from testbed.errors import TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.model import Decision, Limits, Pair, State
+from testbed.scheduling.model import Decision, Limits, Pair, State, pair
 from testbed.scheduling.room import SLACK, Loads
 
 
@@ -21,7 +22,7 @@ def check_decision(state: State, decision: Decision, name: str) -> None:
     )
     check_form(state, decision, name)
     check_rates(state, decision, Loads(), name)
-    check_ports(state.limits, decision.ports, f"{name}, slot {state.slot}")
+    check_circuits(state.limits, decision, f"{name}, slot {state.slot}")
 
 
 def check_form(state: State, decision: Decision, name: str) -> None:
@@ -32,6 +33,9 @@ def check_form(state: State, decision: Decision, name: str) -> None:
         raise TestbedError(f"{name}, slot {state.slot}: {fault}")
     if decision.ports is not state.ports:
         for fault in form.of_ports(state.limits, decision.ports):
+            raise TestbedError(f"{name}, slot {state.slot}: {fault}")
+    if decision.rotation is not None:
+        for fault in form.of_rotation(state.limits, decision.rotation, decision.ports):
             raise TestbedError(f"{name}, slot {state.slot}: {fault}")
 
 
@@ -64,12 +68,13 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
         if unit is not None:
             places[unit] -= 1
         its = loads.of(limits, job, unit)
-        if rate > its.limit_gbps * (1 + SLACK):
-            raise broken(f"job {job.id} has a rate of {rate} Gb/s; at most {its.limit_gbps} is possible")
+        limit = its.limit_gbps if decision.rotation is None else its.ends_gbps
+        if rate > limit * (1 + SLACK):
+            raise broken(f"job {job.id} has a rate of {rate} Gb/s; at most {limit} is possible")
         for at, count in its.switches:
             switch[at] += count * rate
-        for pair, count in its.links:
-            links[pair] = links.get(pair, 0.0) + count * rate
+        for pair_, count in its.links:
+            links[pair_] = links.get(pair_, 0.0) + count * rate
     if seen < len(rates):
         here = {progress.job.id for progress in state.jobs}
         raise broken(f"job {min(set(rates) - here)} has a rate, but is finished or has not arrived")
@@ -83,18 +88,41 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
                 f"the switch of unit {unit} has {switch[unit]} Gb/s, and {limits.switch_gbps[unit]} of "
                 f"capacity"
             )
-    for pair, gbps in links.items():
-        most = decision.ports.get(pair, 0) * limits.port_gbps
+    if decision.rotation is not None:
+        check_meetings(state, decision, f"{name}, slot {state.slot}")
+    circuits = decision.circuits
+    for pair_, gbps in links.items():
+        most = circuits.get(pair_, 0) * limits.port_gbps
         if gbps > most * (1 + SLACK) + SLACK:
-            raise broken(f"the link {pair} has {gbps} Gb/s, and circuits for {most}")
+            raise broken(f"the link {pair_} has {gbps} Gb/s, and circuits for {most}")
+
+
+def check_meetings(state: State, decision: Decision, who: str) -> None:
+    """Check that each two units of a job that runs have circuits in some turn of a rotation: its workers
+    speak to each other, too, and a turn may have no way through a third unit.
+    """
+    circuits = decision.circuits
+    for job in (progress.job for progress in state.jobs if progress.job.id in decision.rates):
+        is_summed_there = job.is_local and job.id in decision.inc
+        units = {unit for unit, _ in job.workers} | (set() if is_summed_there else {job.ps})
+        for a, b in combinations(sorted(units), 2):
+            if pair(a, b) not in circuits:
+                raise TestbedError(f"{who}: rotation: units {a} and {b} of job {job.id} meet in no turn")
+
+
+def check_circuits(limits: Limits, decision: Decision, who: str) -> None:
+    """Check that units have ports for a decision's circuits, in each turn of a rotation."""
+    check_ports(limits, decision.ports, who)
+    for number, turn in enumerate(decision.rotation.turns if decision.rotation else ()):
+        check_ports(limits, turn.ports, f"{who}: rotation.turns[{number}]")
 
 
 def check_ports(limits: Limits, ports: Mapping[Pair, int], who: str) -> None:
     """Equation (6), second part: whether units have ports for the circuits."""
     used = [0] * len(limits.ports)
-    for pair, count in ports.items():
-        used[pair[0]] += count
-        used[pair[1]] += count
+    for (a, b), count in ports.items():
+        used[a] += count
+        used[b] += count
     for unit in limits.units:
         if used[unit] > limits.ports[unit]:
             raise TestbedError(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.scheduling.model import Decision, Job, Limits, Pair, UnitIndex
+from testbed.ocs.timetable import LONGEST_MS, MAX_MATCHINGS, SHORTEST_MS
+from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, RotationTurn, UnitIndex
 
 MOST = 1_000_000
 """Ports or places of a unit, its workers of a job, and circuits between two units."""
@@ -187,6 +188,40 @@ def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
             yield Fault(
                 f"circuits between units {low} and {high}", shown(count), str(COUNT), link=(low, high)
             )
+
+
+def of_rotation(limits: Limits, rotation: object, ports: Mapping[Pair, int]) -> Iterator[Fault]:
+    """Yield what is wrong with a rotation beside a decision's circuits, numbers of ports aside."""
+    if not isinstance(rotation, Rotation):
+        yield Fault("rotation", shown(rotation), "a Rotation")
+        return
+    if ports:
+        yield Fault("circuits beside a rotation", shown(dict(ports)), "none")
+    turns: object = rotation.turns  # a policy may have put anything there
+    if not isinstance(turns, tuple) or not 1 <= len(turns) <= MAX_MATCHINGS:
+        count = f"{len(turns)} of them" if isinstance(turns, tuple) else shown(turns)
+        yield Fault("rotation.turns", count, f"a tuple of 1 to {MAX_MATCHINGS}")
+        return
+    if not FROM_ZERO.accepts(rotation.guard_ms):
+        yield Fault("rotation.guard_ms", shown(rotation.guard_ms), str(FROM_ZERO))
+        return
+    before_ms = 0.0
+    for number, turn in enumerate(turns):
+        key = f"rotation.turns[{number}]"
+        if not isinstance(turn, RotationTurn):
+            yield Fault(key, shown(turn), "a RotationTurn")
+            return
+        if not POSITIVE.accepts(turn.lasts_ms) or turn.lasts_ms < SHORTEST_MS:
+            yield Fault(f"{key}.lasts_ms", shown(turn.lasts_ms), f"at least {SHORTEST_MS:g} ms")
+            return
+        if turn.lasts_ms <= rotation.guard_ms:
+            guard = f"more than guard_ms, {rotation.guard_ms:g},"
+            yield Fault(f"{key}.lasts_ms", shown(turn.lasts_ms), guard)
+        for fault in of_ports(limits, turn.ports):
+            yield replace(fault, field=f"{key}: {fault.field}")
+        before_ms += turn.lasts_ms
+    if before_ms > LONGEST_MS:
+        yield Fault("the turns of a rotation", f"{before_ms:g} ms", f"at most {LONGEST_MS:g} ms")
 
 
 def of_decision(limits: Limits, decision: object) -> Iterator[Fault]:

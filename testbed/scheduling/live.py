@@ -13,7 +13,11 @@ from dataclasses import dataclass
 
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
-from testbed.scheduling.model import Decision, Job, Limits, Pair, State, UnitIndex
+from testbed.ocs.circuits import Circuit
+from testbed.ocs.exact import exact
+from testbed.ocs.plan import PortTable
+from testbed.ocs.timetable import Matching, Timetable
+from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, State, UnitIndex
 from testbed.topology import addresses
 from testbed.topology.model import Delay, Topology, UnitSpec
 from testbed.topology.places import Host
@@ -155,6 +159,20 @@ def circuits_of(ports: Mapping[Pair, int]) -> dict[UnitPair, int]:
     return {(unit_at(a), unit_at(b)): count for (a, b), count in sorted(ports.items()) if count}
 
 
+def timetable_of(rotation: Rotation, ports: PortTable) -> Timetable:
+    """Return a rotation as matchings of the testbed's optical ports: a circuit of two turns that follow each
+    other keeps its ports. The rotation must have been checked.
+    """
+    matchings: list[Matching] = []
+    lit: frozenset[Circuit] = frozenset()
+    start_ms = 0.0
+    for turn in rotation.turns:
+        lit = exact(lit, circuits_of(turn.ports), ports)
+        matchings.append(Matching(round(start_ms * 1e6), lit))
+        start_ms += turn.lasts_ms
+    return Timetable(round(start_ms * 1e6), round(rotation.guard_ms * 1e6), tuple(matchings))
+
+
 @dataclass(frozen=True, slots=True)
 class Actions:
     """The changes that a decision asks for: jobs to start, with INC or not; rates that fall, to be set before
@@ -184,4 +202,5 @@ def lasting(decision: Decision, present: Sequence[int]) -> Decision:
         {job: rate for job, rate in decision.rates.items() if job in present},
         {job: unit for job, unit in decision.inc.items() if job in present},
         decision.ports,
+        decision.rotation,
     )

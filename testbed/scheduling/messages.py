@@ -8,7 +8,17 @@ from dataclasses import asdict
 from operator import index
 from typing import Any
 
-from testbed.scheduling.model import Decision, Job, Limits, Pair, Progress, State, UnitIndex
+from testbed.scheduling.model import (
+    Decision,
+    Job,
+    Limits,
+    Pair,
+    Progress,
+    Rotation,
+    RotationTurn,
+    State,
+    UnitIndex,
+)
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
@@ -66,8 +76,19 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
     return {
         "rates": [[index(job), float(rate)] for job, rate in decision.rates.items()],
         "inc": [[index(job), index(unit)] for job, unit in decision.inc.items()],
-        "ports": [[index(a), index(b), index(count)] for (a, b), count in decision.ports.items()],
+        "ports": _indices(decision.ports),
+        "rotation": None if decision.rotation is None else rotation_to_json(decision.rotation),
     }
+
+
+def rotation_to_json(rotation: Rotation) -> dict[str, Any]:
+    """ValueError or TypeError for what is no number."""
+    turns = [{"ports": _indices(turn.ports), "lasts_ms": float(turn.lasts_ms)} for turn in rotation.turns]
+    return {"guard_ms": float(rotation.guard_ms), "turns": turns}
+
+
+def _indices(ports: Mapping[Pair, int]) -> list[list[int]]:
+    return [[index(a), index(b), index(count)] for (a, b), count in ports.items()]
 
 
 def decision_from_json(data: Any) -> Decision:
@@ -75,14 +96,25 @@ def decision_from_json(data: Any) -> Decision:
     try:
         rates = {_whole(job): float(rate) for job, rate in data["rates"]}
         inc = {_whole(job): UnitIndex(_whole(unit)) for job, unit in data["inc"]}
-        ports = {(UnitIndex(_whole(a)), UnitIndex(_whole(b))): _whole(count) for a, b, count in data["ports"]}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        ports = _circuits(data["ports"])
+        turning = data.get("rotation")
+        rotation = None if turning is None else _rotation(turning)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise ValueError(f"no decision: {type(error).__name__}: {error}") from error
     if not all(math.isfinite(rate) for rate in rates.values()):
         raise ValueError(
             f"no decision: a rate of {next(rate for rate in rates.values() if not math.isfinite(rate))}"
         )
-    return Decision(rates, inc, ports)
+    return Decision(rates, inc, ports, rotation)
+
+
+def _rotation(data: Any) -> Rotation:
+    turns = tuple(RotationTurn(_circuits(turn["ports"]), float(turn["lasts_ms"])) for turn in data["turns"])
+    return Rotation(turns, float(data["guard_ms"]))
+
+
+def _circuits(data: Any) -> dict[Pair, int]:
+    return {(UnitIndex(_whole(a)), UnitIndex(_whole(b))): _whole(count) for a, b, count in data}
 
 
 def _whole(value: Any) -> int:

@@ -127,7 +127,7 @@ class Load:
 
     `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a
     place of. `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in
-    the network.
+    the network; `ends_gbps` is that of its hosts and switches, whatever circuits there are at once.
     """
 
     links: tuple[tuple[Pair, int], ...]
@@ -135,6 +135,7 @@ class Load:
     inc: UnitIndex | None
     update_s: float
     limit_gbps: float
+    ends_gbps: float
 
 
 def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
@@ -142,7 +143,7 @@ def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
     if inc is not None and job.is_local:
         ((unit, count),) = job.workers
         limit = min(limits.host_gbps_of(job), limits.switch_gbps[unit] / count)
-        return Load((), ((unit, count),), inc, 0.0, limit)
+        return Load((), ((unit, count),), inc, 0.0, limit, limit)
     links = tuple(
         (pair(unit, job.ps), 1 if unit == inc else count) for unit, count in job.workers if unit != job.ps
     )
@@ -155,8 +156,8 @@ def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
     limit = min(limits.host_gbps_of(job), limits.ps_gbps_of(job) / streams if streams else math.inf)
     for unit, taken in switches.items():
         limit = min(limit, limits.switch_gbps[unit] / taken)
-    limit = min(limit, _optical_limit(limits, job.ps, links))
-    return Load(links, tuple(sorted(switches.items())), inc, job.update_s, limit)
+    lit = min(limit, _optical_limit(limits, job.ps, links))
+    return Load(links, tuple(sorted(switches.items())), inc, job.update_s, lit, limit)
 
 
 def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, int]]) -> float:
@@ -203,17 +204,65 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class RotationTurn:
+    """Circuits between two units that a rotation lights for so long, its guard time included."""
+
+    ports: Mapping[Pair, int]
+    lasts_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Turns that follow each other by the data plane's clock, again and again; each is dark for `guard_ms`
+    first. The paper has none.
+    """
+
+    turns: tuple[RotationTurn, ...]
+    guard_ms: float = 0.0
+
+    @property
+    def period_ms(self) -> float:
+        return math.fsum(turn.lasts_ms for turn in self.turns)
+
+    def circuits(self) -> dict[Pair, int]:
+        """Return the circuits that two units have while they have any, in the turn with the fewest."""
+        least: dict[Pair, int] = {}
+        for turn in self.turns:
+            for link, count in turn.ports.items():
+                if count:
+                    least[link] = min(count, least.get(link, count))
+        return least
+
+    def share(self, links: Sequence[Pair]) -> float:
+        """Return the share of time in which the pair of these that is lit least has circuits."""
+        of_each = (
+            math.fsum(turn.lasts_ms - self.guard_ms for turn in self.turns if turn.ports.get(link))
+            for link in links
+        )
+        return min(of_each, default=self.period_ms) / self.period_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A policy's answer for a slot.
 
     `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of
     them that uses INC. `ports` are the circuits between two units during the slot (P_v,u), those without
     traffic included.
+
+    With a `rotation` its turns are the circuits, and `ports` is empty; a rate over circuits is then that
+    of the time in which they are lit.
     """
 
     rates: Mapping[int, float] = field(default_factory=dict)
     inc: Mapping[int, UnitIndex] = field(default_factory=dict)
     ports: Mapping[Pair, int] = field(default_factory=dict)
+    rotation: Rotation | None = None
+
+    @property
+    def circuits(self) -> Mapping[Pair, int]:
+        """Return the circuits over which rates are given."""
+        return self.ports if self.rotation is None else self.rotation.circuits()
 
 
 ALL, NEEDED = "all", "needed"

@@ -44,7 +44,7 @@ POLICIES = """
 import time
 from pathlib import Path
 from testbed.systems.p4inc.policies.catalogue import make
-from testbed.scheduling.model import Decision, pair
+from testbed.scheduling.model import Decision, Rotation, RotationTurn, pair
 
 class Halves:
     "Every job at half a port; with INC in the unit u2; two circuits between u1 and u3."
@@ -53,6 +53,13 @@ class Halves:
         assert state.limits.port_gbps == 8.0
         inc = {p.job.id: 1 for p in state.jobs if p.job.workers[0][0] == 1}
         return Decision({p.job.id: 4.0 for p in state.jobs}, inc, {(0, 2): 2})
+
+class Turns:
+    "All jobs at half a port; the circuits of each two units take turns."
+    name = "turns"
+    def decide(self, state):
+        turns = tuple(RotationTurn({pair: 1}, 100.0) for pair in ((0, 1), (0, 2), (1, 2)))
+        return Decision({p.job.id: 4.0 for p in state.jobs}, rotation=Rotation(turns, 1.0))
 
 class Moody:
     "FCFS, which raises while there is a file `raise`, and has no decision while there is a file `hang`."
@@ -156,6 +163,40 @@ def nothing_is_held(testbed: Testbed) -> bool:
     answer = status(testbed)
     free = all(host["job"] is None for host in answer["hosts"])
     return answer["schedule"] is None and free and set(rates(answer).values()) == {PORT_MBPS}
+
+
+def test_a_rotation_s_matchings_both_carry_a_job_whose_sums_are_exact(testbed: Testbed, folder: Path) -> None:
+    """Its workers reach their server in turns: without either of them it would have no sum."""
+    here = Runtime.of(testbed.name).controller_socket
+    before = rpc.call(here, "circuits")
+    assert "schedule" not in before
+    crossed = rpc.call(here, "crossings")
+    out, leave = folder / "out" / "result.json", folder / "leave"
+    across = job("across", "u1:1,u2:1", 0.05, 4, until=leave, ps="u3")
+    path = jobs_file(folder, across, policy=f"{folder / 'policies.py'}:Turns")
+    argv = ["--name", testbed.name, "--detach", "--json", str(out), path]
+    done = command("testbed.submit", *argv, env=AS_NOBODY)
+    assert done.returncode == 0, done.stderr
+
+    def has_summed() -> bool:
+        assert not out.exists(), out.read_text()
+        shown = status(testbed)["schedule"]
+        return [entry["progress"] for entry in shown["jobs"]] == [1.0] if shown else False
+
+    wait_for(has_summed, "all sums are there")
+    kept = rpc.call(here, "circuits")["schedule"]
+    assert (kept["period_ms"], kept["guard_ms"]) == (300.0, 1.0)
+    (workers,), (first,), (second,) = (matching["circuits"] for matching in kept["matchings"])
+    assert [port[:2] for port in workers] == ["u1", "u2"]
+    now = rpc.call(here, "crossings")
+    for port in {*first, *second}:
+        assert now[port]["lit"] - crossed[port]["lit"] > 100, f"{port} carried its share"
+    leave.touch()
+    wait_for(lambda: out.exists() and out.read_text().endswith("}\n"), "the result is written")
+    wait_for(lambda: nothing_is_held(testbed), "all is free")
+    result = json.loads(out.read_text())
+    assert (result["done"], result["failed"], result["complaints"]) == (1, 0, [])
+    wait_for(lambda: rpc.call(here, "circuits") == before, "circuits are as they were before")
 
 
 @pytest.mark.alone

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.constraints import check_form, check_ports, check_rates
+from testbed.scheduling.constraints import check_circuits, check_form, check_ports, check_rates
 from testbed.scheduling.model import (
     Decision,
     Job,
@@ -19,6 +19,7 @@ from testbed.scheduling.model import (
     Pair,
     Policy,
     Progress,
+    Rotation,
     Schedule,
     State,
     lost_gigabits,
@@ -95,9 +96,13 @@ def simulate(
         if check:
             check_form(state, decision, policy.name)
             if decision.ports is not lit:
-                check_ports(limits, decision.ports, f"{policy.name}, slot {slot}")
+                check_circuits(limits, decision, f"{policy.name}, slot {slot}")
             check_rates(state, decision, loads, policy.name)
-        new = set_up(lit, decision.ports) if decision.ports is not lit else 0
+        rotation = decision.rotation
+        if rotation is not None:
+            _require_shares(limits, rotation, record, f"{policy.name}, slot {slot}")
+        now = decision.ports if rotation is None else lit  # which come back after it
+        new = set_up(lit, now) if now is not lit else 0
         connections += new
         events += new > 0
         if decision.rates and first is None:
@@ -109,6 +114,8 @@ def simulate(
                 progress.inc = decision.inc.get(id_)
             its = loads.of(limits, progress.job, progress.inc)
             moved = rate * limits.slot_s
+            if rotation is not None:
+                moved *= rotation.share([link for link, _ in its.links])
             if new and rate > progress.rate_gbps:
                 moved -= lost_gigabits(limits, its.links, progress.rate_gbps, rate, lit, decision.ports)
             progress.rate_gbps = rate
@@ -116,7 +123,7 @@ def simulate(
             if progress.remaining_gigabits <= _LEFT * progress.job.gigabits:
                 finish_s[id_] = (slot + 1) * limits.slot_s + its.update_s
                 del present[id_]
-        lit = decision.ports
+        lit = now
         if record:
             decisions.append(decision)
         if on_slot is not None:
@@ -146,3 +153,15 @@ def simulate(
         policy_s=policy_s if clock else None,
         schedule=Schedule(limits, tuple(arriving), tuple(decisions), dict(ports)) if record else None,
     )
+
+
+def _require_shares(limits: Limits, rotation: Rotation, record: bool, who: str) -> None:
+    """Raise RequestError for a rotation that is not the shares of time that a slot's fluid takes it for."""
+    slot_ms = limits.slot_s * 1e3
+    if rotation.period_ms > slot_ms:
+        raise RequestError(
+            f"{who}: rotation: its turns last {rotation.period_ms:g} ms; at most a slot, {slot_ms:g} ms, is "
+            f"accepted in a simulation, in which each pair of units has its share of a slot's time"
+        )
+    if record:
+        raise RequestError(f"{who}: rotation: schedules are recorded, and checked, without rotations only")
