@@ -23,6 +23,7 @@ from controller.state import State, begin
 from controller.steps import (
     Began,
     Came,
+    ChangeRoutes,
     Complain,
     Demanded,
     Done,
@@ -323,6 +324,8 @@ class Conductor:
                 self._switch(dpid).change(remove, add)
             case SetRoutes(dpid, routes):
                 self._fast_path.set_routes(dpid, routes)
+            case ChangeRoutes(changes):
+                self._fast_path.change_routes(changes)
             case ReadLight():
                 return Joined(self._fast_path.circuits())
             case Join(peers):

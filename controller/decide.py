@@ -11,17 +11,27 @@ difference once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from controller.flows import Flow, Routes, circuits_of, oxc_flows, port_numbers, routes_of, tor_flows
-from controller.state import Change, Errand, State
+from controller.flows import (
+    Flow,
+    Routes,
+    as_routes,
+    circuits_of,
+    oxc_flows,
+    port_numbers,
+    routes_of,
+    tor_flows,
+)
+from controller.state import Change, Errand, State, TorFlows
 from controller.steps import (
     LIGHT,
     Began,
     Came,
+    ChangeRoutes,
     Complain,
     Demanded,
     Done,
@@ -253,7 +263,7 @@ def _connect(state: State, now_ns: int) -> Course:
     if state.premises.has_plane:
         new = _peers(change.added)
         turned: Peers = tuple((port, new.get(port)) for port in _numbers(change.ports))
-        routed = (_routes(state, dpid) for dpid in sorted(others) if state.premises.speaks_openflow(dpid))
+        routed = _changed_routes(state, before, sorted(others))
         steps = (Turn(turned, change.dark.total_ns), *routed, Watch(_numbers(ports_of(change.added))))
     light = Task(LIGHT, steps)
     state = _with_errand(state, out=frozenset({LIGHT}))
@@ -359,6 +369,21 @@ def _set_routes(state: State, dpid: Dpid) -> Task:
 
 def _routes(state: State, dpid: Dpid) -> SetRoutes:
     return SetRoutes(dpid, routes_of(dpid, state.tor_flows[dpid]))
+
+
+def _changed_routes(state: State, before: TorFlows, dpids: Iterable[Dpid]) -> Iterator[Step]:
+    """The steps to the routes of switches whose flows were others before: of all that held these, what is
+    new and what is gone alone, for the others' may be many.
+    """
+    changes: dict[Dpid, tuple[Routes, Routes]] = {}
+    for dpid in filter(state.premises.speaks_openflow, dpids):
+        if dpid in state.verified:
+            was, wanted = before[dpid], state.tor_flows[dpid]
+            changes[dpid] = (as_routes(dpid, was - wanted), as_routes(dpid, wanted - was))
+        else:
+            yield _routes(state, dpid)
+    if changes:
+        yield ChangeRoutes(changes)
 
 
 def _ends(c: Circuit) -> tuple[int, int]:

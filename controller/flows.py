@@ -21,6 +21,7 @@ NOWHERE = 0  # the port of what is dropped
 _MAX_TORS = addresses.MAX_UNITS * addresses.MAX_RACKS_PER_POD  # of pods; none's flows change with circuits
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
+RouteChanges = Mapping[Dpid, tuple[Routes, Routes]]  # by switch: what is taken away, what is set
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -162,20 +163,26 @@ def routes_of(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
 
 @lru_cache(2 * addresses.MAX_UNITS)
 def _routes_of_unit(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
-    return _routes(dpid, flows)
+    return as_routes(dpid, flows)
 
 
 @lru_cache(_MAX_TORS)
 def _routes_of_rack(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
-    return _routes(dpid, flows)
+    return as_routes(dpid, flows)
 
 
-def _routes(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
-    return {
-        (flow.ip, flow.prefix): (tuple(_device(dpid, port) for port in flow.out_ports), flow.set_mac)
-        for flow in flows
-        if flow.ip
-    }
+def as_routes(dpid: Dpid, flows: Iterable[Flow]) -> Routes:
+    """Return the entries of the fast path's table for some flows of a unit's switch, as `routes_of` does."""
+    routes: dict[tuple[str, int], tuple[tuple[str, ...], str]] = {}
+    ways: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}  # a switch has far fewer than flows
+    for flow in flows:
+        if flow.ip:
+            ports = (flow.out_port, flow.parallel_ports)
+            devices = ways.get(ports)
+            if devices is None:
+                devices = ways[ports] = tuple(_device(dpid, port) for port in flow.out_ports)
+            routes[flow.ip, flow.prefix] = (devices, flow.set_mac)
+    return routes
 
 
 def _device(dpid: Dpid, port: int) -> str:

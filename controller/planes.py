@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from controller.flows import Routes
+from controller.flows import RouteChanges, Routes
 from testbed.dataplanes.folders import Router
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.ocs.timetable import Kept, Timetable
@@ -38,6 +38,11 @@ class Plane(Protocol):
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replaces a switch's whole table, and reads it back."""
 
+    def change_routes(self, changes: RouteChanges) -> None:
+        """Takes the first of these routes of each switch away, which it has, sets the second, and reads both
+        back.
+        """
+
     def keep(
         self,
         table: Timetable,
@@ -65,7 +70,8 @@ class FastPath:
 
     def __init__(self, pinned: PinnedPlane, turner: Turner) -> None:
         self._pinned, self._turner = pinned, turner
-        self.circuits, self.lit, self.set_routes = pinned.circuits, pinned.lit, pinned.set_routes
+        self.circuits, self.lit = pinned.circuits, pinned.lit
+        self.set_routes, self.change_routes = pinned.routes.set, pinned.routes.change
         self.turn, self.seen = turner.turn, turner.seen
         self.keep, self.is_kept, self.kept = pinned.keep, pinned.is_kept, pinned.kept
         self.crossings = pinned.crossings
@@ -88,6 +94,7 @@ class MixedPlane:
         self._fast_path, self._routers = fast_path, routers
         self.circuits, self.lit, self.join = fast_path.circuits, fast_path.lit, fast_path.join
         self.turn, self.seen = fast_path.turn, fast_path.seen
+        self.change_routes = fast_path.change_routes
         self.keep, self.leave = fast_path.keep, fast_path.leave
         self.is_kept, self.kept = fast_path.is_kept, fast_path.kept
         self.crossings = fast_path.crossings

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.flows import Flow, Routes
+from controller.flows import Flow, RouteChanges, Routes
 from testbed.ocs.circuits import Circuit
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import UnitPair
@@ -153,6 +153,15 @@ class SetRoutes:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeRoutes:
+    """Take the first of these routes of each switch away, which it is known to have, and set the second, in
+    the fast path, and read both back.
+    """
+
+    changes: RouteChanges
+
+
+@dataclass(frozen=True, slots=True)
 class ReadLight:
     """Ask the fast path for its circuits."""
 
@@ -199,7 +208,17 @@ class Complain:
 
 
 Step = (
-    TellTime | Read | Modify | SetRoutes | ReadLight | Join | Turn | WaitUntil | Watch | Complain
+    TellTime
+    | Read
+    | Modify
+    | SetRoutes
+    | ChangeRoutes
+    | ReadLight
+    | Join
+    | Turn
+    | WaitUntil
+    | Watch
+    | Complain
 )  # fmt: skip
 
 

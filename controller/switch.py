@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.flows import COOKIE, NOWHERE, Flow
@@ -20,12 +21,22 @@ _ALL_BITS, _OURS = 0xFFFFFFFFFFFFFFFF, 0xFFFF  # of a cookie; the bits above say
 NX_BD_ALG_HRW, NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, NXM_OF_IN_PORT = 1, 3, 0x00000002
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question to a switch, and what of its answer has come."""
+
+    xid: int
+    answered: threading.Event = field(default_factory=threading.Event)
+    entries: list[Any] = field(default_factory=list)
+
+
 class Switch:
     """One datapath of OpenFlow 1.3. `handle_*` are called by the application's event thread."""
 
     def __init__(self, datapath: Any) -> None:
         self._datapath = datapath
-        self._waiting: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._waiting: dict[int, _Asked] = {}
+        self._ahead: tuple[_Asked, _Asked] | None = None  # behind a change, for whoever looks at it
         self._errors: list[str] = []
         self._held: frozenset[Flow] | None = None  # what it holds if its changes took effect; None: unknown
         self._added: frozenset[Flow] = frozenset()  # since what it holds was last seen; these have one cookie
@@ -47,8 +58,10 @@ class Switch:
         answer.
 
         A flow whose match is added anew is not deleted first: OpenFlow's ADD replaces it in one step, so that
-        no packet meets the table without it.
+        no packet meets the table without it. What `flows` will ask follows the barrier at once: Open vSwitch
+        looks at all of its bridges before it answers one again, and there may be 250.
         """
+        self._forget_ahead()
         add, remove = sorted(add), sorted(remove)
         replaced = {flow.match for flow in add}
         held, self._held = self._held, None
@@ -59,8 +72,16 @@ class Switch:
         changes += [(protocol.OFPFC_ADD, flow) for flow in add]
         cookie = self._cookie
         self._datapath.send_all(self._modification, [(flow, command, cookie) for command, flow in changes])
-        self._ask(parser.OFPBarrierRequest(self._datapath), "a barrier")
+        barrier = self._begin(parser.OFPBarrierRequest(self._datapath))
+        if held is not None:
+            self._ahead = self._look(cookie)
+        try:
+            self._finish(barrier, "a barrier")
+        except TestbedError:
+            self._forget_ahead()
+            raise
         if self._errors:
+            self._forget_ahead()
             raise TestbedError(f"set flows of switch {self.dpid:#x}: {self._errors[0]}")
         stale = {flow.match for flow in remove} | replaced
         self._added = frozenset(flow for flow in self._added if flow.match not in stale) | frozenset(add)
@@ -72,8 +93,8 @@ class Switch:
         is read back, by its cookie, and all are counted, in a time that does not grow with the fabric; where
         either is not as it should be, all are read.
         """
-        if self._held is None or self._read(self._cookie, _ALL_BITS) != self._added or self._differs():
-            self._held = self._read(COOKIE, _OURS)
+        if self._held is None or not self._is_as_told(self._held):
+            self._held = self._read(self._begin(self._flows_by(COOKIE, _OURS)))
         self._added, self._serial = frozenset(), self._serial + 1
         return self._held
 
@@ -82,22 +103,38 @@ class Switch:
         """Return the cookie of what is added from now on until it is seen."""
         return self._serial << 16 | COOKIE
 
-    def _read(self, cookie: int, mask: int) -> frozenset[Flow]:
-        parser = self._datapath.ofproto_parser
-        request = parser.OFPFlowStatsRequest(self._datapath, 0, *self._any_table(), cookie, mask)
-        entries = self._ask(request, "flow statistics")
+    def _is_as_told(self, held: frozenset[Flow]) -> bool:
+        """Return whether it has what was added since the last look, and as many flows as it should."""
+        ahead, self._ahead = self._ahead or self._look(self._cookie), None
+        added = self._read(ahead[0])
+        (counted,) = self._finish(ahead[1], "a count of flows")
+        return added == self._added and bool(counted.flow_count == len(held))
+
+    def _look(self, cookie: int) -> tuple[_Asked, _Asked]:
+        """Ask for what has this cookie, and how many there are in all."""
+        return self._begin(self._flows_by(cookie, _ALL_BITS)), self._begin(self._count())
+
+    def _forget_ahead(self) -> None:
+        for asked in self._ahead or ():
+            self._drop(asked)
+        self._ahead = None
+
+    def _read(self, asked: _Asked) -> frozenset[Flow]:
+        entries = self._finish(asked, "flow statistics")
         # another process may have added some: what is added next has a cookie that none has
         self._serial = max((self._serial, *(entry.cookie >> 16 for entry in entries)))
         return frozenset(_flow(entry) for entry in entries)
 
-    def _differs(self) -> bool:
-        """Return whether it has another number of flows of ours than it should."""
+    def _flows_by(self, cookie: int, mask: int) -> Any:
+        """Return the question for all flows with such a cookie."""
+        parser = self._datapath.ofproto_parser
+        return parser.OFPFlowStatsRequest(self._datapath, 0, *self._any_table(), cookie, mask)
+
+    def _count(self) -> Any:
+        """Return the question how many flows of ours there are."""
         parser = self._datapath.ofproto_parser
         every = parser.OFPMatch()
-        request = parser.OFPAggregateStatsRequest(self._datapath, 0, *self._any_table(), COOKIE, _OURS, every)
-        (counted,) = self._ask(request, "a count of flows")
-        assert self._held is not None
-        return bool(counted.flow_count != len(self._held))
+        return parser.OFPAggregateStatsRequest(self._datapath, 0, *self._any_table(), COOKIE, _OURS, every)
 
     def _any_table(self) -> tuple[int, int, int]:
         protocol = self._datapath.ofproto
@@ -106,11 +143,11 @@ class Switch:
     def handle_reply(self, xid: int, entries: list[Any], more: bool) -> None:
         """A barrier's or a statistics reply's part."""
         with self._lock:
-            waiting = self._waiting.get(xid)
-        if waiting:
-            waiting[1].extend(entries)
+            asked = self._waiting.get(xid)
+        if asked:
+            asked.entries.extend(entries)
             if not more:
-                waiting[0].set()
+                asked.answered.set()
 
     def handle_error(self, text: str) -> None:
         """An error message of the switch."""
@@ -120,28 +157,36 @@ class Switch:
         """The connection is gone: whoever waits for an answer is told so."""
         with self._lock:
             self._gone = True
-            for arrived, _ in self._waiting.values():
-                arrived.set()
+            for asked in self._waiting.values():
+                asked.answered.set()
 
-    def _ask(self, request: Any, what: str) -> list[Any]:
+    def _begin(self, request: Any) -> _Asked:
+        """Ask something whose answer `_finish` waits for."""
         self._datapath.set_xid(request)
-        arrived, entries = threading.Event(), list[Any]()
+        asked = _Asked(request.xid)
         with self._lock:
-            self._waiting[request.xid] = (arrived, entries)
+            self._waiting[request.xid] = asked
             if self._gone:
-                arrived.set()
+                asked.answered.set()
+        self._datapath.send_msg(request)
+        return asked
+
+    def _finish(self, asked: _Asked, what: str) -> list[Any]:
+        """Return an answer. TestbedError if there is none."""
         try:
-            self._datapath.send_msg(request)
-            if not arrived.wait(REPLY_TIMEOUT_S):
+            if not asked.answered.wait(REPLY_TIMEOUT_S):
                 raise TestbedError(
                     f"ask switch {self.dpid:#x} for {what}: no answer in {REPLY_TIMEOUT_S:g} s"
                 )
             if self._gone:
                 raise TestbedError(f"ask switch {self.dpid:#x} for {what}: it disconnected")
         finally:
-            with self._lock:
-                del self._waiting[request.xid]
-        return entries
+            self._drop(asked)
+        return asked.entries
+
+    def _drop(self, asked: _Asked) -> None:
+        with self._lock:
+            self._waiting.pop(asked.xid, None)
 
     def _modification(self, flow: Flow, command: int, cookie: int) -> Any:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser

@@ -239,7 +239,7 @@ class Rig:
         routes = {
             (self._hosts[name].ip, 32): ((device,), self._hosts[name].mac) for name, device in ports.items()
         }
-        open_pinned(pins, {}).set_routes(_UNIT, routes)
+        open_pinned(pins, {}).routes.set(_UNIT, routes)
 
     def _multiply(self, stack: ExitStack) -> None:
         from testbed.dataplanes.xdp.compiled import Compiled

@@ -207,7 +207,7 @@ class XdpAggregator:
             return
         maps = {name: self._programs.map_fd(name) for name in PINNED_MAPS}
         names = {key: self._named((route.port, *route.parallel)) for key, route in routes.items()}
-        PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), {}).set_routes(
+        PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), {}).routes.set(
             self._unit, {key: (names[key], route.mac or "") for key, route in routes.items()}
         )
 

@@ -15,6 +15,7 @@ from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, to
 from controller.state import State, begin
 from controller.steps import (
     Came,
+    ChangeRoutes,
     Complain,
     Done,
     End,
@@ -45,6 +46,7 @@ from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.load import parse
 from testbed.topology.units import Unit
+from tests.unit.model_switches import with_change
 
 SWITCHED = ("xdp", "xdp", "xdp", "xdp")
 MIXED = ("xdp", "bmv2", "xdp", "xdp", "bmv2")
@@ -177,6 +179,9 @@ class World:
                 switch.update({flow.match: flow for flow in add})
             case SetRoutes(unit, routes):
                 self.routes[unit] = routes
+            case ChangeRoutes(changes):
+                for unit, change in changes.items():
+                    self.routes[unit] = with_change(self.routes[unit], *change)
             case ReadLight():
                 return Joined(dict(self.peers))
             case Join(peers):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from testbed.dataplanes.xdp import kept, layout, plane
+from testbed.dataplanes.xdp import kept, layout, plane, routes
 
 FDS = {name: number for number, name in enumerate(plane.PINNED_MAPS)}
 _ZEROS = {"circuits": layout.CIRCUIT, "glimpses": layout.GLIMPSE, "timetables": layout.TIMETABLE}
@@ -26,8 +26,11 @@ class ModelMaps:
             monkeypatch.setattr(module, "map_update", self._update)
             monkeypatch.setattr(module, "map_lookup", self._lookup)
         for name, function in (("map_delete", self._delete), ("map_keys", self._keys)):
-            for module in (plane, kept):
-                monkeypatch.setattr(module, name, function)
+            monkeypatch.setattr(kept, name, function)
+        monkeypatch.setattr(routes, "map_lookup", self._lookup)
+        monkeypatch.setattr(routes, "map_update_all", self._update_all)
+        monkeypatch.setattr(routes, "map_delete_all", self._delete_all)
+        monkeypatch.setattr(routes, "map_entries", lambda fd, *sizes: dict(self.entries[fd]))
         monkeypatch.setattr(
             socket, "if_nametoindex", lambda device: int(device[4:]) if device.startswith("port") else 1
         )
@@ -48,6 +51,14 @@ class ModelMaps:
         if room is not None and key not in self.entries[fd] and len(self.entries[fd]) >= room:
             raise OSError(7, "Argument list too long")
         self.entries[fd][key] = value
+
+    def _update_all(self, fd: int, entries: Mapping[bytes, bytes]) -> None:
+        for key, value in entries.items():
+            self._update(fd, key, value)
+
+    def _delete_all(self, fd: int, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            self._delete(fd, key)
 
     def _lookup(self, fd: int, key: bytes, value_bytes: int) -> bytes | None:
         name = plane.PINNED_MAPS[fd]

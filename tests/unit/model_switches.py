@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from controller.conductor import Conductor
-from controller.flows import Flow, Routes
+from controller.flows import Flow, RouteChanges, Routes
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology import addresses
@@ -27,6 +27,12 @@ class ModelSwitch:
         gone, come = frozenset(remove), frozenset(add)  # type: ignore[call-overload]
         self.log.append((gone, come))
         self.held = self.held - gone | come
+
+
+def with_change(held: Routes, gone: Routes, new: Routes) -> Routes:
+    """Return routes as a change leaves them. What it takes away must be there, unless it is done already."""
+    assert all(held.get(key) in (route, new.get(key)) for key, route in gone.items()), "nobody knew"
+    return {key: route for key, route in held.items() if key not in gone} | dict(new)
 
 
 class ModelPlane:
@@ -62,6 +68,10 @@ class ModelPlane:
 
     def set_routes(self, unit: int, routes: Routes) -> None:
         self.routes[unit] = routes
+
+    def change_routes(self, changes: RouteChanges) -> None:
+        for unit, change in changes.items():
+            self.routes[unit] = with_change(self.routes[unit], *change)
 
     def keep(self, table: Timetable, peers: object, routes: object, start_ns: Callable[[], int]) -> None:
         self.table = (table, peers, routes)

@@ -11,7 +11,7 @@ import pytest
 from controller.conductor import Conductor
 from controller.flows import Flow, circuits_of, oxc_flows, routes_of, tor_flows
 from controller.planes import Plane
-from controller.switch import Switch
+from controller.switch import Switch, _Asked
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import checked, circuit
 from testbed.topology import addresses, catalogue
@@ -233,8 +233,11 @@ class Recording(Switch):
     def _modification(self, flow: Flow, command: int, cookie: int) -> object:
         return (command, flow)
 
-    def _ask(self, request: object, what: str) -> list[object]:
+    def _begin(self, request: object) -> _Asked:
         self.sent.append(request)
+        return _Asked(0)
+
+    def _finish(self, asked: _Asked, what: str) -> list[object]:
         return []
 
 

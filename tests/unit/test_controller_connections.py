@@ -199,7 +199,7 @@ def test_a_wait_for_a_switch_ends_with_its_connection() -> None:
     silent = Silent()
     switch = Switch(silent)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(switch._ask, SimpleNamespace(xid=None), "a barrier")
+        waiting = pool.submit(lambda: switch._finish(switch._begin(SimpleNamespace(xid=None)), "a barrier"))
         assert silent.asked.wait(60)
         switch.handle_end()
         with pytest.raises(TestbedError, match="switch 0x5 for a barrier: it disconnected"):

@@ -17,6 +17,7 @@ from controller.steps import (
     LIGHT,
     Began,
     Came,
+    ChangeRoutes,
     Demanded,
     Done,
     End,
@@ -26,7 +27,6 @@ from controller.steps import (
     Ordered,
     Read,
     Restarted,
-    SetRoutes,
     Task,
     TellTime,
     Timed,
@@ -38,6 +38,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit
 from testbed.topology.addresses import OXC_DPID
 from tests.unit.controller_world import MIXED, SWITCHED, Died, World
+from tests.unit.model_switches import with_change
 
 WORLDS = [(SWITCHED, True), (SWITCHED, False), (MIXED, True)]
 EVENTS = 12
@@ -175,14 +176,14 @@ def test_the_steps_of_a_change_in_their_order() -> None:
     turn = Turn(((a, c), (b, None), (c, a)), change.dark.total_ns)
     assert isinstance(light, Task)
     assert light.about == LIGHT
-    first, *routes, last = light.steps
+    first, routes, last = light.steps
     assert (first, last) == (turn, Watch((a, c)))
-    assert routes == [
-        SetRoutes(task.about, routes_of(task.about, change.tor_flows[task.about]))
-        for task in tors
-        if isinstance(task, Task)
-    ], "while it is dark, before anybody is told"
-    assert routes
+    tasked = [task.about for task in tors if isinstance(task, Task)]
+    assert isinstance(routes, ChangeRoutes), "while it is dark, before anybody is told"
+    assert tasked == sorted(routes.changes)
+    for dpid in tasked:
+        wanted = routes_of(dpid, change.tor_flows[dpid])
+        assert with_change(world.routes[dpid], *routes.changes[dpid]) == wanted
     for task in tors:
         assert isinstance(task, Task)
         modify, read = task.steps

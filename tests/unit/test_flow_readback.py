@@ -26,11 +26,12 @@ class Table:
     def __init__(self) -> None:
         self.flows: dict[str, Any] = {}
         self.deaf: set[int] = set()
-        self.sent = 0
+        self.sent = self.asked = 0
         self.switch: Switch | None = None
 
     def set_xid(self, request: Any) -> None:
-        request.xid = 7
+        self.asked += 1
+        request.xid = self.asked
 
     def send_all(self, make: Callable[..., Any], each: Iterable[tuple[Any, ...]]) -> None:
         for of in each:
@@ -56,7 +57,7 @@ class Table:
                 answer = [SimpleNamespace(flow_count=len(answer))]
             else:
                 self.sent += len(answer)
-        self.switch.handle_reply(7, answer, more=False)
+        self.switch.handle_reply(message.xid, answer, more=False)
 
 
 def circuit_flows(ports: Iterable[int]) -> frozenset[Flow]:
@@ -78,14 +79,14 @@ def test_only_what_a_change_added_is_read_back(table: Table) -> None:
     held = circuit_flows(range(1, 101))
     for first in (1, 20, 40):  # the third removes what the second added, too
         remove, add = circuit_flows(range(first, first + 30)) & held, circuit_flows(range(200, 200 + first))
+        table.sent = 0
         table.switch.change(remove, add)
         held = (held - remove) | add
-        table.sent = 0
         assert table.switch.flows() == held
         assert table.sent == first
     moved = frozenset({Flow(100, in_port=90, out_port=7)})  # another way for what came by this port
-    table.switch.change((), moved)
     table.sent = 0
+    table.switch.change((), moved)
     assert table.switch.flows() == (held - circuit_flows([90])) | moved
     assert table.sent == 1
 
@@ -113,6 +114,7 @@ def test_two_changes_before_a_look_are_seen_together(table: Table) -> None:
     assert table.switch
     held, first, second = circuit_flows(range(1, 101)), circuit_flows([300, 400]), circuit_flows([500])
     table.switch.change((), first)
+    table.sent = 0
     table.switch.change(circuit_flows([400, 1]), second)
     assert table.switch.flows() == (held | first | second) - circuit_flows([400, 1])
     assert table.sent == 2

@@ -9,8 +9,8 @@ import pytest
 
 from controller.flows import oxc_flows
 from controller.planes import FastPath
-from testbed.dataplanes.xdp import kept, layout
-from testbed.dataplanes.xdp.plane import Routes
+from testbed.dataplanes.xdp import kept, layout, routes
+from testbed.dataplanes.xdp.routes import Routes
 from testbed.errors import RequestError, SettingError
 from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.topology.addresses import OXC_DPID, Dpid
@@ -18,7 +18,7 @@ from tests.unit.model_maps import Killed, ModelMaps
 from tests.unit.model_switches import ModelPlane, ModelSwitch
 from tests.unit.test_controller import connected
 
-U1 = Dpid(1)
+U1, U2 = Dpid(1), Dpid(2)
 BASE: Routes = {("10.0.1.1", 32): (("port1",), "02:00:00:00:00:01")}
 TABLE = Timetable(4_000_000, 0, (Matching(0, frozenset()), Matching(2_000_000, frozenset())))
 FIRST: tuple[Mapping[int, int], ...] = ({1: 2, 2: 1, 3: 4, 4: 3}, {1: 3, 3: 1})
@@ -32,8 +32,8 @@ def maps(monkeypatch: pytest.MonkeyPatch) -> ModelMaps:
 
 def keep(maps: ModelMaps, peers: tuple[Mapping[int, int], ...], start_ns: int = 9) -> None:
     """Have a timetable kept by a plane that was just opened."""
-    routes = [{U1: {("10.0.2.0", 24): ((f"port{min(met, default=1)}",), "")}} for met in peers]
-    maps.plane(4).keep(TABLE, peers, routes, lambda: start_ns)
+    by_matching = [{U1: {("10.0.2.0", 24): ((f"port{min(met, default=1)}",), "")}} for met in peers]
+    maps.plane(4).keep(TABLE, peers, by_matching, lambda: start_ns)
 
 
 def of_timetables(maps: ModelMaps) -> tuple[int, int]:
@@ -43,8 +43,48 @@ def of_timetables(maps: ModelMaps) -> tuple[int, int]:
 
 @pytest.fixture
 def based(maps: ModelMaps) -> ModelMaps:
-    maps.plane(4).set_routes(U1, BASE)
+    maps.plane(4).routes.set(U1, BASE)
     return maps
+
+
+WAYS: Routes = {("10.0.2.0", 24): (("port2", "port3", "port4"), ""), ("10.0.3.0", 24): (("port2",), "")}
+
+
+@pytest.mark.parametrize("whole_from", [1, 1000])
+def test_a_change_of_routes_leaves_what_setting_them_would(
+    maps: ModelMaps, monkeypatch: pytest.MonkeyPatch, whole_from: int
+) -> None:
+    monkeypatch.setattr(routes, "READ_WHOLE_FROM", whole_from)
+    plane = maps.plane(4)
+    plane.routes.set(U1, {**BASE, **WAYS})
+    plane.routes.set(U2, WAYS)
+    held = dict(maps.of("routes"))
+    fewer: Routes = {("10.0.2.0", 24): (("port4", "port3"), "")}
+    plane.routes.change({U1: (WAYS, fewer), U2: (fewer, {})})
+    plane.routes.change({U2: (WAYS, WAYS), U1: ({}, {})})
+    changed = dict(maps.of("routes"))
+    for dpid, table in ((U1, {**BASE, **fewer}), (U2, WAYS)):
+        plane.routes.set(dpid, table)
+        maps.plane(4).routes.set(dpid, table)  # another that knows nothing
+    assert maps.of("routes") == changed
+    plane.routes.change({U1: (fewer, WAYS)})
+    assert maps.of("routes") == held
+
+
+@pytest.mark.parametrize("whole_from", [1, 1000])
+def test_a_change_that_reads_back_another_is_an_error_and_is_made_good(
+    maps: ModelMaps, monkeypatch: pytest.MonkeyPatch, whole_from: int
+) -> None:
+    monkeypatch.setattr(routes, "READ_WHOLE_FROM", whole_from)
+    plane = maps.plane(4)
+    plane.routes.set(U1, {**BASE, **WAYS})
+    plane.routes.change({U1: (BASE, {})})
+    with monkeypatch.context() as broken:
+        broken.setattr(routes, "map_delete_all", lambda fd, keys: None)
+        with pytest.raises(SettingError, match="routes of u1: what was set"):
+            plane.routes.change({U1: (WAYS, BASE)})
+    plane.routes.set(U1, BASE)
+    assert len(maps.of("routes")) == 1
 
 
 def test_a_timetable_that_fails_half_way_leaves_nothing(based: ModelMaps) -> None:

@@ -14,7 +14,7 @@ from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.places import Cells, Loops, XdpHostPlace
-from testbed.dataplanes.xdp.plane import ip_number
+from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import F_MMAPABLE, MAP_TYPE_ARRAY, map_create, map_delete, map_update, u32
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses

@@ -23,8 +23,9 @@ from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places, spreading
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.control import Injector, open_control
-from testbed.dataplanes.xdp.plane import NO_ENTRY, ip_number, put_port, set_port
+from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
 from testbed.dataplanes.xdp.program import NATIVE, Programs, in_namespace
+from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import (
     MAP_TYPE_ARRAY,
     MAP_TYPE_DEVMAP,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +24,12 @@ from testbed.aggregation.entries import NO_IP
 from testbed.contract import spec
 from testbed.contract.places import NOBODY, Port
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.kept import MATCHING_SHIFT, KeptTimetable
+from testbed.dataplanes.xdp.kept import KeptTimetable
 from testbed.dataplanes.xdp.program import Programs, in_namespace, possible_cpus, verdict_counts
+from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes, ip_number, packed_routes
 from testbed.dataplanes.xdp.syscall import (
     XDP_DROP,
     XDP_TX,
-    map_delete,
-    map_keys,
     map_lookup,
     map_update,
     open_pin,
@@ -48,7 +46,6 @@ from testbed.topology.units import Unit
 
 PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings")
 PINNED_PROGRAM = "oxc_port"
-Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
@@ -79,11 +76,6 @@ class HostPort:
     namespace: Path
 
 
-def ip_number(ip: str) -> int:
-    """The 32-bit number of a dotted IPv4 address."""
-    return int.from_bytes(socket.inet_aton(ip), "big")
-
-
 def set_port(
     programs: Programs, ifindex: int, dpid: Dpid | None, number: int, kind: int, **sender: int
 ) -> None:
@@ -104,31 +96,6 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
     map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
 
 
-def _packed(dpid: Dpid, routes: Routes, matching: int = 0) -> dict[bytes, bytes]:
-    """The map's entries for a ToR's table, or for that of a timetable's matching, numbered from 1."""
-    names = {device for devices, _ in routes.values() for device in devices}
-    devices = {device: socket.if_nametoindex(device) if device else 0 for device in names}
-    numbers = {device: addresses.oxc_number_of(device) for device in names}
-    # the first way of a route, which says how many there are, comes last
-    rows = [
-        (key, way, by[way], len(by), mac)
-        for key, (by, mac) in routes.items()
-        for way in reversed(range(len(by)))
-    ]
-    keys, values = np.zeros(len(rows), layout.ROUTE_KEY), np.zeros(len(rows), layout.ROUTE)
-    keys["owner"] = matching << MATCHING_SHIFT | dpid
-    keys["ip"] = [ip_number(ip) for (ip, _), *_ in rows]
-    keys["prefix"] = [prefix for (_, prefix), *_ in rows]
-    keys["way"] = [way for _, way, *_ in rows]
-    values["ifindex"] = [devices[device] for _, _, device, *_ in rows]
-    values["number"] = [numbers[device] for _, _, device, *_ in rows]
-    values["ways"] = [ways for *_, ways, _ in rows]
-    for number, (*_, mac) in enumerate(rows):
-        if mac:
-            values["mac"][number] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-    return dict(zip(_records(keys), _records(values), strict=True))
-
-
 def _meeting_key(port: int, matching: int) -> bytes:
     key = np.zeros((), layout.MEETING_KEY)
     key["port"], key["matching"] = port, matching
@@ -141,31 +108,19 @@ def _meeting(peer: int, ifindex: int) -> bytes:
     return meeting.tobytes()
 
 
-def _records(rows: np.ndarray) -> list[bytes]:
-    packed, size = rows.tobytes(), rows.dtype.itemsize
-    return [packed[at : at + size] for at in range(0, len(packed), size)]
-
-
 class PinnedPlane:
     """Circuits, dark time and routes through the pinned maps. Routes of different ToRs may be set by several
     threads at once, and circuits beside them by one.
-
-    Of routes it knows what it has read back, so that a change costs what changes, however large the table
-    of all ToRs is; nobody else may write them meanwhile.
     """
 
     def __init__(self, maps: Mapping[str, int], gate: int, devices: Mapping[int, str]) -> None:
         """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port."""
-        self._routes, self._circuits = maps["routes"], maps["circuits"]
+        self.routes, self._circuits = PinnedRoutes(maps["routes"]), maps["circuits"]
         self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
         self._crossings, self._kept = maps["crossings"], KeptTimetable(maps)
         self._gate = gate
         self._fds = (*maps.values(), gate)
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
-        self._walking = threading.Lock()
-        self._held: dict[Dpid, dict[bytes, bytes]] = {}  # routes as they were read back
-        self._is_walked = False
-        self._forgotten: set[Dpid] = set()
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
         """Turn each of these ports to another peer (None: to nothing), dark from one time to the other."""
@@ -258,8 +213,7 @@ class PinnedPlane:
         entries = {
             key: value
             for number, by_switch in enumerate(routes)
-            for dpid, table_of in by_switch.items()
-            for key, value in _packed(dpid, table_of, number + 1).items()
+            for key, value in packed_routes(by_switch.items(), number + 1).items()
         }
         self._kept.keep(table, meetings, entries, start_ns)
 
@@ -297,29 +251,6 @@ class PinnedPlane:
             counted[number] = (lit, dark, unlit)
         return counted
 
-    def set_routes(self, dpid: Dpid, routes: Routes) -> None:
-        """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (devices to leave by, of
-        parallel circuits, or the one, "" for nowhere; new destination MAC or "").
-        """
-        wanted = _packed(dpid, routes)
-        held = self._routes_held(dpid)
-        changed = {key: value for key, value in wanted.items() if held.get(key) != value}
-        gone = held.keys() - wanted.keys()
-        try:
-            for key_bytes, value in changed.items():
-                map_update(self._routes, key_bytes, value)
-            for key_bytes in gone:
-                map_delete(self._routes, key_bytes)
-            for key_bytes in changed.keys() | gone:
-                if map_lookup(self._routes, key_bytes, layout.ROUTE.itemsize) != wanted.get(key_bytes):
-                    raise SettingError(
-                        f"routes of {addresses.tor_name(dpid)}: what was set and what is read back differ"
-                    )
-        except (OSError, SettingError):
-            self._forgotten.add(dpid)
-            raise
-        self._held[dpid] = wanted
-
     def verdicts(self) -> dict[str, int]:
         """Count what the programs did with packets since the start, by `contract.verdicts`."""
         return verdict_counts(self._verdicts)
@@ -328,29 +259,6 @@ class PinnedPlane:
         """Drop the descriptors."""
         for fd in self._fds:
             os.close(fd)
-
-    def _routes_held(self, dpid: Dpid) -> dict[bytes, bytes]:
-        """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set
-        again.
-        """
-        with self._walking:
-            if not self._is_walked:
-                self._held = self._routes_there()
-                self._is_walked = True
-            if dpid in self._forgotten:
-                self._held[dpid] = self._routes_there().get(dpid, {})
-                self._forgotten.remove(dpid)
-            return self._held.setdefault(dpid, {})
-
-    def _routes_there(self) -> dict[Dpid, dict[bytes, bytes]]:
-        routes: dict[Dpid, dict[bytes, bytes]] = {}
-        for key in list(map_keys(self._routes, layout.ROUTE_KEY.itemsize)):
-            owner = Dpid(int(np.frombuffer(key, layout.ROUTE_KEY)[0]["owner"]))
-            if owner >> MATCHING_SHIFT:  # a timetable's
-                continue
-            value = map_lookup(self._routes, key, layout.ROUTE.itemsize)
-            routes.setdefault(owner, {})[key] = value or b""
-        return routes
 
     def _device_of(self, port: int) -> int:
         if port not in self._ifindex:

@@ -6,17 +6,21 @@ process, and running a loaded program on a given packet.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import HostError, TestbedError
 
 _NR_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _OBJ_PIN, _OBJ_GET, _TEST_RUN = 0, 1, 2, 3, 4, 6, 7, 10
+_LOOKUP_BATCH, _UPDATE_BATCH, _DELETE_BATCH = 24, 26, 27
+_BATCH = "=QQQQIIQQ"  # from where, where it ended, keys, values, how many, the map, two words of flags
+_BATCH_COUNT_AT = 32
 
 MAP_TYPE_ARRAY, MAP_TYPE_DEVMAP = 2, 14
 F_MMAPABLE = 1 << 10
@@ -85,6 +89,56 @@ def map_delete(fd: int, key: bytes) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def map_update_all(fd: int, entries: Mapping[bytes, bytes]) -> None:
+    """Set entries in their order, by one call. OSError at the first that cannot be set."""
+    if entries:
+        keys, values = _packed(entries), _packed(entries.values())
+        _bpf(
+            _UPDATE_BATCH,
+            _attributes(_BATCH, 0, 0, _address(keys), _address(values), len(entries), fd, 0, 0),
+            "update a map",
+        )
+
+
+def map_delete_all(fd: int, keys: Sequence[bytes]) -> None:
+    """Remove entries, those that are there, by one call where all are."""
+    while keys:
+        packed = _packed(keys)
+        attributes = _attributes(_BATCH, 0, 0, _address(packed), 0, len(keys), fd, 0, 0)
+        try:
+            _bpf(_DELETE_BATCH, attributes, "delete from a map")
+        except FileNotFoundError:
+            (removed,) = struct.unpack_from("=I", attributes, _BATCH_COUNT_AT)
+            keys = keys[removed + 1 :]
+        else:
+            return
+
+
+def map_entries(fd: int, key_bytes: int, value_bytes: int, most: int) -> dict[bytes, bytes]:
+    """Return all entries of a hash map that has room for `most`, by one call. Do not change it meanwhile."""
+    keys, values = (
+        ctypes.create_string_buffer(most * key_bytes),
+        ctypes.create_string_buffer(most * value_bytes),
+    )
+    end = ctypes.create_string_buffer(max(8, key_bytes))
+    attributes = _attributes(_BATCH, 0, _address(end), _address(keys), _address(values), most, fd, 0, 0)
+    with contextlib.suppress(FileNotFoundError):  # the end was reached, and what was there was read
+        _bpf(_LOOKUP_BATCH, attributes, "read a map")
+    (count,) = struct.unpack_from("=I", attributes, _BATCH_COUNT_AT)
+    rows = (_records(keys, count, key_bytes), _records(values, count, value_bytes))
+    return dict(zip(*rows, strict=True))
+
+
+def _packed(rows: Iterable[bytes]) -> ctypes.Array[ctypes.c_char]:
+    packed = b"".join(rows)
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
+def _records(buffer: ctypes.Array[ctypes.c_char], count: int, size: int) -> list[bytes]:
+    packed = ctypes.string_at(buffer, count * size)
+    return [packed[at : at + size] for at in range(0, len(packed), size)]
 
 
 def map_keys(fd: int, key_bytes: int) -> Iterator[bytes]:
