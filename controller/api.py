@@ -26,6 +26,7 @@ class Api:
         self._operations: dict[str, Callable[[dict[str, Any]], Any]] = {
             "library": lambda request: library,
             "ready": lambda request: conductor.state.is_ready,
+            "known": lambda request: conductor.state.circuits is not None,
             "circuits": self._circuits,
             "history": lambda request: list(conductor.state.history),
             "plan": self._plan,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -34,6 +34,7 @@ from testbed.topology.places import Host, Place, at_tor
 Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
 # switch -> the devices by which a tree's results go on: by one of each tuple, those of parallel circuits
 Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
+Mapped = Callable[[Callable[[Dpid], Exception | None], Iterable[Dpid]], Iterable[Exception | None]]
 
 
 _GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
@@ -54,9 +55,13 @@ class Places:
         hosts: Hosts,
         lock: AbstractContextManager[Any],
         any_ended: Callable[[], bool] = lambda: False,
+        mapped: Mapped = map,
     ) -> None:
-        """`any_ended`: whether a switch ended that is to be started again."""
+        """`any_ended`: whether a switch ended that is to be started again. `mapped` tells switches apart, as
+        `map` does, or side by side, for each may wait for its data plane.
+        """
         self._switches, self._hosts, self._lock, self._any_ended = switches, hosts, lock, any_ended
+        self._mapped = mapped
         self._restarts = 0
         self._slots = min(place.slots for place in switches.values())
         self._jobs = topology.inc.jobs
@@ -197,18 +202,14 @@ class Places:
             admission = self._admitted.get((job, first))
             if admission is None:
                 return
-            failures = []
             for tree, going_on in enumerate(ways):
-                for dpid in sorted({*admission.ways[tree], *going_on}):
-                    admission.ways[tree][dpid] = tuple(going_on.get(dpid, ()))
-                    try:
-                        self._enter_switch(admission, tree, dpid)
-                    except TestbedError as error:
-                        failures.append(error)
-            if admission.tell_parallel:
-                admission.tell_parallel(admission.is_parallel)
-            if failures:
-                raise failures[0]
+                dpids = {*admission.ways[tree], *going_on}
+                admission.ways[tree] = {dpid: tuple(going_on.get(dpid, ())) for dpid in sorted(dpids)}
+            try:
+                self._enter_switches(admission)
+            finally:
+                if admission.tell_parallel:
+                    admission.tell_parallel(admission.is_parallel)
 
     def tick(self, job: int, tree: int, place: Place, offset: int, fragment: int, age_ms: int) -> None:
         """Tick a place of a job's tree (`SummingPlace.tick`) for a fragment that has waited for `age_ms`;
@@ -344,9 +345,8 @@ class Places:
             admission.ways[number] = {dpid: tuple(going_on.get(dpid, ())) for dpid in sorted(dpids)}
         if admission.group:
             self._check_lent()
+        self._enter_switches(admission)
         for number in range(len(ways)):
-            for dpid in admission.ways[number]:
-                self._enter_switch(admission, number, dpid)
             for node in forest.trees[number].top.nodes():
                 if host := node.place.at:
                     self._enter_host(admission, number, node, host)
@@ -388,6 +388,22 @@ class Places:
             return set()
         places = {node.place.tor for node in forest.trees[tree].top.nodes()}
         return places | {addresses.tor_of(*host) for host in forest.receivers(tree)}
+
+    def _enter_switches(self, admission: Admission) -> None:
+        """Put a job's trees at all switches that know them; all are told, whatever one raises."""
+
+        def entered(dpid: Dpid) -> Exception | None:
+            try:
+                for tree, ways in enumerate(admission.ways):
+                    if dpid in ways:
+                        self._enter_switch(admission, tree, dpid)
+            except Exception as error:  # whatever it is: who is released meanwhile must have been told
+                return error
+            return None
+
+        dpids = sorted({dpid for ways in admission.ways for dpid in ways})
+        for failure in [failure for failure in self._mapped(entered, dpids) if failure]:
+            raise failure
 
     def _enter_switch(self, admission: Admission, tree: int, dpid: Dpid) -> None:
         """A tree's entry at a switch: where it sums, or where results only pass through."""

@@ -11,7 +11,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +43,7 @@ CONTROLLER_PORT = 6653
 PIN_DIR = Path("/sys/fs/bpf/optinc")
 CONTROLLER_RESTARTS = 5
 _READY_TIMEOUT_S = 60.0
+_TOLD_AT_ONCE = 16  # switches: what each takes is waiting for its data plane
 _END_TIMEOUT_S = 5.0
 
 Progress = Callable[[str, int, int], None]
@@ -120,25 +123,28 @@ class Network:
         """Ask the controller. Waits while it is being started again, which only `watch` does, and
         the thread that calls that: a process started from another thread would end with it.
         """
+        return self._ask_once("ready", operation, **arguments)
+
+    def _ask_once(self, state: str, operation: str, **arguments: Any) -> Any:
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        while not self._is_ready():
+        while not self._is(state):
             if time.monotonic() > deadline:
                 raise TestbedError(f"{operation}: the controller is not ready after {_READY_TIMEOUT_S:g} s")
             if self.ending.wait(0.05):
                 raise TestbedError("the testbed is ending")
         return rpc.call(self.controller_socket, operation, **arguments)
 
-    def _is_ready(self) -> bool:
+    def _is(self, state: str) -> bool:
         try:
-            return bool(rpc.call(self.controller_socket, "ready"))
+            return bool(rpc.call(self.controller_socket, state))
         except TestbedError:  # away, which `watch` sees to
             return False
 
     def ways(self, forest: Forest) -> list[Ways]:
-        """Return by which devices the results of each tree go on from each unit, by the circuits that
-        there are.
+        """Return by which devices the results of each tree go on from each unit, by the circuits that are
+        decided, whether or not all switches have been told of them: results follow while it is dark.
         """
-        return ways(forest, self.ask)
+        return ways(forest, partial(self._ask_once, "known"))
 
     def verdicts(self) -> dict[str, int]:
         """Return what XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
@@ -186,7 +192,9 @@ class Network:
         namespaces = {(port.unit, port.host): port.namespace for port in self._host_ports()}
         hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
         stack.callback(hosts.close)
-        places = Places(self.topology, self.tors.by_dpid, hosts, threading.Lock(), self.tors.any_ended)
+        tellers = stack.enter_context(ThreadPoolExecutor(_TOLD_AT_ONCE, "places"))
+        switches, any_ended = self.tors.by_dpid, self.tors.any_ended
+        places = Places(self.topology, switches, hosts, threading.Lock(), any_ended, tellers.map)
         stack.callback(places.close)
         return places
 

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -98,12 +98,15 @@ _CELLS = {
 @dataclass(slots=True)
 class _Group:
     """The ways by which a tree's results leave: the group's number, a cell of `groups` for each way over
-    parallel circuits, and its rows of `group_ways` as they were written.
+    parallel circuits, its rows of `group_ways` as they were written, and the ports of each cell and of
+    workers.
     """
 
     number: int
     cells: list[int]
     rows: npt.NDArray[np.void] | None = None
+    ports: dict[int, list[int]] = field(default_factory=dict)
+    to_workers: list[int] | None = None
 
 
 class _Place:
@@ -151,6 +154,7 @@ class _Place:
         self._inside(lambda: self._put_ports(group, devices, ways))
         self._put_ways(group, bundles, ways)
         for cell in group.cells[len(ways) :]:
+            del group.ports[cell]
             self._drop_cell(cell)
         del group.cells[len(ways) :]
 
@@ -195,7 +199,8 @@ class _Place:
             group = self._groups.pop(key)
             for cell in group.cells:
                 self._drop_cell(cell)
-            self._drop_workers(group.number)
+            if group.to_workers is not None:
+                map_delete(self._programs.map_fd("worker_groups"), u32(group.number))
             self._cells.free("groups", group.number)
 
     def bind(self, host: int, sender: Sender | None) -> None:
@@ -245,11 +250,9 @@ class _Place:
         """Do `work` in the network namespace where the place's devices are."""
         work()
 
-    def _put_workers(self, group: int, ports: Sequence[int]) -> None:
-        """Say by which ports notices leave, where others than a worker's own are told of them."""
-
-    def _drop_workers(self, group: int) -> None:
-        """Take that back."""
+    def _ports_of_workers(self, ports: Sequence[int]) -> list[int] | None:
+        """Return those of these ports by which notices leave, where others than a worker's own are told."""
+        return None
 
     def _set_sender(self, host: int) -> None:
         raise NotImplementedError
@@ -267,11 +270,19 @@ class _Place:
     # ----
 
     def _put_ports(self, group: _Group, devices: Sequence[str], ways: Sequence[Sequence[str]]) -> None:
-        """Put the ports of each way of a group."""
+        """Put the ports of each way of a group. What is as it was is not put again: a change in a map of maps
+        returns when no program looks at what it held, after 5 to 20 ms.
+        """
         ports = [socket.if_nametoindex(device) for device in devices]
         for cell, way in zip(group.cells, ways, strict=False):
-            self._put_group("groups", cell, [*ports, *(socket.if_nametoindex(device) for device in way)])
-        self._put_workers(group.number, ports)
+            by_way = [*ports, *(socket.if_nametoindex(device) for device in way)]
+            if group.ports.get(cell) != by_way:
+                self._put_group("groups", cell, by_way)
+                group.ports[cell] = by_way
+        to_workers = self._ports_of_workers(ports)
+        if to_workers is not None and group.to_workers != to_workers:
+            self._put_group("worker_groups", group.number, to_workers)
+            group.to_workers = to_workers
 
     def _put_ways(
         self, group: _Group, bundles: Sequence[Sequence[str]], ways: Sequence[Sequence[str]]
@@ -355,12 +366,9 @@ class XdpSwitch(_Place):
         super().__init__(cells, dpid)
         self._dpid, self._ports, self._any_port = dpid, ports, any_port
 
-    def _put_workers(self, group: int, ports: Sequence[int]) -> None:
+    def _ports_of_workers(self, ports: Sequence[int]) -> list[int]:
         to_hosts = set(self._ports.values())
-        self._put_group("worker_groups", group, [port for port in ports if port in to_hosts])
-
-    def _drop_workers(self, group: int) -> None:
-        map_delete(self._programs.map_fd("worker_groups"), u32(group))
+        return [port for port in ports if port in to_hosts]
 
     def _set_sender(self, host: int) -> None:
         sender = self._senders.get(host)
