@@ -83,6 +83,12 @@ def parser() -> argparse.ArgumentParser:
         help="start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
     )
     parser.add_argument(
+        "--stragglers",
+        metavar="p=P,seed=N",
+        help="make workers slow on purpose: at three points an iteration, with probability P, for 0.5 "
+        "to 2 iteration times; also iteration=TIME, workers=each|one",
+    )
+    parser.add_argument(
         "-m", "--module", action="store_true", help="run a module by its name, as python -m does, for SCRIPT"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
@@ -98,7 +104,7 @@ def main(argv: list[str]) -> int:
     from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.placement import parse_place
-    from testbed.jobs.request import MOST_RESTARTS, lanes, recovery
+    from testbed.jobs.request import MOST_RESTARTS, lanes, recovery, stragglers
 
     options = parser().parse_args(argv)
     if not is_users(options.sync):
@@ -111,6 +117,7 @@ def main(argv: list[str]) -> int:
         raise RequestError(f"--restarts {options.restarts}: 0 to {MOST_RESTARTS} are accepted")
     lanes({"lanes": options.lanes}, "lanes", "--")
     recovery({"recovery": options.recovery}, "recovery", "--")
+    stragglers({"stragglers": options.stragglers}, "--")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -132,6 +139,7 @@ def main(argv: list[str]) -> int:
         "strict_finite": options.strict_finite,
         "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,
+        "stragglers": options.stragglers,
         "series": options.json is not None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,

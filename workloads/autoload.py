@@ -22,8 +22,8 @@ def register() -> None:
 
 
 def begin_worker() -> None:
-    """Do in a worker, and in no other process, what comes before its script: wait at its gate, and make its
-    process group where its job asks for that.
+    """Do in a worker, and in no other process, what comes before its script: wait at its gate, give it delay
+    points and make its process group where its job asks for that.
     """
     if "TESTBED_JOB" not in os.environ:
         return
@@ -46,6 +46,10 @@ def begin_worker() -> None:
         from workloads import backend, endpoint, ps_client  # noqa: F401
 
         job_env.wait_at_gate()
+    if settings.get("stragglers"):
+        from workloads import stragglers
+
+        stragglers.install(settings)
     if settings.get("init_group"):
         dist.init_process_group("inc")
 

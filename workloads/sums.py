@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from testbed.contract.transports import GLOO
-from workloads import groups
+from workloads import groups, stragglers
 from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, sum_options
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
@@ -88,6 +88,7 @@ class Sums:
         `work.outcomes` says of each tensor, once the sum is there, who is in it.
         """
         self._check_open()
+        stragglers.before_sum()
         work.outcomes = outcomes = list[Outcome]()
         self._job.board.asks()
         if self._reducer:
@@ -166,6 +167,8 @@ class Sums:
         failures = list[Exception]()
         vectors = made()
         is_sum = any(vector.floats is not None for vector in vectors)
+        if is_sum:
+            stragglers.before_sum()
         self._job.board.asks()
         number = self._timeline.ask(sum(vector.size_bytes for vector in vectors), summed=is_sum)
 
@@ -399,6 +402,7 @@ class Sums:
                 "bytes_by": self._by_bytes + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
                 "groups": ledger.rows(),
                 "timeline": self._timeline.summary() if self._sees_all else None,
+                **({"delays": delays} if (delays := stragglers.summary()) else {}),
                 **self.record.summary(),
                 **ledger.counted(counters),
             }

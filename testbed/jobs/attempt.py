@@ -182,6 +182,7 @@ class Executor:
             "init_group": request.init_group,
             "asked_in": request.cwd,
             "groups": attempt.groups.fd(rank),
+            "stragglers": None if request.stragglers is None else str(request.stragglers),
         }
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"

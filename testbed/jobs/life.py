@@ -374,7 +374,8 @@ class Job:
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
         starts = len(self.attempts)
-        observed = observation.report(stats, traffic, ending.failure, request.with_series, starts)
+        slow = None if request.stragglers is None else str(request.stragglers)
+        observed = observation.report(stats, traffic, ending.failure, request.with_series, starts, slow)
         self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
         return described | observed
 

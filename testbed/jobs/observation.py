@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from testbed.emulation.links import burst_bytes
 from testbed.jobs.result import link_deltas, unused
 from testbed.telemetry.bound import bound, coarse
+from testbed.telemetry.delays import delays
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
 from testbed.telemetry.left import sent_beside
@@ -63,11 +64,13 @@ class Observation:
         failure: str | None,
         with_series: bool,
         starts: int = 1,
+        stragglers: str | None = None,
     ) -> dict[str, Any]:
-        """Return the result's `links`, `telemetry`, `bound` and `verdict`, and `series`, an .npz file in
-        base64, if it is wanted.
+        """Return the result's `links`, `telemetry`, `stragglers`, `bound` and `verdict`, and `series`, an
+        .npz file in base64, if it is wanted.
 
-        `workers`: the statistics that they left, by rank, in the last of its `starts`.
+        `workers`: the statistics that they left, by rank, in the last of its `starts`; `stragglers`: the
+        pattern in which they were to be slow.
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -89,6 +92,7 @@ class Observation:
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
         not_used = None if failure else unused(traffic.transport, workers, sent_bytes, starts)
+        slept = delays(workers, stragglers)
         judged = verdict(
             seen,
             allowed,
@@ -97,10 +101,12 @@ class Observation:
             faults=self._faults(),
             hosts=traffic.hosts,
             unused=not_used,
+            slept=slept,
         )
         report = {
             "links": links,
             "telemetry": summary(self._recording, seen),
+            "stragglers": slept.as_json() if slept else None,
             "bound": allowed.as_json() if allowed else None,
             "verdict": judged.as_json(),
         }

@@ -13,6 +13,7 @@ from testbed.aggregation.packets import Packets
 from testbed.client.caller import Caller
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
+from testbed.contract.stragglers import SlowWorkers
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
@@ -47,6 +48,7 @@ class JobRequest:
     init_group: bool = False  # its process group is there before its script
     module: bool = False  # its script is named as python -m has it
     folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
+    stragglers: SlowWorkers | None = None  # its workers are slow on purpose, in this pattern
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
@@ -74,6 +76,7 @@ class JobRequest:
             init_group=request.get("init_group") is True,
             module=request.get("module") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
+            stragglers=stragglers(request),
         )
 
     @property
@@ -107,6 +110,14 @@ def recovery(request: Mapping[str, Any], key: str, path: str = "") -> Recovery:
     except ValueError:
         accepted = " and ".join(Recovery)
         raise RequestError(f"{path}{key}: {shown(request[key])}; {accepted} are accepted") from None
+
+
+def stragglers(request: Mapping[str, Any], path: str = "") -> SlowWorkers | None:
+    """Return in which pattern a job's workers are to be slow; None where it does not say. Raises
+    RequestError.
+    """
+    said = request.get("stragglers")
+    return None if said is None else SlowWorkers.parse(said, path)
 
 
 def system_name(name: str) -> str:

@@ -176,6 +176,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         init_group=spec.init_group,
         module=spec.module,
         folders=Path(request.cwd) / spec.name if spec.folder_per_worker else None,
+        stragglers=spec.stragglers,
     )
 
 

@@ -13,10 +13,11 @@ from typing import Any
 from testbed.aggregation.packets import Packets
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_WORKERS
+from testbed.contract.stragglers import SlowWorkers
 from testbed.discovery.policies import usual
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
-from testbed.jobs.request import MOST_RESTARTS, lanes, recovery, system_name
+from testbed.jobs.request import MOST_RESTARTS, lanes, recovery, stragglers, system_name
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
@@ -29,7 +30,7 @@ _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
 SAME_AS_RUN = (
     *("script", "module", "arguments", "place", "sync", "restarts", "lanes", "recovery", "strict_finite"),
-    *("init_group", "folder_per_worker"),
+    *("init_group", "folder_per_worker", "stragglers"),
 )
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
@@ -52,7 +53,7 @@ _OF_A_JOB = (
         "update_ms",
     ),
     *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "strict_finite"),
-    *("init_group", "folder_per_worker"),
+    *("init_group", "folder_per_worker", "stragglers"),
 )
 
 
@@ -64,7 +65,8 @@ class JobSpec:
     started again at most; `lanes` is of its packets, None: as many as fit; `recovery` is how lost ones come
     again; `strict_finite` makes an error of gradients that are not finite; with `module`, `script` is the
     name of a module; `init_group` has its process group made before its script begins, and
-    `folder_per_worker` starts each worker in a folder of its own.
+    `folder_per_worker` starts each worker in a folder of its own; `stragglers` is the pattern in which its
+    workers are slow on purpose.
     """
 
     name: str
@@ -87,6 +89,7 @@ class JobSpec:
     init_group: bool = False
     module: bool = False
     folder_per_worker: bool = False
+    stragglers: SlowWorkers | None = None
 
     @property
     def packets(self) -> Packets:
@@ -154,6 +157,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
+    slow = stragglers(data, f"{path}.")
     made = []
     for copy in range(1, copies + 1):
         made.append(
@@ -180,6 +184,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 init_group=_flag(data, "init_group", path),
                 module=_flag(data, "module", path),
                 folder_per_worker=_flag(data, "folder_per_worker", path),
+                stragglers=slow and slow.of_copy(copy - 1),
             )
         )
     return made

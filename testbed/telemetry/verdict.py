@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.telemetry.bound import Bound
+from testbed.telemetry.delays import Delays
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
 from testbed.telemetry.left import number
 
@@ -31,6 +32,7 @@ class Tolerances:
 
 
 STEAL, UNUSED = "steal", "unused"  # notes' names; what they say is part of the line
+STRAGGLERS = "stragglers"  # another, which is said in short there
 ZEROED_SHARE = 0.01  # of a worker's values: real gradients have 0.0005 at most (tests/bench/precision.py)
 
 
@@ -50,16 +52,18 @@ class Verdict:
     reasons: tuple[Reason, ...]
     notes: tuple[Reason, ...]
     bound: Bound | None = None
+    slept: Delays | None = None
 
     @property
     def line(self) -> str:
         """`verdict: trustworthy: within ...`, or all the reasons."""
         if self.trustworthy is None:
-            return "verdict: none: " + "; ".join(note.text for note in self.notes)
+            return "verdict: none: " + "; ".join(note.text for note in self.notes if note.name != STRAGGLERS)
         if self.trustworthy and self.bound:
             steal = [f"; {note.text}" for note in self.notes if note.name == STEAL]
             unused = [f"; {note.text.partition(':')[0]}" for note in self.notes if note.name == UNUSED]
-            return f"verdict: trustworthy: {_within(self.bound)}{''.join(steal + unused)}"
+            slept = [f"; {self.slept.short}"] if self.slept else []
+            return f"verdict: trustworthy: {_within(self.bound)}{''.join(slept + steal + unused)}"
         return f"verdict: not trustworthy: {'; '.join(reason.text for reason in self.reasons)}"
 
     def as_json(self) -> dict[str, Any]:
@@ -80,12 +84,14 @@ def verdict(
     faults: Sequence[str] = (),
     hosts: Sequence[str] = (),
     unused: str | None = None,
+    slept: Delays | None = None,
 ) -> Verdict:
     """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
-    none; `failure` says why it failed, if it did, `faults` what was set on which links, and `unused` that it
-    summed nothing where it was to.
+    none; `failure` says why it failed, if it did, `faults` what was set on which links, `unused` that it
+    summed nothing where it was to, and `slept` the delays that were injected into its workers.
     """
     first = [Reason(UNUSED, unused)] if unused else []
+    first += [Reason(STRAGGLERS, slept.line)] if slept else []
     own = [link for link in evidence.links if link.name in hosts]
     sent = max((link.most_bytes for link in own), default=0)
     if sent < tolerances.traffic_bytes and failure is None and evidence.failure is None:
@@ -102,7 +108,7 @@ def verdict(
         else []
     )
     notes += _notes(evidence, bound, workers, tolerances, not reasons)
-    return Verdict(not reasons, tuple(reasons), (*first, *notes), bound)
+    return Verdict(not reasons, tuple(reasons), (*first, *notes), bound, slept)
 
 
 def _no_traffic(sent: int, tolerances: Tolerances) -> str:

@@ -28,26 +28,29 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads import models
+from workloads import models, stragglers
 
 ROUNDING = 2.0**-24  # of binary32, relative
 
 
 class Gpu:
     """Work queued one after the other, each for a time declared. Who is late to fetch a result delays no
-    later work.
+    later work; a worker that is slow on purpose does.
     """
 
     def __init__(self) -> None:
-        self._free_s = 0.0
+        self._free_s = self._slept_s = 0.0
         self.late_s = 0.0
 
     def start(self) -> None:
         self._free_s, self.late_s = time.monotonic(), 0.0
+        self._slept_s = stragglers.slept_s()
 
     def compute(self, seconds: float) -> None:
         """Wait until that work is done."""
-        self._free_s += seconds
+        slept_s = stragglers.slept_s()
+        self._free_s += seconds + slept_s - self._slept_s
+        self._slept_s = slept_s
         left = self._free_s - time.monotonic()
         if left > 0:
             time.sleep(left)
