@@ -3,8 +3,8 @@ for jobs that emulate their training.
 
 Sizes follow from the architectures' definitions for 1000 classes: VGG without batch normalisation (arXiv
 1409.1556, configurations A, D, E), ResNet with bottlenecks, the stride in the 3 by 3 convolution and batch
-normalisation (arXiv 1512.03385); BERT is the base model without a head, uncased (arXiv 1810.04805). Imports
-nothing of the project.
+normalisation (arXiv 1512.03385); DenseNet161 grows by 48 from 96 (arXiv 1608.06993, its authors' code); BERT
+is the base model without a head, uncased (arXiv 1810.04805). Imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4
 _RESNET = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
 _WIDTHS = (64, 128, 256, 512, 512)
 _EXPANSION = 4
+_DENSE, _GROWTH, _BOTTLENECK = (6, 12, 36, 24), 48, 192
 
 CLASSIFIERS = (*_RESNET, *_VGG)
-BERT = "bert"
-MODELS = (*CLASSIFIERS, BERT)
+DENSENET, BERT = "densenet161", "bert"
+MODELS = (*CLASSIFIERS, DENSENET, BERT)
 TOKENS = 128  # of a sequence, which counts as an image does
 _WORDS, _POSITIONS, _KINDS, _HIDDEN, _BLOCKS = 30_522, 512, 2, 768, 12
 
@@ -72,6 +73,8 @@ def layers(model: str) -> tuple[Layer, ...]:
         return _vgg(_VGG[model])
     if model in _RESNET:
         return _resnet(_RESNET[model])
+    if model == DENSENET:
+        return _densenet()
     if model == BERT:
         return _bert()
     raise ValueError(f"model {model!r}: accepted are {', '.join(MODELS)}")
@@ -142,6 +145,29 @@ def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
     return (*stack, _dense("fc", ins, CLASSES))
 
 
+def _densenet() -> tuple[Layer, ...]:
+    """Return it with each normalisation at the convolution that it feeds, and what follows a bottleneck's at
+    that.
+    """
+    pixels, ins = IMAGE // 2, 2 * _GROWTH
+    stack = [_convolution("conv0", 3, ins, 7, pixels, normalised=True)]
+    pixels //= 2
+    for block, count in enumerate(_DENSE, 1):
+        for number in range(1, count + 1):
+            name = f"dense{block}_{number}"
+            bottleneck = _convolution(f"{name}a", ins, _BOTTLENECK, 1, pixels, normalised=True)
+            stack.append(Layer(bottleneck.name, (ins, ins, *bottleneck.tensors), bottleneck.macs))
+            weights = _BOTTLENECK * _GROWTH * 9
+            stack.append(Layer(f"{name}b", (weights,), weights * pixels * pixels))
+            ins += _GROWTH
+        if block < len(_DENSE):
+            weights = ins * (ins // 2)
+            stack.append(Layer(f"transition{block}", (ins, ins, weights), weights * pixels * pixels))
+            ins, pixels = ins // 2, pixels // 2
+    classifier = _dense("classifier", ins, CLASSES)
+    return (*stack, Layer(classifier.name, (ins, ins, *classifier.tensors), classifier.macs))
+
+
 def _bert() -> tuple[Layer, ...]:
     """Return embeddings, blocks of attention and two dense layers, and the pooler. Looking a word up
     multiplies nothing; a head's products of queries, keys and values are its output layer's.
@@ -175,21 +201,43 @@ _MEASURED_OF_16 = {
 }
 
 
+# ryujaehun/pytorch-gpu-benchmark on GitHub, commit 3f47a9e: A100 of 40 GB, PCIe, float; training and
+# inference of 12 images in ms, read off the pictures fig/A100/*_1_gpus__float_model_*.png, whose numbers are
+# not published, to 0.3 ms
+_READ_OF_12 = {"resnet50": (39.3, 12.5), "vgg11": (25.3, 10.0), DENSENET: (107.9, 29.2)}
+
+
 def _gtx_1080_ti() -> dict[str, Profile]:
-    """Twice the time of 16 images for 32. VGG11 and BERT are not in the source: VGG16's time by the ratio of
-    their multiply-accumulates, dense layers being as well used as convolutions.
+    """Twice the time of 16 images for 32. What is not in the source has another's time by the ratio of their
+    multiply-accumulates: VGG11 and BERT VGG16's, dense layers being as well used as convolutions, and
+    DenseNet161 ResNet50's.
     """
     profiles = {
         model: Profile(2 * forward, 2 * backward) for model, (forward, backward) in _MEASURED_OF_16.items()
     }
-    known = profiles["vgg16"]
-    for model in ("vgg11", BERT):
-        ratio = math.fsum(layer.macs for layer in layers(model)) / math.fsum(
-            layer.macs for layer in layers("vgg16")
-        )
-        profiles[model] = Profile(known.forward_ms * ratio, known.backward_ms * ratio)
+    for model, known in (("vgg11", "vgg16"), (BERT, "vgg16"), (DENSENET, "resnet50")):
+        ratio = _macs(model) / _macs(known)
+        profiles[model] = Profile(profiles[known].forward_ms * ratio, profiles[known].backward_ms * ratio)
     return profiles
 
 
-PROFILES = {"gtx1080ti": _gtx_1080_ti(), "none": {model: Profile(0.0, 0.0) for model in MODELS}}
+def _macs(model: str) -> float:
+    return math.fsum(layer.macs for layer in layers(model))
+
+
+def _a100() -> dict[str, Profile]:
+    """Forward is inference's time, and backward what training takes beyond it. 12 images do not fill this
+    GPU: in proportion to these, larger batches take longer here than there.
+    """
+    return {
+        model: Profile(BATCH / 12 * forward, BATCH / 12 * (both - forward))
+        for model, (both, forward) in _READ_OF_12.items()
+    }
+
+
+PROFILES = {
+    "gtx1080ti": _gtx_1080_ti(),
+    "a100": _a100(),
+    "none": {model: Profile(0.0, 0.0) for model in MODELS},
+}
 """By name and model. "none" computes in no time at all."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from testbed.contract.stragglers import SlowWorkers
 from tests.privileged.commands import WAIT_S, bounded
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
@@ -136,3 +137,31 @@ def test_outside_a_job_the_backend_says_so() -> None:
     )
     assert "not started by `testbed run`" in ended.stderr or "Connection refused" in ended.stderr
     assert ended.returncode == 1
+
+
+@pytest.mark.usefixtures("running")
+def test_workers_are_slow_on_purpose_in_the_pattern_that_was_asked_for(tmp_path: Path) -> None:
+    result, digits = tmp_path / "slow.json", ROOT / "workloads" / "jobs" / "digits.py"
+    pattern = SlowWorkers.parse("p=0.16,seed=5,iteration=20ms")
+    words = ("--place", "u1:2", "--stragglers", str(pattern), "--json", str(result))
+    ended = call("run", *words, str(digits), "--epochs", "1")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    left = json.loads(result.read_text())
+    slept = [worker["stats"]["delays"] for worker in left["workers"]]
+    for rank, its in enumerate(slept):
+        drawn = {
+            (iteration, point): round(pattern.factor(rank, 2, iteration, point) * 20e6)
+            for iteration in range(its["iterations"])
+            for point in range(3)
+        }
+        # to the nanosecond, so that a run repeats: nothing of it is measured
+        asked = {(row[0], row[1]): row[3] for row in its["rows"]}
+        assert asked == {at: delay_ns for at, delay_ns in drawn.items() if delay_ns}
+        assert len(asked) == its["count"] > 0
+        assert all(row[4] >= row[3] for row in its["rows"]), "nobody slept for less than asked"
+    assert left["stragglers"]["delays"] == sum(its["count"] for its in slept)
+    assert f"slow workers ({pattern}): {left['stragglers']['delays']} delays" in ended.stderr
+    # they are not what the links are blamed for, and without ageing nobody is left out
+    assert "stragglers" in [note["name"] for note in left["verdict"]["notes"]]
+    assert "stragglers" not in [reason["name"] for reason in left["verdict"]["reasons"]]
+    assert all(worker["stats"]["degraded"] == 0 for worker in left["workers"])

@@ -19,6 +19,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "workloads" / "jobs" / "layers.py
 PUBLISHED = {
     # arXiv 1810.04805 and the release: 110 M; multiply-accumulates of 128 tokens
     "bert": (109_482_240, 11.17),
+    "densenet161": (28_681_000, 7.73),
     "resnet50": (25_557_032, 4.09),
     "resnet101": (44_549_160, 7.80),
     "resnet152": (60_192_808, 11.51),
@@ -68,6 +69,22 @@ def test_every_model_has_a_profile_and_backward_takes_longer(model: str) -> None
     assert 1.5 < of_32.backward_ms / of_32.forward_ms < 2.5
     assert of_32.for_batch(16).total_ms == pytest.approx(of_32.total_ms / 2)
     assert models.profile("none", model).total_ms == 0
+
+
+def test_the_models_of_trios_table_1_have_times_of_its_gpu() -> None:
+    for model, images, train_of_12_ms in (
+        ("resnet50", 64, 39.3),
+        ("vgg11", 128, 25.3),
+        ("densenet161", 64, 107.9),
+    ):
+        of_batch = models.profile("a100", model).for_batch(images)
+        assert of_batch.total_ms == pytest.approx(train_of_12_ms * images / 12)
+        assert 1.5 < of_batch.backward_ms / of_batch.forward_ms < 2.8
+    assert {name: round(models.parameters(name) * 4 / 2**20) for name in ("resnet50", "vgg11")} == {
+        "resnet50": 97,
+        "vgg11": 507,
+    }, "table 1's MB, but for the statistics of batch normalisation"
+    assert round(models.parameters("densenet161") * 4 / 2**20) == 109
 
 
 def test_what_there_is_not_is_named_with_what_there_is() -> None:
