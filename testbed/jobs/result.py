@@ -142,7 +142,7 @@ def unused(
         return f"most was not summed {where}: {sent}, {own_bytes / 1e6:.3g} MB of it not by inc"
     if GLOO in ways:
         why = f"gloo carried all that inc was asked for ({ways[GLOO]} bytes)"
-    elif any(left.keys() - _OF_ANY_SCRIPT for left in stats if left):
+    elif any(left.keys() != _OF_ANY_SCRIPT for left in stats if left):
         why = "inc was asked for nothing"
     else:
         why = "the script made no process group of the backend inc"

@@ -135,6 +135,7 @@ TOLD_OF_RUN = {
     "init_group": True,
     "module": True,
     "folder_per_worker": True,
+    "stragglers": "p=0.16,seed=3",
     "script": "x.py",
     "arguments": ["--fast"],
 }

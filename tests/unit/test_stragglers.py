@@ -386,13 +386,13 @@ def left(count: int, seconds: float, **others: Any) -> dict[str, Any]:
 
 
 def test_a_line_says_how_many_by_whom_and_how_long() -> None:
-    told = delays([left(3, 0.5), None, left(1, 2.25), left(0, 0)], "p=0.16,seed=1")
-    assert told is not None
-    assert told.line == (
+    slept = delays([left(3, 0.5), None, left(1, 2.25), left(0, 0)], "p=0.16,seed=1")
+    assert slept is not None
+    assert slept.line == (
         "slow workers (p=0.16,seed=1): 4 delays of 2.75 s in all were injected: worker 2 2.25 s in 1, "
         "worker 0 0.50 s in 3; they count as computing, not as the network's time"
     )
-    assert told.as_json()["workers"][1] == {
+    assert slept.as_json()["workers"][1] == {
         "rank": 2,
         "delays": 1,
         "seconds": 2.25,
@@ -417,20 +417,20 @@ def test_a_line_says_how_many_by_whom_and_how_long() -> None:
     ],
 )
 def test_a_line_says_why_there_was_none(statistics: list[Any], why: str) -> None:
-    told = delays(statistics, "p=0,seed=1")
-    assert told is not None
-    assert told.line.startswith("slow workers (p=0,seed=1): no delay was injected: ")
-    assert why in told.line
+    slept = delays(statistics, "p=0,seed=1")
+    assert slept is not None
+    assert slept.line.startswith("slow workers (p=0,seed=1): no delay was injected: ")
+    assert why in slept.line
 
 
 def test_nothing_is_said_where_nothing_was_asked_for_and_nonsense_counts_as_none() -> None:
     assert delays([None, {}, {"delays": 3}], None) is None
     nonsense = {"asked": "a\nb" * 99, "count": "x", "seconds": -1, "iterations": [], "first": None, "rows": 7}
-    told = delays([{"delays": nonsense}], None)
-    assert told is not None
-    assert (told.count, told.seconds) == (0, 0)
-    assert "\n" not in told.line
-    assert len(told.asked) <= 100
+    slept = delays([{"delays": nonsense}], None)
+    assert slept is not None
+    assert (slept.count, slept.seconds) == (0, 0)
+    assert "\n" not in slept.line
+    assert len(slept.asked) <= 100
 
 
 def test_documents_name_every_key() -> None:
