@@ -1,0 +1,73 @@
+"""The declared rates of an emulated disk. Pure: time is an argument. Imports nothing of the project but
+errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+from workloads.luwu.errors import LuwuError
+
+BURST_S = 0.02  # how much idle time a rate makes up for
+
+
+class Queue(IntEnum):
+    """The queues of a disk, the most urgent first (section 3.3)."""
+
+    READ_PARAMETERS = 0
+    READ_STATES = 1
+    WRITE_STATES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes a second; None is as fast as the disk is. `reads` holds for both reading queues together."""
+
+    read_parameters: float | None = None
+    read_states: float | None = None
+    write_states: float | None = None
+    reads: float | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and not 0 < value < float("inf"):
+                raise LuwuError(f"rate {each.name}: {value}: accepted is a number of bytes a second above 0")
+
+    def scaled(self, scale: float) -> Rates:
+        """Return them divided by `scale`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Rates(**{name: value and value / scale for name, value in values.items()})
+
+
+class Pace:
+    """A rate as the time from which the next piece may go."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self.free_s = float("-inf")
+
+    def spend(self, size_bytes: int, now_s: float) -> None:
+        self.free_s = max(self.free_s, now_s - BURST_S) + size_bytes / self._bytes_per_s
+
+
+class Meter:
+    """All paces of a disk."""
+
+    def __init__(self, rates: Rates) -> None:
+        own = (rates.read_parameters, rates.read_states, rates.write_states)
+        paces = [[Pace(rate)] if rate is not None else [] for rate in own]
+        if rates.reads is not None:
+            both = Pace(rates.reads)
+            paces[Queue.READ_PARAMETERS].append(both)
+            paces[Queue.READ_STATES].append(both)
+        self._paces = paces
+
+    def free_s(self, queue: Queue) -> float:
+        """The time from which a piece of this queue may go."""
+        return max((pace.free_s for pace in self._paces[queue]), default=float("-inf"))
+
+    def spend(self, queue: Queue, size_bytes: int, now_s: float) -> None:
+        for pace in self._paces[queue]:
+            pace.spend(size_bytes, now_s)
