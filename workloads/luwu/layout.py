@@ -6,9 +6,8 @@ Pure: imports nothing of the project but its errors.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from workloads.luwu.errors import LuwuError
 
 PAGE = 4096  # bytes: what direct I/O is aligned to
 PARAMETER_BYTES = 2  # bfloat16
+DTYPES = ("bfloat16", "float16")  # of parameters; each has PARAMETER_BYTES
 STATE_BYTES = 12  # master weight, first and second moment, in binary32
 GRADIENT_BYTES = 4
 _TENSOR_ELEMENTS = 64  # a tensor begins at a multiple: a cache line in either format
@@ -35,13 +35,14 @@ class Tensor:
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What is pulled, pushed and updated at once. `starts` are the tensors' first elements; `elements` is
-    their number with padding, in whole pages of either format.
+    their number with padding, in whole pages of either format; `used` without the padding at the end.
     """
 
     name: str
     tensors: tuple[Tensor, ...]
     starts: tuple[int, ...] = field(init=False)
     elements: int = field(init=False)
+    used: int = field(init=False)
 
     def __post_init__(self) -> None:
         starts, end = [], 0
@@ -49,6 +50,7 @@ class Layer:
             starts.append(end)
             end = _up(end + tensor.numel, _TENSOR_ELEMENTS)
         object.__setattr__(self, "starts", tuple(starts))
+        object.__setattr__(self, "used", end)
         object.__setattr__(self, "elements", _up(end, _LAYER_ELEMENTS))
 
     @property
@@ -75,12 +77,15 @@ class Stripe:
 
 
 class Model:
-    """Layers in the order of the forward pass. Raises LuwuError for one without tensors or with a name
-    twice.
+    """Layers in the order of the forward pass, and torch's name of the parameters' format. Raises LuwuError
+    for a layer without tensors, a name that is there twice, and another format.
     """
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], dtype: str = "bfloat16") -> None:
         self.layers = tuple(layers)
+        self.dtype = dtype
+        if dtype not in DTYPES:
+            raise LuwuError(f"parameters in {dtype}: accepted are {', '.join(DTYPES)}")
         names = [tensor.name for layer in self.layers for tensor in layer.tensors]
         for layer in self.layers:
             for tensor in layer.tensors:
@@ -88,9 +93,9 @@ class Model:
                     raise LuwuError(f"tensor {tensor.name}: shape {tensor.shape} has no elements")
         if not names or not all(layer.tensors for layer in self.layers):
             raise LuwuError("a model needs at least one layer, and a layer at least one tensor")
-        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        if twice:
-            raise LuwuError(f"tensor {twice[0]} is in the model twice: shared weights belong to one layer")
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            raise LuwuError(f"tensor {twice} is in the model twice: shared weights belong to one layer")
 
     @property
     def numel(self) -> int:
@@ -102,9 +107,6 @@ class Model:
             [layer.name, [[tensor.name, list(tensor.shape)] for tensor in layer.tensors]]
             for layer in self.layers
         ]
-
-    def digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.description()).encode()).hexdigest()
 
     def stripes(self, layer: int, element_bytes: int, disks: int) -> list[Stripe]:
         """A layer's buffer over the disks. Every disk has room for an equal stripe of each layer; the last

@@ -29,7 +29,9 @@ class Pool:
         """
         total = sum(sizes)
         if total > self._bound_bytes:
-            raise LuwuError(f"a layer needs {total} bytes of buffers, the pool's bound is {self._bound_bytes}")
+            raise LuwuError(
+                f"a layer needs {total} bytes of buffers, the pool's bound is {self._bound_bytes}"
+            )
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._used_bytes + total <= self._bound_bytes)
             if self._stopped:

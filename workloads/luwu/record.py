@@ -1,0 +1,62 @@
+"""Small files that are whole or as before: written beside, flushed, renamed, and the folder flushed.
+
+Imports nothing of the project but errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from workloads.luwu.errors import StoreError
+
+
+def write(folder: Path, name: str, facts: dict[str, Any], blob: bytes = b"") -> None:
+    """Replace a record. OSError where it cannot be; then the one before is still there."""
+    head = {**facts, "blob_bytes": len(blob), "blob_crc32": zlib.crc32(blob)}
+    beside = folder / f"{name}.new"
+    try:
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            content = memoryview(json.dumps(head).encode() + b"\n" + blob)
+            while content:
+                content = content[os.write(fd, content) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(beside, folder / name)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    flush_folder(folder)
+
+
+def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
+    """Return facts and blob; None where there is no such record. StoreError for one that is damaged."""
+    try:
+        content = (folder / name).read_bytes()
+    except FileNotFoundError:
+        return None
+    line, _, blob = content.partition(b"\n")
+    try:
+        facts = json.loads(line)
+        whole = len(blob) == facts["blob_bytes"] and zlib.crc32(blob) == facts["blob_crc32"]
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise StoreError(f"{folder / name}: damaged; this store cannot be used")
+    return facts, blob
+
+
+def flush_folder(folder: Path) -> None:
+    """What the folder's names lead to is on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,185 @@
+"""The update of a layer by torch's own fused Adam or AdamW, and the optimizer that a user builds for it.
+
+Imports torch, and of the project the layout and errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from workloads.luwu.errors import RuleError
+from workloads.luwu.layout import Layer, Model
+
+RULES: dict[str, type[torch.optim.Adam]] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
+SETTINGS = ("lr", "betas", "eps", "weight_decay", "maximize")  # of a group, which its tensors' update takes
+UNKEPT = ("amsgrad", "capturable", "differentiable")
+_MOST_STEPS = 1 << 24  # torch counts in binary32, which stays there
+
+Views = Sequence[torch.Tensor]
+Fill = Callable[[Layer, memoryview, memoryview], None]  # as a store takes it
+
+
+def placeholders(model: Model) -> dict[str, torch.nn.Parameter]:
+    """An empty parameter for each tensor, by its name: what an optimizer and its groups are made of."""
+    return {
+        tensor.name: torch.nn.Parameter(torch.empty(0)) for layer in model.layers for tensor in layer.tensors
+    }
+
+
+def views(layer: Layer, buffer: memoryview, dtype: torch.dtype, part: int = 0) -> list[torch.Tensor]:
+    """The tensors of a layer in a buffer of that format; of states, `part` 0 is the master weights, 1 and 2
+    are the moments.
+    """
+    flat = torch.frombuffer(buffer, dtype=dtype)
+    return [
+        flat[part * layer.elements + start :][: tensor.numel].view(tensor.shape)
+        for start, tensor in zip(layer.starts, layer.tensors, strict=True)
+    ]
+
+
+def first_states(value: Callable[[str], torch.Tensor], dtype: torch.dtype) -> Fill:
+    """Return what fills a new store: master weights by their names, parameters from them, moments of zero."""
+
+    def fill(layer: Layer, parameters: memoryview, states: memoryview) -> None:
+        rows = zip(
+            layer.tensors, views(layer, parameters, dtype), views(layer, states, torch.float32), strict=True
+        )
+        for tensor, parameter, master in rows:
+            given = value(tensor.name)
+            if tuple(given.shape) != tensor.shape:
+                raise RuleError(
+                    f"tensor {tensor.name}: has shape {tuple(given.shape)}, the model's is {tensor.shape}"
+                )
+            master.copy_(given)
+            parameter.copy_(master)
+
+    return fill
+
+
+class Rule:
+    """What a user's optimizer, over placeholders, says of each tensor. Its groups are read at each update, so
+    that torch's schedulers change them as always. Raises RuleError.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: Model,
+        parameters: Mapping[str, torch.nn.Parameter],
+        scheduler: LRScheduler | None = None,
+    ) -> None:
+        self.name = rule_name(optimizer)
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise RuleError(
+                "ReduceLROnPlateau needs the loss, which only workers know: take another schedule"
+            )
+        groups = {
+            id(parameter): number
+            for number, group in enumerate(optimizer.param_groups)
+            for parameter in group["params"]
+        }
+        self._groups: dict[str, int] = {}
+        for layer in model.layers:
+            for tensor in layer.tensors:
+                if id(parameters[tensor.name]) not in groups:
+                    raise RuleError(f"tensor {tensor.name} is in no group of the optimizer: all are trained")
+                self._groups[tensor.name] = groups[id(parameters[tensor.name])]
+        for group in optimizer.param_groups:
+            for setting in UNKEPT:
+                if group.get(setting):
+                    raise RuleError(f"{self.name} with {setting}=True: accepted is False")
+        if self.name == "Adam" and any(g.get("decoupled_weight_decay") for g in optimizer.param_groups):
+            raise RuleError("Adam with decoupled_weight_decay=True: take AdamW")
+
+    def update(
+        self, layer: Layer, iteration: int, masters: Views, firsts: Views, seconds: Views, gradients: Views
+    ) -> None:
+        """The step of this number, from 1, in place."""
+        by_group: dict[int, list[int]] = {}
+        for index, tensor in enumerate(layer.tensors):
+            by_group.setdefault(self._groups[tensor.name], []).append(index)
+        steps = float(min(iteration - 1, _MOST_STEPS))
+        for number, indices in by_group.items():
+            group = self.optimizer.param_groups[number]
+            parameters = [torch.nn.Parameter(masters[index]) for index in indices]
+            settings: dict[str, Any] = {name: group[name] for name in SETTINGS}
+            step = RULES[self.name](parameters, fused=True, **settings)
+            for index, parameter in zip(indices, parameters, strict=True):
+                parameter.grad = gradients[index]
+                step.state[parameter] = {
+                    "step": torch.tensor(steps),
+                    "exp_avg": firsts[index],
+                    "exp_avg_sq": seconds[index],
+                }
+            step.step()
+
+    def advance(self) -> None:
+        """An iteration has ended: the schedule goes on, and has seen the optimizer step."""
+        self.optimizer.step()  # on placeholders without gradients: nothing
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def settings(self) -> dict[str, Any]:
+        """What `restore` needs."""
+        scheduler = self.scheduler
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": type(scheduler).__name__,
+            "scheduler": None if scheduler is None else scheduler.state_dict(),
+        }
+
+    def restore(self, settings: dict[str, Any]) -> None:
+        if settings["schedule"] != type(self.scheduler).__name__:
+            theirs, ours = (
+                name.replace("NoneType", "none")
+                for name in (settings["schedule"], type(self.scheduler).__name__)
+            )
+            raise RuleError(f"the states were trained with schedule {theirs}, this one is {ours}")
+        try:
+            self.optimizer.load_state_dict(settings["optimizer"])
+        except ValueError as problem:
+            raise RuleError(f"the states' optimizer has other groups: {problem}") from problem
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(settings["scheduler"])
+
+
+def rule_name(optimizer: torch.optim.Optimizer) -> str:
+    """Raises RuleError for one that is not kept on disks."""
+    for name, kind in RULES.items():
+        if type(optimizer) is kind:
+            return name
+    raise RuleError(f"optimizer {type(optimizer).__name__}: accepted are {', '.join(RULES)}")
+
+
+class Norm:
+    """The global norm of gradients that are seen a layer at a time, as `torch.nn.utils.clip_grad_norm_` takes
+    it of all at once.
+    """
+
+    def __init__(self, most: float) -> None:
+        if not most > 0:
+            raise RuleError(f"clipping norm {most}: accepted is a number above 0")
+        self.most = most
+        self._norms: dict[int, list[torch.Tensor]] = {}
+
+    def see(self, layer: int, gradients: Views) -> None:
+        self._norms[layer] = [torch.linalg.vector_norm(gradient, 2.0) for gradient in gradients]
+
+    def total(self) -> torch.Tensor:
+        """Of all layers, in the order of the forward pass."""
+        norms = [norm for layer in sorted(self._norms) for norm in self._norms[layer]]
+        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), 2.0)
+        return total
+
+    def clip(self, gradients: Views, total: torch.Tensor) -> None:
+        """In place."""
+        parameters = [torch.nn.Parameter(gradient, requires_grad=False) for gradient in gradients]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        torch.nn.utils.clip_grads_with_norm_(parameters, self.most, total)
