@@ -95,7 +95,7 @@ class Node:
 
     def iterate(self) -> int:
         """Carry out an iteration and commit it. Return its number. Raises LuwuError, or what the network's
-        futures raise; then the iteration before is the last whole one.
+        futures raise; then the iteration before is whole, or this one is: resuming the store says which.
         """
         if self._failure is not None:
             raise LuwuError("this node has failed; resume its store") from self._failure

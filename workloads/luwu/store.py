@@ -120,7 +120,7 @@ class Store:
 
     def commit(self, settings: bytes) -> None:
         """The next iteration, all of which was written, is the last whole one from now on. Raises DiskError;
-        then the one before is.
+        then the one before is, unless only the flush after the rename failed.
         """
         flushed = [
             disk.call(partial(os.fdatasync, self._files[f"{kind}.{(self.iteration + 1) % 2}", disk.number]))

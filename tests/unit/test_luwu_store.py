@@ -1,0 +1,278 @@
+"""LuWu's store: what is wrong with a folder is one line, and a broken iteration leaves the one before."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.luwu_world import SHAPES, Reference, World, adamw, same, small
+from workloads.luwu import record
+from workloads.luwu.errors import DiskError, LuwuError, RuleError, StoreError
+from workloads.luwu.layout import Layer, Model, Tensor
+from workloads.luwu.rates import Rates
+from workloads.luwu.rule import Norm, Rule, placeholders, rule_name
+from workloads.luwu.store import Store
+
+Fail = Callable[..., object]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.mkdir()
+    return paths
+
+
+@pytest.fixture
+def trained(folders: list[Path]) -> list[Path]:
+    """Folders with a store of iteration 2."""
+    with World(folders) as world:
+        world.node.iterate()
+        world.node.iterate()
+    return folders
+
+
+def refused(kind: type[LuwuError], function: Callable[[], object]) -> str:
+    with pytest.raises(kind) as caught:
+        function()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def resume(folders: list[Path], model: Model | None = None, rule: str = "AdamW") -> None:
+    Store.resume(folders, model or small(), rule).close()
+
+
+# ---------------------------------------------------------------- folders
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "no such folder" in refused(StoreError, lambda: World([tmp_path / "absent"]))
+    assert "is not a folder" in refused(StoreError, lambda: World([tmp_path / "file"]))
+    assert "named twice" in refused(StoreError, lambda: World([tmp_path, tmp_path / "." / ""]))
+    assert "at least one folder" in refused(StoreError, lambda: World([]))
+    assert "holds no model" in refused(StoreError, lambda: resume([tmp_path]))
+
+
+def test_a_folder_in_use(trained: list[Path]) -> None:
+    with World(trained, resume=True):
+        program = (
+            "import sys; from pathlib import Path; from workloads.luwu.store import Store\n"
+            "from workloads.luwu.layout import Model, Layer, Tensor\n"
+            "from workloads.luwu.errors import StoreError\n"
+            "try: Store.resume([Path(sys.argv[1])], Model([Layer('a', (Tensor('a', (1,)),))]), 'AdamW')\n"
+            "except StoreError as problem: print(problem)"
+        )
+        other = subprocess.run(
+            [sys.executable, "-c", program, str(trained[1])], capture_output=True, text=True, check=True
+        )
+        assert other.stdout.strip() == f"{trained[1]}: in use by another process"
+    resume(trained)  # the lock went with who held it
+
+
+def test_a_store_is_not_made_over_another(trained: list[Path]) -> None:
+    for paths in (trained, trained[:1], trained[1:], trained[::-1]):
+        assert "holds a model already" in refused(StoreError, partial(World, paths))
+    with World(trained, resume=True) as world:
+        assert world.node.iteration == 2
+
+
+def test_disks_are_those_of_one_store(trained: list[Path], tmp_path: Path) -> None:
+    assert "is disk 1 of 2" in refused(StoreError, lambda: resume(trained[::-1]))
+    assert "is disk 0 of 2" in refused(StoreError, lambda: resume(trained[:1]))
+    others = [tmp_path / "c", tmp_path / "d"]
+    for path in others:
+        path.mkdir()
+    World(others).__exit__()
+    message = refused(StoreError, lambda: resume([trained[0], others[1]]))
+    assert "is of another store than" in message
+
+
+def test_what_another_run_left(trained: list[Path]) -> None:
+    assert "the optimizer is Adam" in refused(StoreError, lambda: resume(trained, rule="Adam"))
+    assert "the model's are float16" in refused(StoreError, lambda: resume(trained, small("float16")))
+    wider = small(shapes=[*SHAPES[:-1], ("head", ((17, 132), (131,)))])
+    message = refused(StoreError, lambda: resume(trained, wider))
+    assert "its tensor head.0 of shape [17, 131] is head.0 of shape [17, 132] here" in message
+    assert "of 4 layers, this one has 3" in refused(
+        StoreError, lambda: resume(trained, small(shapes=SHAPES[:3]))
+    )
+    named = small(shapes=[("other", SHAPES[0][1]), *SHAPES[1:]])
+    assert "its layer embed is other here" in refused(StoreError, lambda: resume(trained, named))
+    fewer = small(shapes=[*SHAPES[:-1], ("head", ((17, 131),))])
+    assert "has 2 tensors, 1 here" in refused(StoreError, lambda: resume(trained, fewer))
+
+
+def test_damage_is_seen(trained: list[Path]) -> None:
+    commit = trained[0] / "commit"
+    content = commit.read_bytes()
+    for broken in (content[:-1], content[:20], b"", content[:-9] + b"x" + content[-8:]):
+        commit.write_bytes(broken)
+        assert f"{commit}: damaged" in refused(StoreError, lambda: resume(trained))
+    commit.write_bytes(content)
+    states = trained[1] / "states.0"
+    os.truncate(states, states.stat().st_size - 4096)
+    assert f"{states}: has" in refused(StoreError, lambda: resume(trained))
+    states.unlink()
+    assert f"{states}: No such file" in refused(StoreError, lambda: resume(trained))
+
+
+# ---------------------------------------------------------------- optimizers and models
+
+
+def test_an_optimizer_that_is_not_kept(folders: list[Path]) -> None:
+    model = small()
+    parameters = placeholders(model)
+    every = list(parameters.values())
+    assert "accepted are Adam, AdamW" in refused(RuleError, lambda: rule_name(torch.optim.SGD(every, lr=1)))
+    amsgrad = torch.optim.AdamW(every, amsgrad=True)
+    assert "amsgrad=True: accepted is False" in refused(RuleError, lambda: Rule(amsgrad, model, parameters))
+    part = torch.optim.AdamW(every[1:])
+    assert "tensor embed.0 is in no group" in refused(RuleError, lambda: Rule(part, model, parameters))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.AdamW(every))
+    message = refused(RuleError, lambda: Rule(plateau.optimizer, model, parameters, plateau))
+    assert message.startswith("ReduceLROnPlateau needs the loss")
+    assert "accepted is a number above 0" in refused(RuleError, lambda: Norm(0.0))
+
+
+def test_another_schedule_or_other_groups(trained: list[Path]) -> None:
+    def cosine(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+
+    message = refused(RuleError, lambda: World(trained, resume=True, schedule=cosine))
+    assert message == "the states were trained with schedule none, this one is CosineAnnealingLR"
+    merged = refused(
+        RuleError,
+        lambda: World(
+            trained,
+            resume=True,
+            make=lambda groups: torch.optim.AdamW([p for g in groups for p in g["params"]]),  # type: ignore[attr-defined]
+        ),
+    )
+    assert "other groups" in merged
+
+
+def test_a_model_that_is_none() -> None:
+    tensor = Tensor("a", (2, 3))
+    assert "twice" in refused(LuwuError, lambda: Model([Layer("x", (tensor,)), Layer("y", (tensor,))]))
+    assert "no elements" in refused(LuwuError, lambda: Model([Layer("x", (Tensor("a", (0, 3)),))]))
+    assert "at least one" in refused(LuwuError, lambda: Model([Layer("x", ())]))
+    message = refused(LuwuError, lambda: Model([Layer("x", (tensor,))], "float32"))
+    assert message == "parameters in float32: accepted are bfloat16, float16"
+
+
+def test_memory_that_no_layer_fits(folders: list[Path]) -> None:
+    message = refused(LuwuError, lambda: World(folders, memory_bytes=60_000))
+    assert message == "memory_bytes 60000: layer embed needs at least 73728 for its buffers"
+
+
+def test_a_rate_that_is_none() -> None:
+    for rate in (0, -1.0, float("inf"), float("nan")):
+        assert "rate reads" in refused(LuwuError, partial(Rates, reads=rate))
+
+
+# ---------------------------------------------------------------- a full disk
+
+
+class Full:
+    """A disk that takes no more after some operations."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 10**9
+        for name in ("pwritev", "write", "posix_fallocate", "fsync", "fdatasync", "rename"):
+            monkeypatch.setattr(os, name, self._failing(getattr(os, name)))
+
+    def _failing(self, function: Fail) -> Fail:
+        def call(*arguments: object) -> object:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return function(*arguments)
+
+        return call
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Full:
+    return Full(monkeypatch)
+
+
+def test_a_store_that_finds_no_room_leaves_nothing(folders: list[Path], full: Full) -> None:
+    messages: list[str] = []
+    while True:
+        full.left = len(messages)
+        try:
+            world = World(folders)
+            break
+        except (DiskError, StoreError) as problem:
+            messages.append(str(problem))
+        full.left = 10**9
+        assert {path.name for folder in folders for path in folder.iterdir()} <= {"lock"}
+    world.__exit__()
+    assert len(messages) > 20
+    assert all("No space left on device" in each and "\n" not in each for each in messages)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5], ids=["unclipped", "clipped"])
+def test_a_disk_full_at_any_operation_loses_nothing(
+    folders: list[Path], full: Full, clip: float | None
+) -> None:
+    """An iteration is tried with one more operation than before, until it succeeds; so is the next."""
+    reference = Reference(small(), adamw, None, clip)
+    World(folders, clip=clip).__exit__()
+    whole = 0
+    for iteration in (1, 2):
+        reference.iterate()
+        messages: list[str] = []
+        while whole < iteration:
+            with World(folders, resume=True, clip=clip) as world:
+                full.left = len(messages)
+                try:
+                    whole = world.node.iterate()
+                except DiskError as problem:
+                    messages.append(str(problem))
+                full.left = 10**9
+            with World(folders, resume=True, clip=clip) as world:  # after the rename it may be whole already
+                assert whole <= world.node.iteration <= iteration
+                whole = world.node.iteration
+        assert len(messages) > 8
+        assert all("No space left on device" in each and "\n" not in each for each in messages)
+        with World(folders, resume=True, clip=clip) as world:
+            assert same(world.states(), reference.states())
+
+
+def test_a_record_is_whole_or_as_before(tmp_path: Path, full: Full) -> None:
+    record.write(tmp_path, "it", {"number": 1}, b"one")
+    for operations in range(3):
+        full.left = operations
+        with pytest.raises(OSError, match="No space left"):
+            record.write(tmp_path, "it", {"number": 2}, b"two")
+        read = record.read(tmp_path, "it")
+        assert read is not None
+        assert (read[0]["number"], read[1]) == (1, b"one")
+        assert [path.name for path in tmp_path.iterdir()] == ["it"]
+
+
+# ---------------------------------------------------------------- the network's failures
+
+
+def test_a_network_that_fails_ends_the_iteration(trained: list[Path]) -> None:
+    with World(trained, resume=True) as world:
+        world.network.close()
+        with pytest.raises(RuntimeError, match="shutdown"):
+            world.node.iterate()
+        assert "has failed" in refused(LuwuError, world.node.iterate)
+    with World(trained, resume=True) as world:
+        assert world.node.iteration == 2
+        world.node.iterate()
