@@ -19,7 +19,7 @@ class Pool:
     def __init__(self, bound_bytes: int) -> None:
         self._bound_bytes = bound_bytes
         self._kept: dict[int, list[mmap.mmap]] = {}
-        self._used_bytes = self._kept_bytes = self.most_bytes = 0
+        self._used_bytes = self.kept_bytes = self.most_bytes = 0
         self._stopped = False
         self._changed = threading.Condition()
 
@@ -40,7 +40,7 @@ class Pool:
             self.most_bytes = max(self.most_bytes, self._used_bytes)
             buffers = [self._reuse(size) for size in sizes]
             missing = sum(size for size, buffer in zip(sizes, buffers, strict=True) if buffer is None)
-            self._drop(self._used_bytes + self._kept_bytes - self._bound_bytes if missing else 0)
+            self._drop(self._used_bytes + self.kept_bytes - self._bound_bytes if missing else 0)
         return [_new(size) if buffer is None else buffer for size, buffer in zip(sizes, buffers, strict=True)]
 
     def give(self, buffers: Sequence[mmap.mmap]) -> None:
@@ -48,7 +48,7 @@ class Pool:
             for buffer in buffers:
                 self._kept.setdefault(len(buffer), []).append(buffer)
                 self._used_bytes -= len(buffer)
-                self._kept_bytes += len(buffer)
+                self.kept_bytes += len(buffer)
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -60,7 +60,7 @@ class Pool:
     def _reuse(self, size: int) -> mmap.mmap | None:
         if not self._kept.get(size):
             return None
-        self._kept_bytes -= size
+        self.kept_bytes -= size
         return self._kept[size].pop()
 
     def _drop(self, excess_bytes: int) -> None:
@@ -68,7 +68,7 @@ class Pool:
         for size, buffers in self._kept.items():
             while buffers and excess_bytes > 0:
                 buffers.pop()
-                self._kept_bytes -= size
+                self.kept_bytes -= size
                 excess_bytes -= size
 
 

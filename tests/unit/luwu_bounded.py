@@ -1,0 +1,84 @@
+"""Two iterations of a model that the process may not hold: `python -m tests.unit.luwu_bounded FOLDER`."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import resource
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import torch
+
+from tests.unit.luwu_world import World
+from workloads.luwu.layout import Layer, Model, Tensor
+from workloads.luwu.node import Node
+from workloads.luwu.rule import Rule, first_states, placeholders, views
+from workloads.luwu.store import Store
+
+LAYERS, WIDTH = 20, 800
+POOL_BYTES = 28 << 20
+LIMIT_BYTES = 64 << 20
+
+
+class Workers:
+    """They hold nothing: their gradients are ones."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def push(self, iteration: int, phase: str, layer: int, parameters: memoryview) -> Future[None]:
+        return done()
+
+    def pull(self, iteration: int, layer: int, gradients: memoryview) -> Future[None]:
+        for each in views(self._model.layers[layer], gradients, torch.float32):
+            each.fill_(1.0)
+        return done()
+
+
+def done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+def data_bytes() -> int:
+    found_kb = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found_kb is not None
+    return int(found_kb[1]) * 1024
+
+
+def main(folder: Path) -> None:
+    threading.stack_size(512 << 10)
+    for name in ("small", "large"):
+        (folder / name).mkdir()
+    with World([folder / "small"]) as world:  # what torch needs for its first step
+        world.node.iterate()
+    layers = [Layer(f"{n}", (Tensor(f"{n}.weight", (WIDTH, WIDTH)),)) for n in range(LAYERS)]
+    model = Model(layers)
+    limit = data_bytes() + LIMIT_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    parameters = placeholders(model)
+    optimizer = torch.optim.AdamW(list(parameters.values()), lr=0.01)
+    fill = first_states(lambda _: torch.zeros(WIDTH, WIDTH), torch.bfloat16)
+    with (
+        Store.create([folder / "large"], model, "AdamW", fill) as store,
+        Node(store, Rule(optimizer, model, parameters), Workers(model), POOL_BYTES) as node,
+    ):
+        node.iterate()
+        node.iterate()
+        most = node.pool.most_bytes
+    size = model.numel * 14
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        refused = 1
+    else:
+        refused = 0
+    print(f"model={size} limit={LIMIT_BYTES} most={most} refused={refused}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
