@@ -135,6 +135,7 @@ class Disk:
             else:
                 assert piece is not None
                 self._carry_out(piece)
+                piece = None  # and with it the buffer
 
     def _choose(self, now_s: float) -> _Piece | None:
         """Return the next piece of the most urgent queue whose rate permits it."""

@@ -224,7 +224,10 @@ class Node:
             if (problem := future.exception()) is not None:
                 self._fail(problem)
                 return
-        self.pool.give(list(task.buffers.values()))
+        buffers = list(task.buffers.values())
+        # futures keep their callbacks, and so the task: what it holds must go now, not with the collector
+        task.buffers, task.read, task.pushed, task.accepted = {}, [], [], []
+        self.pool.give(buffers)
         with self._changed:
             self._under_way -= 1
             self._changed.notify_all()
