@@ -135,7 +135,9 @@ def main() -> None:
             pool = Pool(needed)
             made = pool.take([layer.parameters_bytes, layer.states_bytes, layer.gradients_bytes])
             assert made is not None
-            buffers = dict(zip((PARAMETERS, STATES, GRADIENTS), [memoryview(each) for each in made], strict=True))
+            buffers = dict(
+                zip((PARAMETERS, STATES, GRADIENTS), [memoryview(each) for each in made], strict=True)
+            )
             with Node(store, rule, link, needed * options.pool_layers, options.clip) as node:
                 for _ in range(options.repeats + 1):  # the first warms up
                     before = store.moved_bytes
