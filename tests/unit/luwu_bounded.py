@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import re
 import resource
@@ -58,6 +59,8 @@ def main(folder: Path) -> None:
         world.node.iterate()
     layers = [Layer(f"{n}", (Tensor(f"{n}.weight", (WIDTH, WIDTH)),)) for n in range(LAYERS)]
     model = Model(layers)
+    gc.collect()
+    gc.disable()  # memory must not wait for the collector
     limit = data_bytes() + LIMIT_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     parameters = placeholders(model)

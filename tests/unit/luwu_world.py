@@ -28,14 +28,20 @@ SHAPES = (
 )
 
 
-def small(dtype: str = "bfloat16", shapes: Sequence[tuple[str, Sequence[tuple[int, ...]]]] = SHAPES) -> Model:
+def small(kind: str = "bfloat16", shapes: Sequence[tuple[str, Sequence[tuple[int, ...]]]] = SHAPES) -> Model:
     return Model(
         [
             Layer(name, tuple(Tensor(f"{name}.{index}", tuple(shape)) for index, shape in enumerate(layer)))
             for name, layer in shapes
         ],
-        dtype,
+        kind,
     )
+
+
+def dtype(model: Model) -> torch.dtype:
+    kind = getattr(torch, model.dtype)
+    assert isinstance(kind, torch.dtype)
+    return kind
 
 
 def first(name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -44,7 +50,7 @@ def first(name: str, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def gradient(iteration: int, name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """What workers make of a parameter: it depends on every element of it, so that a stale one is seen."""
+    """Return what workers make of a parameter: each element of it matters, so that a stale one is seen."""
     return first(f"{iteration} {name}", tuple(parameter.shape)) + parameter.float() * 0.125
 
 
@@ -82,16 +88,17 @@ class Network:
         self._random = random.Random(7)
         self._parameters: dict[int, list[torch.Tensor]] = {}
         self.order: list[tuple[str, str, int]] = []
+        self.overwritten: list[int] = []  # layers whose buffer changed while it was sent
 
     def push(self, iteration: int, phase: str, layer: int, parameters: memoryview) -> Future[None]:
         self.order.append(("push", phase, layer))
-        seen = [each.clone() for each in views(self._model.layers[layer], parameters, torch.bfloat16)]
+        seen = [each.clone() for each in views(self._model.layers[layer], parameters, dtype(self._model))]
         if phase == FORWARD:
             self._parameters[layer] = seen
         else:  # both passes get the parameters of before the update
             before = self._parameters[layer]
             assert all(torch.equal(a, b) for a, b in zip(before, seen, strict=True))
-        return self._pool.submit(self._rest)
+        return self._pool.submit(self._send, layer, parameters, seen)
 
     def pull(self, iteration: int, layer: int, gradients: memoryview) -> Future[None]:
         self.order.append(("pull", "", layer))
@@ -99,6 +106,13 @@ class Network:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+    def _send(self, number: int, parameters: memoryview, seen: list[torch.Tensor]) -> None:
+        """The buffer is the network's until this ends."""
+        self._rest()
+        now = views(self._model.layers[number], parameters, dtype(self._model))
+        if not all(torch.equal(a, b) for a, b in zip(now, seen, strict=True)):
+            self.overwritten.append(number)
 
     def _rest(self) -> None:
         if self._delay_s:
@@ -123,12 +137,13 @@ class Reference:
         self.optimizer = make(grouped(model, self.masters))
         self._scheduler = schedule(self.optimizer) if schedule else None
         self._clip = clip
+        self._dtype = dtype(model)
         self._iteration = 0
 
     def iterate(self) -> None:
         self._iteration += 1
         for name, master in self.masters.items():
-            master.grad = gradient(self._iteration, name, master.detach().bfloat16())
+            master.grad = gradient(self._iteration, name, master.detach().to(self._dtype))
         if self._clip is not None:
             torch.nn.utils.clip_grad_norm_(list(self.masters.values()), self._clip)
         self.optimizer.step()
@@ -139,7 +154,7 @@ class Reference:
         """Parameters, master weights and moments by name."""
         return {
             name: [
-                master.detach().bfloat16(),
+                master.detach().to(self._dtype),
                 master.detach(),
                 self.optimizer.state[master]["exp_avg"],
                 self.optimizer.state[master]["exp_avg_sq"],
@@ -172,7 +187,7 @@ class World:
             self.store = Store.resume(folders, self.model, rule_name(optimizer), rates)
         else:
             shapes = {tensor.name: tensor.shape for layer in self.model.layers for tensor in layer.tensors}
-            fill = first_states(lambda name: first(name, shapes[name]), torch.bfloat16)
+            fill = first_states(lambda name: first(name, shapes[name]), dtype(self.model))
             self.store = Store.create(folders, self.model, rule_name(optimizer), fill, rates)
         self.network = Network(self.model, delay_s)
         try:
@@ -194,7 +209,7 @@ class World:
 
 
 def states(store: Store) -> dict[str, list[torch.Tensor]]:
-    """What a store holds, as `Reference.states` has it."""
+    """Return what a store holds, as `Reference.states` has it."""
     import mmap
 
     from workloads.luwu.disk import Purpose
@@ -209,21 +224,21 @@ def states(store: Store) -> dict[str, list[torch.Tensor]]:
         for kind, buffer in buffers.items():
             for future in store.read(kind, number, memoryview(buffer), Purpose(0, "test", number)):
                 future.result()
-        columns = [views(layer, memoryview(buffers[PARAMETERS]), torch.bfloat16)]
+        columns = [views(layer, memoryview(buffers[PARAMETERS]), dtype(store.model))]
         columns += [views(layer, memoryview(buffers[STATES]), torch.float32, part) for part in range(3)]
         for tensor, *values in zip(layer.tensors, *columns, strict=True):
             held[tensor.name] = [value.clone() for value in values]
     return held
 
 
-def same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
-    """Whether they are equal to the last bit."""
-    return one.keys() == other.keys() and all(
+def same(held: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
+    """Return whether they are equal to the last bit."""
+    return held.keys() == other.keys() and all(
         a.dtype == b.dtype
         and torch.equal(
             a.contiguous().view(torch.uint8) if a.dim() else a,
             b.contiguous().view(torch.uint8) if b.dim() else b,
         )
-        for name in one
-        for a, b in zip(one[name], other[name], strict=True)
+        for name in held
+        for a, b in zip(held[name], other[name], strict=True)
     )

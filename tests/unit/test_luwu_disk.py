@@ -136,7 +136,7 @@ def test_what_waits_when_a_disk_is_closed_fails(folder: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 10**7), st.floats(0, 0.5)), min_size=1, max_size=60))
 def test_a_pace_holds_over_every_interval(pieces: list[tuple[int, float]]) -> None:
-    """Between two pieces no more goes than the rate gives in that time, and the burst, and one piece."""
+    """No more goes between two pieces than the rate gives in that time, and the burst, and one piece."""
     pace, now, went = Pace(1e6), 0.0, []
     for size, idle_s in pieces:
         now = max(now + idle_s, pace.free_s)

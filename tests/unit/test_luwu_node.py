@@ -10,6 +10,7 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, MultiStepLR, OneCycleLR, SequentialLR
 
 from tests.unit.luwu_world import Optimizer, Reference, Schedule, World, adam, adamw, same, small
+from workloads.luwu.layout import Layer, Model, Tensor
 
 
 def warm_up(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
@@ -24,6 +25,7 @@ def folders(tmp_path: Path, count: int) -> list[Path]:
     return paths
 
 
+@pytest.mark.filterwarnings("error")  # of a schedule that has seen no step
 @pytest.mark.parametrize("disks", [1, 3])
 @pytest.mark.parametrize("clip", [None, 0.5], ids=["unclipped", "clipped"])
 @pytest.mark.parametrize(
@@ -54,3 +56,31 @@ def test_training_is_torchs_to_the_last_bit(
             for step in (("push", "backward", layer), ("pull", "", layer))
         ]
         assert world.network.order == (forward + backward) * 17
+
+
+@pytest.mark.parametrize("clip", [None, 0.5], ids=["unclipped", "clipped"])
+def test_a_slow_network_keeps_its_buffers(tmp_path: Path, clip: float | None) -> None:
+    """Answers come late, the ones of a layer before those of the layer before it."""
+    reference = Reference(small(), adamw, None, clip)
+    with World(folders(tmp_path, 1), clip=clip, delay_s=0.02, memory_bytes=160_000) as world:
+        for _ in range(5):
+            reference.iterate()
+            world.node.iterate()
+        assert same(world.states(), reference.states())
+        assert world.node.pool.most_bytes <= 160_000
+    assert world.network.overwritten == []
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_large_tensors_and_either_format(tmp_path: Path, kind: str) -> None:
+    """Torch cuts these among its threads, and a layer is many pieces of a disk."""
+    model = small(kind, [("a", ((701, 613), (613,))), ("b", ((1, 499_979),))])
+    model = Model([*model.layers, Layer("embed", (Tensor("embed", (7,)),))], kind)
+    reference = Reference(model, adamw, warm_up, 1.0)
+    with World(
+        folders(tmp_path, 2), model=model, schedule=warm_up, clip=1.0, memory_bytes=20_000_000
+    ) as world:
+        for _ in range(4):
+            reference.iterate()
+            world.node.iterate()
+        assert same(world.states(), reference.states())

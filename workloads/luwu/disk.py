@@ -30,7 +30,7 @@ _PIECE_S = 0.01  # a piece of a declared rate takes about so long, and delays a 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a request is for, as spans say it."""
+    """The purpose of a request, as spans say it."""
 
     iteration: int
     phase: str
@@ -213,7 +213,7 @@ def reason(problem: OSError, folder: Path) -> str:
 
 
 def _direct_works(file: Path) -> bool:
-    """Whether a page of this file can be read and written back past the page cache; the file has one."""
+    """Return whether a page of this file, which has one, is read and written back past the page cache."""
     with mmap.mmap(-1, PAGE) as page:
         try:
             fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)

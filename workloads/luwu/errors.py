@@ -1,4 +1,4 @@
-"""What goes wrong in an optimizer node, in one line. Imports nothing of the project."""
+"""The errors of an optimizer node, one line each. Imports nothing of the project."""
 
 from __future__ import annotations
 

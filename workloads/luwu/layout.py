@@ -34,8 +34,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What is pulled, pushed and updated at once. `starts` are the tensors' first elements; `elements` is
-    their number with padding, in whole pages of either format; `used` without the padding at the end.
+    """The tensors that are pulled, pushed and updated at once. `starts` are their first elements; `elements`
+    is the number with padding, in whole pages of either format; `used` without the padding at the end.
     """
 
     name: str

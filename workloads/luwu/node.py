@@ -33,8 +33,8 @@ _PARTS = 3  # of states
 
 
 class Network(Protocol):
-    """What carries a layer. A future is done when the buffer may be written (push), or read (pull); its
-    exception ends the iteration. Requests come in the order of the layers, several at once.
+    """The network as the node sees it. A future is done when the buffer may be written (push), or read
+    (pull); its exception ends the iteration. Requests come in the order of the layers, several at once.
     """
 
     def push(self, iteration: int, phase: str, layer: int, parameters: memoryview) -> Future[None]: ...

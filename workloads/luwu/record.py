@@ -54,7 +54,7 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
 
 
 def flush_folder(folder: Path) -> None:
-    """What the folder's names lead to is on the disk."""
+    """Return when what the folder's names lead to is on the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

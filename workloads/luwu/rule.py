@@ -61,7 +61,7 @@ def first_states(value: Callable[[str], torch.Tensor], dtype: torch.dtype) -> Fi
 
 
 class Rule:
-    """What a user's optimizer, over placeholders, says of each tensor. Its groups are read at each update, so
+    """A user's optimizer over placeholders, applied to a layer. Its groups are read at each update, so
     that torch's schedulers change them as always. Raises RuleError.
     """
 
@@ -126,7 +126,7 @@ class Rule:
             self.scheduler.step()
 
     def settings(self) -> dict[str, Any]:
-        """What `restore` needs."""
+        """Return what `restore` needs."""
         scheduler = self.scheduler
         return {
             "optimizer": self.optimizer.state_dict(),
@@ -172,13 +172,13 @@ class Norm:
         self._norms[layer] = [torch.linalg.vector_norm(gradient, 2.0) for gradient in gradients]
 
     def total(self) -> torch.Tensor:
-        """Of all layers, in the order of the forward pass."""
+        """Return the norm of all layers, in the order of the forward pass."""
         norms = [norm for layer in sorted(self._norms) for norm in self._norms[layer]]
         total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), 2.0)
         return total
 
     def clip(self, gradients: Views, total: torch.Tensor) -> None:
-        """In place."""
+        """Scale a layer's gradients in place."""
         parameters = [torch.nn.Parameter(gradient, requires_grad=False) for gradient in gradients]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

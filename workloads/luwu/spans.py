@@ -1,5 +1,5 @@
-"""What was measured of an iteration: when each step of each layer, and each request of each disk's queue,
-began and ended. Imports nothing of the project.
+"""The record of an iteration, as measured: when each step of each layer, and each request of each
+disk's queue, began and ended. Imports nothing of the project.
 """
 
 from __future__ import annotations

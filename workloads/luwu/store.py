@@ -88,7 +88,7 @@ class Store:
 
     @property
     def direct(self) -> list[bool]:
-        """Which disks are read and written past the page cache."""
+        """Return which disks are read and written past the page cache."""
         return [disk.direct for disk in self._disks]
 
     @property
