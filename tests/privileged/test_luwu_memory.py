@@ -1,0 +1,51 @@
+"""LuWu's optimizer node trains a model of 179 MB in a cgroup of 64 MiB."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TOP = Path("/sys/fs/cgroup")
+LIMIT_BYTES = 64 << 20
+
+
+@pytest.fixture
+def members() -> Iterator[Path]:
+    """The file that a process joins a limited cgroup by, of version 1 or 2."""
+    old = (TOP / "memory" / "memory.limit_in_bytes").exists()
+    folder = (TOP / "memory" if old else TOP) / f"optinc-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        limit = folder / ("memory.limit_in_bytes" if old else "memory.max")
+        limit.write_text(str(LIMIT_BYTES))
+    except OSError as problem:
+        if folder.exists():
+            folder.rmdir()
+        pytest.skip(f"the memory controller of cgroups cannot be written: {problem.strerror}")
+    try:
+        assert int(limit.read_text()) == LIMIT_BYTES
+        yield folder / "cgroup.procs"
+    finally:
+        until = time.monotonic() + 30
+        while (folder / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        folder.rmdir()
+
+
+def test_memory_is_bounded_well_below_the_model(members: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.privileged.luwu_limited", str(members), str(tmp_path), "hold"],
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+    )
+    assert done.stdout.splitlines() == ["trained 179200000 bytes"], done.stderr[-2000:]
+    assert done.returncode == -signal.SIGKILL  # the limit holds
