@@ -182,7 +182,7 @@ class World:
         self.model = model or small()
         parameters = placeholders(self.model)
         optimizer = make(grouped(self.model, parameters))
-        rule = Rule(optimizer, self.model, parameters, schedule(optimizer) if schedule else None)
+        self.rule = rule = Rule(optimizer, self.model, parameters, schedule(optimizer) if schedule else None)
         if resume:
             self.store = Store.resume(folders, self.model, rule_name(optimizer), rates)
         else:

@@ -190,13 +190,14 @@ class Full:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 10**9
+        self.refuses = ""
         for name in ("pwritev", "write", "posix_fallocate", "fsync", "fdatasync", "rename"):
-            monkeypatch.setattr(os, name, self._failing(getattr(os, name)))
+            monkeypatch.setattr(os, name, self._failing(name, getattr(os, name)))
 
-    def _failing(self, function: Fail) -> Fail:
+    def _failing(self, name: str, function: Fail) -> Fail:
         def call(*arguments: object) -> object:
             self.left -= 1
-            if self.left < 0:
+            if self.left < 0 or name == self.refuses:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return function(*arguments)
 
@@ -250,6 +251,19 @@ def test_a_disk_full_at_any_operation_loses_nothing(
         assert all("No space left on device" in each and "\n" not in each for each in messages)
         with World(folders, resume=True, clip=clip) as world:
             assert same(world.states(), reference.states())
+
+
+def test_a_schedule_does_not_go_on_without_its_commit(folders: list[Path], full: Full) -> None:
+    rates: list[float] = []
+    with World(folders, schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)) as world:
+        for group in world.rule.optimizer.param_groups:
+            rates.append(group["lr"])
+        full.refuses = "rename"
+        with pytest.raises(DiskError, match="commit iteration 1"):
+            world.node.iterate()
+        assert [group["lr"] for group in world.rule.optimizer.param_groups] == rates
+        assert world.rule.scheduler is not None
+        assert world.rule.scheduler.last_epoch == 0
 
 
 def test_a_record_is_whole_or_as_before(tmp_path: Path, full: Full) -> None:

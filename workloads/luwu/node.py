@@ -79,6 +79,7 @@ class Node:
             store.reserve_gradients()
         if store.settings:
             rule.restore(_unpacked(store.settings))
+        self._settings = store.settings or _packed(rule)
         self._failure: BaseException | None = None
         self._waits: set[Future[None]] = set()
         self._changed = threading.Condition()
@@ -197,8 +198,14 @@ class Node:
     def _commit(self) -> None:
         iteration = self._store.iteration + 1
         self._rule.advance()
-        with self._span("commit", "commit", -1, iteration):
-            self._store.commit(_packed(self._rule))
+        settings = _packed(self._rule)
+        try:
+            with self._span("commit", "commit", -1, iteration):
+                self._store.commit(settings)
+        except BaseException:  # the user's optimizer and schedule may be used again
+            self._rule.restore(_unpacked(self._settings))
+            raise
+        self._settings = settings
 
     # ------------------------------------------------------------ waiting
 
