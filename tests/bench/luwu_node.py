@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 class Link:
     """A full-duplex link of a declared rate: a request is done when its bytes would have crossed, after those
-    before it. Gradients are zeros from the start.
+    before it; gradients, all of a thousandth, come when their parameters have gone.
     """
 
     def __init__(self, bytes_per_s: float | None) -> None:
@@ -45,6 +45,8 @@ class Link:
         return self._cross("push", len(parameters))
 
     def pull(self, iteration: int, layer: int, gradients: memoryview) -> Future[None]:
+        torch.frombuffer(gradients, dtype=torch.float32).fill_(1e-3)
+        self._free_s["pull"] = max(self._free_s["pull"], self._free_s["push"])
         return self._cross("pull", len(gradients) // 2)  # in two bytes each on the wire
 
     def _cross(self, way: str, size: int) -> Future[None]:
