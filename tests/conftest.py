@@ -28,6 +28,7 @@ settings.load_profile("testbed")
 
 # What some tests need and no probe of a feature tells: a name for TESTBED_REQUIRE, and what it is.
 CONDITIONS = {
+    "memory": "a memory controller of cgroups that can be written, of version 1 or 2",
     "quiet": "processors that other programs and the hypervisor leave alone while a test measures",
     "tshark": "Wireshark's tshark, of Debian's package of that name",
 }

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.limits import CALL_S
 from tests.unit.luwu_world import Reference, World, adamw, same, small
 from workloads.luwu.errors import DiskError
 
@@ -18,7 +19,9 @@ STORE_BYTES = 900 << 10  # a store of `small` has 2 * 14 * 20,480 bytes, a lock,
 
 def mounted(folder: Path, size: int) -> Path:
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True, timeout=CALL_S
+    )
     return folder
 
 

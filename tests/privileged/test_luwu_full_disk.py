@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import CALL_S
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 FULL = r"No space left on device; \d+ bytes are free"
 
@@ -29,6 +31,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, case: str, lines: list[str]) 
         ],
         capture_output=True,
         text=True,
+        timeout=CALL_S,
         cwd=CHECKOUT,
     )
     assert done.returncode == 0, done.stderr[-2000:]

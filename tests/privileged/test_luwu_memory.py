@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import lacking
+from tests.limits import CALL_S
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 TOP = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 64 << 20
@@ -29,7 +32,7 @@ def members() -> Iterator[Path]:
     except OSError as problem:
         if folder.exists():
             folder.rmdir()
-        pytest.skip(f"the memory controller of cgroups cannot be written: {problem.strerror}")
+        lacking("memory", f"the memory controller of cgroups cannot be written: {problem.strerror}")
     try:
         assert int(limit.read_text()) == LIMIT_BYTES
         yield folder / "cgroup.procs"
@@ -45,6 +48,7 @@ def test_memory_is_bounded_well_below_the_model(members: Path, tmp_path: Path) -
         [sys.executable, "-m", "tests.privileged.luwu_limited", str(members), str(tmp_path), "hold"],
         capture_output=True,
         text=True,
+        timeout=CALL_S,
         cwd=CHECKOUT,
     )
     assert done.stdout.splitlines() == ["trained 179200000 bytes"], done.stderr[-2000:]

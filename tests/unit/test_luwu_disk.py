@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import CALL_S
 from tests.unit.luwu_world import Reference, World, adamw, same, small
 from workloads.luwu import disk as disk_module
 from workloads.luwu.disk import Disk, Purpose
@@ -284,6 +285,7 @@ def test_memory_is_bounded_well_below_the_model(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.unit.luwu_bounded", str(tmp_path)],
         capture_output=True,
         text=True,
+        timeout=CALL_S,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         cwd=Path(__file__).resolve().parents[2],
     )

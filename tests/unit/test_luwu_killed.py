@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-KILLS = 30
+from tests.limits import CALL_S
+
+KILLS = 15
 
 
 @pytest.mark.parametrize("clip", ["none", "0.5"])
@@ -19,6 +21,7 @@ def test_training_that_is_killed_goes_on_bit_by_bit(tmp_path: Path, clip: str) -
         [sys.executable, "-m", "tests.unit.luwu_killed", str(tmp_path), str(KILLS), clip],
         capture_output=True,
         text=True,
+        timeout=CALL_S,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         cwd=Path(__file__).resolve().parents[2],
     )

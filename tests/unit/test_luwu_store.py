@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,11 +14,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.limits import CALL_S
 from tests.unit.luwu_world import SHAPES, Reference, World, adamw, same, small
 from workloads.luwu import record
+from workloads.luwu.checksum import checksum
 from workloads.luwu.errors import DiskError, LuwuError, RuleError, StoreError
-from workloads.luwu.layout import Layer, Model, Tensor
+from workloads.luwu.layout import PAGE, Layer, Model, Tensor
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Norm, Rule, placeholders, rule_name
 from workloads.luwu.store import Store
@@ -75,10 +81,49 @@ def test_a_folder_in_use(trained: list[Path]) -> None:
             "except StoreError as problem: print(problem)"
         )
         other = subprocess.run(
-            [sys.executable, "-c", program, str(trained[1])], capture_output=True, text=True, check=True
+            [sys.executable, "-c", program, str(trained[1])],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=CALL_S,
         )
         assert other.stdout.strip() == f"{trained[1]}: in use by another process"
     resume(trained)  # the lock went with who held it
+
+
+@pytest.mark.parametrize("clip", [None, 0.5], ids=["unclipped", "clipped"])
+@pytest.mark.parametrize("name", ["parameters.0", "states.0"])
+def test_a_flipped_bit_is_seen_before_it_is_used(trained: list[Path], name: str, clip: float | None) -> None:
+    """One bit of every second page or so, one after the other; and a copy of before."""
+    file = trained[1] / name
+    content = file.read_bytes()
+    flipped = [offset + offset // 7 % 4096 for offset in range(0, len(content), 8192)]
+    old = (trained[1] / name.replace("0", "1")).read_bytes()
+    for offset in [*flipped, None]:
+        damaged = bytearray(content if offset is not None else old)
+        if offset is not None:
+            damaged[offset] ^= 1 << offset % 8
+        file.write_bytes(damaged)
+        with World(trained, resume=True, clip=clip) as world:
+            message = refused(DiskError, world.node.iterate)
+        bounds = re.search(rf"read {file}: damaged between bytes (\d+) and (\d+), ", message)
+        assert bounds is not None, message
+        assert offset is None or int(bounds[1]) <= offset < int(bounds[2])
+    file.write_bytes(content)
+    with World(trained, resume=True, clip=clip) as world:
+        assert world.node.iterate() == 3
+
+
+@given(st.integers(), st.integers(1, 5), st.data())
+def test_two_flipped_bits_change_a_checksum(seed: int, pages: int, data: st.DataObject) -> None:
+    content = bytearray(random.Random(seed).randbytes(PAGE) * pages)
+    before = checksum(memoryview(content))
+    bit = st.integers(0, len(content) * 8 - 1)
+    first, second = data.draw(bit), data.draw(bit)
+    content[first // 8] ^= 1 << first % 8
+    assert checksum(memoryview(content)) != before
+    content[second // 8] ^= 1 << second % 8
+    assert (checksum(memoryview(content)) == before) == (first == second)
 
 
 def test_a_store_is_not_made_over_another(trained: list[Path]) -> None:
@@ -120,6 +165,9 @@ def test_damage_is_seen(trained: list[Path]) -> None:
     for broken in (content[:-1], content[:20], b"", content[:-9] + b"x" + content[-8:]):
         commit.write_bytes(broken)
         assert f"{commit}: damaged" in refused(StoreError, lambda: resume(trained))
+    commit.write_bytes(content)
+    commit.write_bytes(content.replace(b'"iteration": 2', b'"iteration": 4'))
+    assert f"{commit}: damaged" in refused(StoreError, lambda: resume(trained))
     commit.write_bytes(content)
     states = trained[1] / "states.0"
     os.truncate(states, states.stat().st_size - 4096)

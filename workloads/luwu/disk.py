@@ -1,7 +1,7 @@
 """A disk: a folder whose files are read and written through three queues, the most urgent first.
 
 Owns the threads that read and write, and whether that is direct I/O. Of the project it imports rates,
-spans and errors.
+spans, errors, the layout and checksums.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workloads.luwu.checksum import checksum
 from workloads.luwu.errors import DiskError
 from workloads.luwu.layout import PAGE
 from workloads.luwu.rates import Meter, Queue, Rates
@@ -44,6 +45,7 @@ class _Request:
     offset: int
     view: memoryview
     purpose: Purpose
+    expected: int | None  # checksum of what is read
     asked: int = 0  # bytes that pieces were made of
     left: int = 0  # bytes that are not done
     start_ns: int = 0
@@ -89,10 +91,19 @@ class Disk:
         return os.open(self.folder / name, os.O_RDWR | os.O_CLOEXEC | (os.O_DIRECT if self.direct else 0))
 
     def submit(
-        self, queue: Queue, file: int, name: str, offset: int, view: memoryview, purpose: Purpose
+        self,
+        queue: Queue,
+        file: int,
+        name: str,
+        offset: int,
+        view: memoryview,
+        purpose: Purpose,
+        expected: int | None = None,
     ) -> Future[None]:
-        """Read into `view`, or write it; all is in whole pages. The future raises DiskError."""
-        request = _Request(file, name, offset, view, purpose, left=len(view))
+        """Read into `view`, or write it; all is in whole pages. The future raises DiskError, also where what
+        was read has not the checksum `expected`.
+        """
+        request = _Request(file, name, offset, view, purpose, expected, left=len(view))
         with self._changed:
             if self._closed:
                 request.done.set_exception(DiskError(f"{self.folder / name}: closed"))
@@ -183,8 +194,21 @@ class Disk:
                     len(request.view),
                 )
             )
-            with contextlib.suppress(InvalidStateError):  # a piece of it has failed
+            if request.expected is not None and not request.done.done():
+                self._check(request)
+            with contextlib.suppress(InvalidStateError):  # a piece of it has failed, or it is damaged
                 request.done.set_result(None)
+
+    def _check(self, request: _Request) -> None:
+        if checksum(request.view) != request.expected:
+            start, end = request.offset, request.offset + len(request.view)
+            _fail(
+                request.done,
+                DiskError(
+                    f"read {self.folder / request.name}: damaged between bytes {start} and {end}, whose "
+                    "checksum is not that of what was written; this store cannot be used"
+                ),
+            )
 
     def _move(self, piece: _Piece) -> None:
         request, at = piece.request, piece.start

@@ -17,7 +17,7 @@ from workloads.luwu.errors import StoreError
 
 def write(folder: Path, name: str, facts: dict[str, Any], blob: bytes = b"") -> None:
     """Replace a record. OSError where it cannot be; then the one before is still there."""
-    head = {**facts, "blob_bytes": len(blob), "blob_crc32": zlib.crc32(blob)}
+    head = {"facts": facts, "blob_bytes": len(blob), "crc32": _checksum(facts, blob)}
     beside = folder / f"{name}.new"
     try:
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -44,13 +44,18 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
         return None
     line, _, blob = content.partition(b"\n")
     try:
-        facts = json.loads(line)
-        whole = len(blob) == facts["blob_bytes"] and zlib.crc32(blob) == facts["blob_crc32"]
+        head = json.loads(line)
+        facts = head["facts"]
+        whole = len(blob) == head["blob_bytes"] and _checksum(facts, blob) == head["crc32"]
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:
         raise StoreError(f"{folder / name}: damaged; this store cannot be used")
     return facts, blob
+
+
+def _checksum(facts: dict[str, Any], blob: bytes) -> int:
+    return zlib.crc32(blob, zlib.crc32(json.dumps(facts).encode()))
 
 
 def flush_folder(folder: Path) -> None:

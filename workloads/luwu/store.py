@@ -1,6 +1,7 @@
 """The states of a model on disks, in two copies: what was whole last, and what is being written.
 
-Owns the folders' files and their lock. Imports disks, records and the layout; nothing of torch.
+Owns the folders' files and their lock. Imports disks, records, checksums and the layout; nothing
+of torch.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import struct
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from workloads.luwu import record
+from workloads.luwu.checksum import checksum
 from workloads.luwu.disk import Disk, Purpose, reason
 from workloads.luwu.errors import DiskError, StoreError
 from workloads.luwu.layout import GRADIENT_BYTES, PAGE, PARAMETER_BYTES, STATE_BYTES, Layer, Model
@@ -45,6 +48,10 @@ class Store:
         self._disks = tuple(disks)
         self._resources = resources
         self._files: dict[tuple[str, int], int] = {}
+        self._sums: dict[
+            tuple[str, int, int], int
+        ] = {}  # by kind, layer and disk, of the last whole iteration
+        self._next_sums: dict[tuple[str, int, int], int] = {}  # of what is being written, and of gradients
 
     @classmethod
     def create(
@@ -80,7 +87,8 @@ class Store:
             committed = record.read(store._disks[0].folder, "commit")
             if committed is None or committed[0].get("store") != identities[0]:
                 raise StoreError(f"{store._disks[0].folder}: was never whole; create the store again")
-            store.iteration, store.settings = int(committed[0]["iteration"]), committed[1]
+            store.iteration = int(committed[0]["iteration"])
+            store._sums, store.settings = store._unpack(committed[1])
             store._identity = identities[0]
             store._open_files(_COPIES)
             store._resources = undo.pop_all()
@@ -138,6 +146,7 @@ class Store:
             ) from problem
         self.iteration += 1
         self.settings = settings
+        self._sums, self._next_sums = self._next_sums, {}
 
     def close(self) -> None:
         self._resources.close()
@@ -183,6 +192,7 @@ class Store:
             facts = _facts(self.model, rule, self._identity, disk.number, len(self._disks))
             record.write(disk.folder, "model", facts)
         self._write_commit(0, b"")
+        self._sums, self._next_sums = self._next_sums, {}
 
     def _fill(self, fill: Fill) -> None:
         """Write the first copy, a layer at a time."""
@@ -238,22 +248,41 @@ class Store:
         self, queue: Queue, kind: str, copy: int, layer: int, buffer: memoryview, purpose: Purpose
     ) -> list[Future[None]]:
         name = kind if kind == GRADIENTS else f"{kind}.{copy}"
-        return [
-            self._disks[stripe.disk].submit(
-                queue,
-                self._files[name, stripe.disk],
-                name,
-                stripe.offset,
-                buffer[stripe.start : stripe.end],
-                purpose,
+        sums = self._next_sums if kind == GRADIENTS else self._sums
+        asked = []
+        for stripe in self.model.stripes(layer, _ELEMENT_BYTES[kind], len(self._disks)):
+            view, place = buffer[stripe.start : stripe.end], (kind, layer, stripe.disk)
+            if queue is Queue.WRITE_STATES:
+                self._next_sums[place] = checksum(view)
+            expected = None if queue is Queue.WRITE_STATES else sums[place]
+            file = self._files[name, stripe.disk]
+            asked.append(
+                self._disks[stripe.disk].submit(queue, file, name, stripe.offset, view, purpose, expected)
             )
+        return asked
+
+    def _write_commit(self, iteration: int, settings: bytes) -> None:
+        facts = {"iteration": iteration, "store": self._identity}
+        sums = struct.pack(self._sums_format(), *(self._next_sums[place] for place in self._places()))
+        record.write(self._disks[0].folder, "commit", facts, sums + settings)
+
+    def _places(self) -> list[tuple[str, int, int]]:
+        """Return what has a checksum in the commit, in the order in which they lie there."""
+        return [
+            (kind, layer, stripe.disk)
+            for kind in (PARAMETERS, STATES)
+            for layer in range(len(self.model.layers))
             for stripe in self.model.stripes(layer, _ELEMENT_BYTES[kind], len(self._disks))
         ]
 
-    def _write_commit(self, iteration: int, settings: bytes) -> None:
-        record.write(
-            self._disks[0].folder, "commit", {"iteration": iteration, "store": self._identity}, settings
-        )
+    def _sums_format(self) -> str:
+        return f"<{len(self._places())}I"
+
+    def _unpack(self, blob: bytes) -> tuple[dict[tuple[str, int, int], int], bytes]:
+        """Return a commit's checksums and settings."""
+        length = struct.calcsize(self._sums_format())
+        sums = struct.unpack(self._sums_format(), blob[:length])
+        return dict(zip(self._places(), sums, strict=True)), blob[length:]
 
 
 def _facts(model: Model, rule: str, identity: str, disk: int, disks: int) -> dict[str, Any]:
