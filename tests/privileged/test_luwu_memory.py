@@ -1,4 +1,4 @@
-"""LuWu's optimizer node trains a model of 179 MB in a cgroup of 64 MiB."""
+"""LuWu's optimizer node trains a model of 179 MB in a cgroup of 64 MiB, a training script beside it, too."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def members() -> Iterator[Path]:
         folder.rmdir()
 
 
-def test_memory_is_bounded_well_below_the_model(members: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["node", "script"])
+def test_memory_is_bounded_well_below_the_model(members: Path, tmp_path: Path, who: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.privileged.luwu_limited", str(members), str(tmp_path), "hold"],
+        [sys.executable, "-m", "tests.privileged.luwu_limited", str(members), str(tmp_path), who],
         capture_output=True,
         text=True,
         timeout=CALL_S,

@@ -13,12 +13,14 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from tests.unit.luwu_world import World
 from workloads.luwu.layout import Layer, Model, Tensor
 from workloads.luwu.node import Node
 from workloads.luwu.rule import Rule, first_states, placeholders, views
 from workloads.luwu.store import Store
+from workloads.luwu.training import initialize
 
 LAYERS, WIDTH = 20, 800
 POOL_BYTES = 28 << 20
@@ -79,6 +81,38 @@ def train(folder: Path, limit: Callable[[], object]) -> Model:
         node.iterate()
         node.iterate()
     return model
+
+
+def ones(width: int) -> Callable[[str], torch.Tensor]:
+    return lambda _: torch.ones(width, width)
+
+
+def train_by_script(folder: Path, limit: Callable[[], object]) -> Model:
+    """Return the model, two iterations of which a training script went through, within a limit that was set
+    when torch had trained a small one.
+    """
+    torch.set_num_threads(1)
+    for name, width, count in (("small", 8, 2), ("large", WIDTH, LAYERS)):
+        (folder / name).mkdir()
+        if name == "large":
+            gc.collect()
+            gc.disable()  # memory must not wait for the collector
+            limit()
+        with torch.device("meta"):
+            blocks = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(count)).bfloat16()
+        optimizer = torch.optim.AdamW(blocks.parameters(), lr=0.01)
+        _, handle = initialize(blocks, optimizer, [folder / name], values=ones(width))
+        for _ in range(2):
+            handle.zero_grad()
+            x = torch.ones(1, width, dtype=torch.bfloat16)
+            for block in blocks:
+                x = block(x) / width
+            x.sum().backward()  # type: ignore[no-untyped-call]
+            handle.step()
+        assert handle.iteration == 2
+        handle.close()
+    layers = [Layer(f"{n}", (Tensor(f"{n}.weight", (WIDTH, WIDTH)),)) for n in range(LAYERS)]
+    return Model(layers)
 
 
 def main(folder: Path) -> None:

@@ -78,8 +78,8 @@ class Node:
         if self._norm is not None:
             store.reserve_gradients()
         if store.settings:
-            rule.restore(_unpacked(store.settings))
-        self._settings = store.settings or _packed(rule)
+            rule.restore(unpacked(store.settings))
+        self._settings = store.settings or packed(rule)
         self._failure: BaseException | None = None
         self._waits: set[Future[None]] = set()
         self._changed = threading.Condition()
@@ -157,7 +157,7 @@ class Node:
     def _push(self, task: _Task) -> None:
         """Step 2, and what begins with it in the backward pass: to accept gradients and to read states."""
         layer = self._store.model.layers[task.layer]
-        _await(task.read)
+        await_all(task.read)
         iteration = self._store.iteration + 1
         view = memoryview(task.buffers[PARAMETERS])[: layer.used * PARAMETER_BYTES]
         start_ns = time.monotonic_ns()
@@ -176,14 +176,14 @@ class Node:
     def _update(self, task: _Task) -> None:
         """Steps 3 to 5: when gradients and states are there, update and write."""
         layer = self._store.model.layers[task.layer]
-        _await(task.accepted)
+        await_all(task.accepted)
         gradients = views(layer, memoryview(task.buffers[GRADIENTS]), torch.float32)
         if self._norm is not None and task.phase == BACKWARD:
             with self._span("norm", task.phase, task.layer):
                 self._norm.see(task.layer, gradients)
             self._write(task, (GRADIENTS,), task.pushed)
             return
-        _await([*task.read, *task.pushed])
+        await_all([*task.read, *task.pushed])
         states = memoryview(task.buffers[STATES])
         masters, firsts, seconds = (views(layer, states, torch.float32, part) for part in range(_PARTS))
         parameters = views(layer, memoryview(task.buffers[PARAMETERS]), self._dtype)
@@ -198,12 +198,12 @@ class Node:
     def _commit(self) -> None:
         iteration = self._store.iteration + 1
         self._rule.advance()
-        settings = _packed(self._rule)
+        settings = packed(self._rule)
         try:
             with self._span("commit", "commit", -1, iteration):
                 self._store.commit(settings)
         except BaseException:  # the user's optimizer and schedule may be used again
-            self._rule.restore(_unpacked(self._settings))
+            self._rule.restore(unpacked(self._settings))
             raise
         self._settings = settings
 
@@ -327,7 +327,8 @@ def _sizes(layer: Layer, phase: str, clipped: bool) -> dict[str, int]:
     return sizes
 
 
-def _await(futures: Sequence[Future[None]]) -> None:
+def await_all(futures: Sequence[Future[None]]) -> None:
+    """Return when all are done. Raises the first error."""
     for future in futures:
         future.result()
 
@@ -349,13 +350,15 @@ def _when_all(futures: Sequence[Future[None]], function: Callable[[], None]) -> 
         future.add_done_callback(count)
 
 
-def _packed(rule: Rule) -> bytes:
+def packed(rule: Rule) -> bytes:
+    """Return what a commit holds of a rule."""
     content = io.BytesIO()
     torch.save(rule.settings(), content)
     return content.getvalue()
 
 
-def _unpacked(settings: bytes) -> dict[str, object]:
+def unpacked(settings: bytes) -> dict[str, object]:
+    """Return what `Rule.restore` takes. Raises StoreError."""
     try:
         value = torch.load(io.BytesIO(settings), weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as problem:
