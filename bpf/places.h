@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/places.py, spreading.py by `make contract`: do not edit. */
+/* Generated from testbed/contract/places.py, spreading.py, blocks.py by `make contract`: do not edit. */
 #ifndef PLACES_H
 #define PLACES_H
 
@@ -31,6 +31,7 @@
 #define ROLE_TOP 3 /* it is the result */
 
 #define PROGRAM_SUM 0 /* bpf/sum.h */
+#define PROGRAM_BLOCKS 1 /* bpf/blocks.h */
 
 #define SLOT_EMPTY 0
 #define SLOT_FILLING 1
@@ -46,6 +47,15 @@
 #define SPREAD_BUCKETS 64
 #define SPREAD_TRIES 4 /* circuits that a packet is offered while its own is dark */
 #define SPREAD_CHECKED 3 /* ports of parallel circuits of one way of a group that are heeded */
+
+#define BUCKET_BLOCKS 8 /* records of a bucket */
+#define MAX_SOURCES 256 /* of a place */
+#define MAX_BUCKETS 8192 /* of a place */
+#define MAX_JOB_RECORDS 1024 /* of all places */
+#define BLOCK_SPACES 2 /* vectors, and votes on their scales */
+#define BLOCKS_END 2 /* times what is kept beyond the floor: no window goes there */
+#define KEY_SHIFT 33 /* of the job record's serial number, above the space and the block */
+#define MARK_SHIFT 9 /* of the block, above the count of sources */
 
 struct port {
 	/* the switch's number, 0 for the optical one's; of a host's loop, the ifindex of its eth0 */
@@ -74,7 +84,7 @@ struct entry {
 	__u32 tree;
 	__u32 generation;
 	__u32 role; /* ROLE_* */
-	__u32 aggregator; /* index into slots */
+	__u32 aggregator; /* index into slots, where that is PROGRAM_SUM */
 	__u32 base; /* MemID: first slot of the segment */
 	__u32 size; /* Size: slots in the segment */
 	__u32 group; /* where results go: row of group_ways, index into worker_groups */
@@ -86,6 +96,8 @@ struct entry {
 	__be32 up_ip; /* the place above */
 	__be32 group_ip; /* destination of results; 0: a copy goes to each member's own address */
 	__u32 program; /* PROGRAM_* */
+	__u32 record; /* index into job_records, where that is PROGRAM_BLOCKS */
+	__u32 pad;
 };
 
 struct slot {
@@ -187,6 +199,50 @@ struct puller {
 	__be16 port; /* UDP, of the socket that is woken */
 	__u16 at_place; /* whether the host is a place of any tree: results are for that, too */
 	__u16 pad;
+};
+
+/* A tree of a job at a place where it is summed by blocks: figure 17 of Trio-ML's paper. */
+struct job_record {
+	__u64 workers[4]; /* sources: bitmaps of ranks, */
+	__u64 places[4]; /* and of the numbers of places */
+	__u32 serial; /* never used again; 0: no record */
+	__u32 expected; /* sources */
+	__u32 table; /* index into buckets and blocks */
+	__u32 buckets; /* of that: a power of two */
+	__u32 cap; /* active blocks, at most */
+	__u32 active; /* those whose result is not made */
+	__u32 made; /* all that were ever made */
+	__u32 pad;
+	__u32 salt[2]; /* of a block's bucket, by space */
+	__u32 data; /* slots from here on are votes' */
+	__u32 slots; /* of a worker's ring */
+	__u32 kept[2]; /* blocks whose results are kept, by space; windows are half of it */
+	__u32 ahead[2]; /* how far ticks may be ahead of what a source has, by space */
+	__u32 floor[2]; /* before it every source has all results, by space */
+	__u32 reached[512]; /* behind the newest block that came from a source, space by space */
+};
+
+struct block_bucket {
+	__u64 lock; /* 0 free, 1 held, as a slot's */
+	__u64 keys[8]; /* serial number of the job record, space and block; 0: no record */
+	__u32 marks[8]; /* the block's low bits and how many sources came; 0: nothing waits here */
+	__u32 pad[6]; /* to two cache lines */
+};
+
+/* Figure 18 of Trio-ML's paper. The block itself is in the bucket's key. */
+struct block_record {
+	__u64 start_ns; /* when the first packet came */
+	__u64 sources[4]; /* bitmap of those that came */
+	__u32 job;
+	__u32 state; /* SLOT_* */
+	__u32 flags; /* SUM_* */
+	__u32 contributors; /* workers in the sum */
+	__u32 received; /* sources that came */
+	__u32 slot; /* where workers keep the result */
+	__u16 count; /* of the last packet summed */
+	__u16 age; /* of the packet that completed it */
+	__u32 pad;
+	__u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
 };
 
 #endif

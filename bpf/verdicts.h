@@ -32,6 +32,8 @@
 #define V_TICK_LATE 25 /* a tick for a fragment that the slot does not wait for */
 #define V_ASKED 28 /* question: answered, or sent on to the place above */
 #define V_ANSWERED 29 /* answer: handed to the worker */
-#define V_COUNT 30 /* how many counters there are */
+#define V_CAPPED 30 /* no record for a further block of the job: the sender is told */
+#define V_TICK_EARLY 31 /* a tick that a source which lacks kept results is not ready for */
+#define V_COUNT 32 /* how many counters there are */
 
 #endif

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from testbed.contract.blocks import ENDS_AT
+
 NO_IP = "0.0.0.0"
 
 
@@ -16,6 +18,28 @@ class Role(Enum):
     TOP = "top"  # it is the result
     INNER = "inner"  # it goes to the place above
     TRANSIT = "transit"  # nothing is summed here: results pass through
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a tree at a place that sums it by blocks, not in slots (docs/trio.md): how many active
+    blocks it may have, how many results are kept, and how far ticks may be ahead of what a source has; the
+    last two of vectors and of votes.
+    """
+
+    cap: int
+    kept: tuple[int, int]
+    ahead: tuple[int, int]
+
+    @property
+    def data(self) -> int:
+        """Return how many slots of a worker's ring are for vectors: those behind are the votes'."""
+        return self.kept[0]
+
+    @property
+    def span(self) -> int:
+        """Return how many records it may have in the table of a place."""
+        return sum(ENDS_AT * kept for kept in self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +64,7 @@ class Entry:
     group_ip: str  # where results are addressed to; NO_IP: each copy to a member's own address
     lanes: int  # of every packet of the tree
     program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
+    terms: Terms | None = None  # where that is "blocks"; slots are those of workers' rings then
 
     @property
     def members(self) -> int:
@@ -62,6 +87,7 @@ class Entry:
 class Tick:
     """A word to a place that the sum of a fragment has waited for `age_ms`. `slot` is as the place counts
     slots; `generation` is the job's when the tick was made: a place whose entry is of another drops it.
+    A place that sums by blocks drops it, too, where another number of `sources` came; 0: whichever did.
     """
 
     job: int
@@ -70,6 +96,7 @@ class Tick:
     slot: int
     fragment: int
     age_ms: int
+    sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ def tick_frame(tick: Tick, entry: Entry) -> bytes:
     nothing. A fragment that has waited for longer than the header's field holds says the most that it holds.
     """
     header = Header(
-        op=spec.Op.TICK, job=tick.job, worker=0, contributors=0, generation=tick.generation, slot=tick.slot,
-        fragment=tick.fragment, count=0, tree=tick.tree, age=min(tick.age_ms, _OLDEST_MS), lanes=entry.lanes,
+        op=spec.Op.TICK, job=tick.job, worker=0, contributors=tick.sources, generation=tick.generation,
+        slot=tick.slot, fragment=tick.fragment, count=0, tree=tick.tree,
+        age=min(tick.age_ms, _OLDEST_MS), lanes=entry.lanes,
     )  # fmt: skip
     mac = addresses.mac_of(entry.self_ip)
     return Frame(header, np.zeros(entry.lanes, np.uint32), entry.self_ip, entry.self_ip, mac, mac).pack()

@@ -59,6 +59,7 @@ class Program(Choice):
     """The program that works on a tree's contributions and ticks: the core's sum, or a system's own."""
 
     SUM = 0, "bpf/sum.h"
+    BLOCKS = 1, "bpf/blocks.h"
 
 
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
@@ -122,7 +123,7 @@ ENTRY = Record(
         Member("tree", U32),
         Member("generation", U32),
         Member("role", U32, "ROLE_*"),
-        Member("aggregator", U32, "index into slots"),
+        Member("aggregator", U32, "index into slots, where that is PROGRAM_SUM"),
         Member("base", U32, "MemID: first slot of the segment"),
         Member("size", U32, "Size: slots in the segment"),
         Member("group", U32, "where results go: row of group_ways, index into worker_groups"),
@@ -134,6 +135,8 @@ ENTRY = Record(
         Member("up_ip", BE32, "the place above"),
         Member("group_ip", BE32, "destination of results; 0: a copy goes to each member's own address"),
         Member("program", U32, "PROGRAM_*"),
+        Member("record", U32, "index into job_records, where that is PROGRAM_BLOCKS"),
+        Member("pad", U32),
     ),
     "A tree of a job at a place.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import endpoint, links, places, recovery, rings, spec, spreading, verdicts
+from testbed.contract import blocks, endpoint, links, places, recovery, rings, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.records import Lanes, Member, Record
@@ -95,9 +95,11 @@ def places_header() -> str:
         "",
         *_defines(spreading.NUMBERS),
         "",
-        *(line for record in places.RECORDS for line in _struct(record)),
+        *_defines(blocks.NUMBERS),
+        "",
+        *(line for record in (*places.RECORDS, *blocks.RECORDS) for line in _struct(record)),
     )
-    return _file("PLACES_H", ("places", "spreading"), _without_last(body))
+    return _file("PLACES_H", ("places", "spreading", "blocks"), _without_last(body))
 
 
 def ring() -> str:

@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender
 from testbed.contract import frame, recovery, spec
+from testbed.contract.blocks import BUCKETS
 from testbed.contract.frame import CorruptError, Frame
 from testbed.contract.operations import NOT_IN_P4
 from testbed.contract.recovery import Found
 from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
+from testbed.reference.blocks import Block, BlockTable, JobRecord, difference
 from testbed.reference.pull import PullSide
 from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
 from testbed.topology import addresses
@@ -31,6 +33,7 @@ _OP_AT = frame.HEADERS_BYTES + 3
 _MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
 _PUSHES = (spec.Op.PUSH, spec.Op.EMPTY)
 _CONTRIBUTIONS = (*_PUSHES, spec.Op.PARTIAL)
+_NOT_OF_BLOCKS = (spec.Op.EMPTY, spec.Op.QUESTION)
 _UNKNOWN_TO_P4 = [bytes([op]) for op in NOT_IN_P4]
 
 
@@ -65,7 +68,10 @@ class Aggregator:
         lanes: int = spec.LANES,
         is_host: bool = False,
         takes_empties: bool = True,
+        buckets: int = BUCKETS,
     ) -> None:
+        self._table = BlockTable(buckets)
+        self._jobs: dict[tuple[int, int], JobRecord] = {}  # by job and tree
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
         self._takes_empties = takes_empties  # of a switch: a host takes none
         self._ip_bytes = IPv4Address(ip).packed
@@ -82,11 +88,23 @@ class Aggregator:
         self._senders[port] = frozenset(senders)
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Gives a tree of job `number` its segment. RequestError if that is not there or another one's."""
+        """Gives a tree of job `number` its segment, or its job record. RequestError if that is not there or
+        another one's.
+        """
+        if entry.terms:
+            known = self._jobs.get((number, entry.tree))
+            if known and known.entry.generation == entry.generation:
+                known.entry, known.terms = entry, entry.terms
+            else:
+                self._jobs[number, entry.tree] = self._table.open(number, entry)
+            self._entries[number, entry.tree] = entry
+            return
         first, last = entry.base, entry.base + entry.size - 1
         if last >= len(self._slots):
             raise RequestError(f"job {number}: slots {first} to {last}; there are {len(self._slots)}")
         for (job, tree), held in self._entries.items():
+            if held.terms:
+                continue
             if (job, tree) != (number, entry.tree) and first < held.base + held.size and held.base <= last:
                 raise RequestError(f"job {number}: slots {first} to {last} meet those of job {job}")
         self._entries[number, entry.tree] = entry
@@ -97,10 +115,16 @@ class Aggregator:
         """
         for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
             del self._entries[key]
+            if job := self._jobs.pop(key, None):
+                job.is_gone = True
 
     def slot(self, index: int) -> Slot:
         """Return a slot as it is, to compare."""
         return self._slots[index]
+
+    def job_record(self, number: int, tree: int = 0) -> JobRecord:
+        """Return what is known of a tree that is summed by blocks."""
+        return self._jobs[number, tree]
 
     # ------------------------------------------------------------------ one frame
 
@@ -163,6 +187,8 @@ class Aggregator:
         entry = self._entry(packet)
         if isinstance(entry, str):
             return entry, []
+        if entry.terms and header.op in _NOT_OF_BLOCKS:
+            return Verdict.MALFORMED, []
         if header.op in _CONTRIBUTIONS:
             return self._sum(packet, entry, port)
         if header.op == spec.Op.QUESTION:
@@ -225,6 +251,8 @@ class Aggregator:
 
     def _sum(self, packet: Frame, entry: Entry, port: int) -> Reaction:
         header = packet.header
+        if entry.terms:
+            return self._add(packet, entry, port)
         is_push = header.op in _PUSHES
         expected = entry.workers if is_push else entry.places
         if header.worker >= spec.MAX_WORKERS or not expected >> header.worker & 1:
@@ -233,7 +261,7 @@ class Aggregator:
         if offset >= entry.size:
             return Verdict.BAD_SLOT, []
         held, bit = self._slots[entry.base + offset], 1 << header.worker
-        newer = _difference(header.fragment, held.fragment) if held.generation == entry.generation else 1
+        newer = difference(header.fragment, held.fragment) if held.generation == entry.generation else 1
         if newer < 0:
             return Verdict.STALE, []
         if newer > 0:
@@ -258,12 +286,27 @@ class Aggregator:
             return Verdict.AGGREGATED, []
         return Verdict.COMPLETED, self._complete(held, packet, entry, port, 0 if is_push else header.age)
 
+    def _add(self, packet: Frame, entry: Entry, port: int) -> Reaction:
+        """A contribution to a block."""
+        job = self._jobs[packet.header.job, packet.header.tree]
+        verdict, block = self._table.add(job, packet.header, packet.lanes, packet.is_marked)
+        if verdict is Verdict.CAPPED:
+            return verdict, [self._notice(packet, entry, port)]
+        if verdict is Verdict.COMPLETED and block:
+            return verdict, self._sum_of(block, packet, entry, port, repeated=False)
+        if verdict in (Verdict.RESENT, Verdict.LATE) and block:
+            return verdict, self._sum_of(block, packet, entry, port, repeated=True)
+        return verdict, []
+
     def _tick(self, packet: Frame, port: int) -> Reaction:
         header, entry = packet.header, self._entry(packet)
         if isinstance(entry, str):
             return entry, []
         if not entry.members:
             return Verdict.BAD_WORKER, []
+        if entry.terms:
+            verdict, block = self._table.tick(self._jobs[header.job, header.tree], header)
+            return verdict, self._sum_of(block, packet, entry, port, repeated=False) if block else []
         offset = (header.slot - entry.base) % 2**32
         if offset >= entry.size:
             return Verdict.BAD_SLOT, []
@@ -311,7 +354,7 @@ class Aggregator:
 
     @staticmethod
     def _found(held: Slot, entry: Entry, fragment: int, bit: int) -> Found:
-        newer = _difference(fragment, held.fragment) if held.generation == entry.generation else 1
+        newer = difference(fragment, held.fragment) if held.generation == entry.generation else 1
         if newer > 0:
             return Found.LACKS
         if newer < 0:
@@ -335,6 +378,9 @@ class Aggregator:
         offset = (header.slot - entry.result_base) % 2**32
         if offset >= entry.size:
             return Verdict.BAD_SLOT
+        if entry.terms:
+            self._table.keep(self._jobs[header.job, header.tree], header, packet.lanes)
+            return ""
         held, degraded = self._slots[entry.base + offset], bool(header.flags & spec.Flag.DEGRADED)
         is_its_own = (held.generation, held.fragment) == (header.generation, header.fragment)
         if is_its_own and not held.final and (held.complete or degraded):
@@ -347,7 +393,9 @@ class Aggregator:
 
     # ------------------------------------------------------------------ what goes out
 
-    def _sum_of(self, held: Slot, packet: Frame, entry: Entry, port: int, repeated: bool) -> list[Emission]:
+    def _sum_of(
+        self, held: Slot | Block, packet: Frame, entry: Entry, port: int, repeated: bool
+    ) -> list[Emission]:
         """The result or partial sum that a slot holds, made of the packet that asked for it."""
         relayed_to = packet.source_ip if repeated else entry.self_ip
         offset = packet.header.slot - entry.base
@@ -417,8 +465,3 @@ def group_mac(ip: str) -> str:
     """RFC 1112: 01:00:5e and the low 23 bits of the group."""
     low = int(IPv4Address(ip)) & 0x7FFFFF
     return (b"\x01\x00\x5e" + low.to_bytes(3, "big")).hex(":")
-
-
-def _difference(a: int, b: int) -> int:
-    """a - b as a signed 32-bit number."""
-    return (a - b + 2**31) % 2**32 - 2**31

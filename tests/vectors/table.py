@@ -6,7 +6,19 @@ Those of the optical switch, which knows no protocol, are in tests/vectors/light
 
 from __future__ import annotations
 
-from tests.vectors import empties, forest, forged, pulls, questions, relays, sums, ticks, units, widths
+from tests.vectors import (
+    blocks,
+    empties,
+    forest,
+    forged,
+    pulls,
+    questions,
+    relays,
+    sums,
+    ticks,
+    units,
+    widths,
+)
 from tests.vectors.build import Table
 
 TABLE: Table = {
@@ -20,4 +32,5 @@ TABLE: Table = {
     **ticks.TABLE,
     **pulls.TABLE,
     **widths.TABLE,
+    **blocks.TABLE,
 }

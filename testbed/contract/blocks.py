@@ -1,0 +1,106 @@
+"""Block records: the table of a place in which jobs are summed by blocks, not in slots (docs/trio.md).
+
+The records are the values of the XDP programs' maps (bpf/maps.h says who writes and reads each).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from testbed.contract.numbers import Number
+from testbed.contract.records import Kind, Lanes, Member, Record, members
+
+U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
+
+BUCKET = 8  # records, under one lock
+MOST_SOURCES = 256  # of a place: the paper's masks
+MOST_BUCKETS = 8192  # of a place: 65,536 records
+BUCKETS = 1024  # of a place, unless told otherwise
+MOST_JOB_RECORDS = 1024  # of all places
+ENDS_AT = 2  # times what is kept beyond the floor: no window goes there
+
+
+class Space(IntEnum):
+    """The blocks of a tree that are counted by themselves: a worker's vectors, and votes on their scales."""
+
+    DATA = 0
+    VOTES = 1
+
+
+NUMBERS: tuple[Number, ...] = (
+    Number("BUCKET_BLOCKS", BUCKET, 32, "records of a bucket"),
+    Number("MAX_SOURCES", MOST_SOURCES, 32, "of a place"),
+    Number("MAX_BUCKETS", MOST_BUCKETS, 32, "of a place"),
+    Number("MAX_JOB_RECORDS", MOST_JOB_RECORDS, 32, "of all places"),
+    Number("BLOCK_SPACES", len(Space), 32, "vectors, and votes on their scales"),
+    Number("BLOCKS_END", ENDS_AT, 32, "times what is kept beyond the floor: no window goes there"),
+    Number("KEY_SHIFT", 33, 32, "of the job record's serial number, above the space and the block"),
+    Number("MARK_SHIFT", 9, 32, "of the block, above the count of sources"),
+)
+
+JOB_RECORD = Record(
+    "job_record",
+    (
+        Member("workers", U64, "sources: bitmaps of ranks,", MOST_SOURCES // 64),
+        Member("places", U64, "and of the numbers of places", MOST_SOURCES // 64),
+        Member("serial", U32, "never used again; 0: no record"),
+        Member("expected", U32, "sources"),
+        Member("table", U32, "index into buckets and blocks"),
+        Member("buckets", U32, "of that: a power of two"),
+        Member("cap", U32, "active blocks, at most"),
+        Member("active", U32, "those whose result is not made"),
+        Member("made", U32, "all that were ever made"),
+        Member("pad", U32),
+        Member("salt", U32, "of a block's bucket, by space", len(Space)),
+        Member("data", U32, "slots from here on are votes'"),
+        Member("slots", U32, "of a worker's ring"),
+        Member("kept", U32, "blocks whose results are kept, by space; windows are half of it", len(Space)),
+        Member("ahead", U32, "how far ticks may be ahead of what a source has, by space", len(Space)),
+        Member("floor", U32, "before it every source has all results, by space", len(Space)),
+        Member(
+            "reached",
+            U32,
+            "behind the newest block that came from a source, space by space",
+            len(Space) * MOST_SOURCES,
+        ),
+    ),
+    "A tree of a job at a place where it is summed by blocks: figure 17 of Trio-ML's paper.",
+)
+
+BUCKET_RECORD = Record(
+    "block_bucket",
+    (
+        Member("lock", U64, "0 free, 1 held, as a slot's"),
+        Member("keys", U64, "serial number of the job record, space and block; 0: no record", BUCKET),
+        Member(
+            "marks",
+            U32,
+            "the block's low bits and how many sources came; 0: nothing waits here",
+            BUCKET,
+        ),
+        Member("pad", U32, "to two cache lines", 6),
+    ),
+)
+
+BLOCK = Record(
+    "block_record",
+    (
+        Member("start_ns", U64, "when the first packet came"),
+        Member("sources", U64, "bitmap of those that came", MOST_SOURCES // 64),
+        *members(U32, "job"),
+        Member("state", U32, "SLOT_*"),
+        Member("flags", U32, "SUM_*"),
+        Member("contributors", U32, "workers in the sum"),
+        Member("received", U32, "sources that came"),
+        Member("slot", U32, "where workers keep the result"),
+        Member("count", U16, "of the last packet summed"),
+        Member("age", U16, "of the packet that completed it"),
+        Member("pad", U32),
+        Member(
+            "pairs", U64, "two lanes each, the first in the upper half; one addition sums both", Lanes(per=2)
+        ),
+    ),
+    "Figure 18 of Trio-ML's paper. The block itself is in the bucket's key.",
+)
+
+RECORDS = (JOB_RECORD, BUCKET_RECORD, BLOCK)

@@ -1,0 +1,335 @@
+"""Jobs that a switch sums by block records: when a record is made, who is in it, until when its result is
+kept, and what a tick may do (docs/trio.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.aggregation.entries import NO_IP, Entry, Terms
+from testbed.contract import spec
+from testbed.contract.mapping import FIRST_VOTE
+from testbed.reference.ways import To
+from testbed.topology.addresses import CONTROL_PORT
+from tests.vectors.build import (
+    GENERATION,
+    GROUP_IP,
+    JOB,
+    OPTICAL,
+    PS_IP,
+    TOR_IP,
+    Leaves,
+    Table,
+    Vector,
+    lanes,
+    notice,
+    packet,
+    partial,
+    partial_sum,
+    push,
+    result,
+    result_from_ps,
+    sum_of,
+    tick,
+    unchanged,
+    vector,
+    worker_lanes,
+    workers_at_ports,
+)
+
+TABLE: Table = {}
+entry = vector(TABLE)
+KEPT, VOTES, CAP = 16, 4, 8
+WINDOW = KEPT // 2
+SLOTS = KEPT + VOTES
+DEGRADED = int(spec.Flag.DEGRADED)
+LACKING = int(spec.Flag.FINAL | spec.Flag.DEGRADED)
+
+
+def terms(**changes: Any) -> Terms:
+    return Terms(**{"cap": CAP, "kept": (KEPT, VOTES), "ahead": (KEPT, VOTES), **changes})
+
+
+def job(count: int, **changes: Any) -> Entry:
+    """Return an entry of a switch that makes the results of workers 0, 1, ... by blocks."""
+    fields: dict[str, Any] = {
+        "tree": 0,
+        "generation": GENERATION,
+        "workers": (1 << count) - 1,
+        "places": 0,
+        "number": 0,
+        "base": 0,
+        "size": SLOTS,
+        "up_base": 0,
+        "result_base": 0,
+        "self_ip": TOR_IP,
+        "up_ip": NO_IP,
+        "group_ip": GROUP_IP,
+        "lanes": spec.LANES,
+        "program": "blocks",
+        "terms": terms(),
+        **changes,
+    }
+    return Entry(**fields)
+
+
+def across(**changes: Any) -> Entry:
+    """Return one of workers 1 and 3 below a place of another unit."""
+    return job(0, **{"workers": 0b01010, "number": 1, "up_ip": PS_IP, **changes})
+
+
+class Scene:
+    """A vector in whose packets a block has the slot that workers keep its result in."""
+
+    def __init__(self, v: Vector, count: int = 3, **changes: Any) -> None:
+        self._v = v
+        v.senders |= workers_at_ports(range(count))
+        v.admit(job(count, **changes))
+
+    def push(self, worker: int, block: int, verdict: str, *leaves: Leaves, **changes: Any) -> None:
+        self._v.push(worker, block, verdict, *leaves, **at(block), **changes)
+
+    def tick(self, block: int, verdict: str, *leaves: Leaves, **changes: Any) -> None:
+        self._v.tick(block, verdict, *leaves, **{**at(block), **changes})
+
+    def whole(self, block: int, workers: tuple[int, ...] = (0, 1, 2)) -> None:
+        """Have a block summed of all, the last of whom completes it."""
+        for worker in workers[:-1]:
+            self.push(worker, block, "aggregated")
+        summed = sum_of(block, *workers)
+        self.push(workers[-1], block, "completed", result(block, summed, len(workers), **at(block)))
+
+    def again(self, block: int, workers: tuple[int, ...], **changes: Any) -> Leaves:
+        """Return the result of a block as it goes to who asks."""
+        return result(block, sum_of(block, *workers), len(workers), To.BACK, **{**at(block), **changes})
+
+
+def at(block: int) -> dict[str, Any]:
+    is_vote = block >= FIRST_VOTE
+    return {"slot": KEPT + block % VOTES if is_vote else block % KEPT}
+
+
+@entry
+def a_block_record_is_made_by_the_first_packet(v: Vector) -> None:
+    s = Scene(v)
+    s.push(2, 5, "aggregated")
+    s.push(2, 5, "duplicate")
+    s.push(0, 5, "aggregated")
+    s.push(1, 5, "completed", result(5, sum_of(5, 0, 1, 2), 3, **at(5)))
+    for worker in (0, 1, 2):
+        s.push(worker, 5, "resent", s.again(5, (0, 1, 2)))
+    s.push(0, 5, "resent", s.again(5, (0, 1, 2)), data=lanes(99))
+
+
+@entry
+def blocks_are_under_way_in_any_order(v: Vector) -> None:
+    s = Scene(v)
+    order = [block * 3 % WINDOW for block in range(WINDOW)]
+    for block in order:
+        s.push(1, block, "aggregated")
+    for block in reversed(order):
+        s.push(0, block, "aggregated")
+    for block in order:
+        s.push(2, block, "completed", result(block, sum_of(block, 0, 1, 2), 3, **at(block)))
+    for block in order:
+        s.push(1, block, "resent", s.again(block, (0, 1, 2)))
+
+
+@entry
+def a_result_is_kept_until_nobody_can_need_it(v: Vector) -> None:
+    s = Scene(v)
+    for block in range(WINDOW):
+        s.whole(block)
+    s.push(1, 0, "resent", s.again(0, (0, 1, 2)))
+    s.whole(WINDOW)  # who pushed that had the result of block 0
+    s.push(1, 0, "stale")
+    s.push(1, 1, "resent", s.again(1, (0, 1, 2)))
+    s.push(0, 1 + 2 * KEPT, "bad_slot")  # no window goes so far
+    s.push(0, 2 * KEPT, "aggregated")
+    s.push(1, 2 * KEPT, "aggregated")
+    s.push(2, 2 * KEPT, "completed", result(2 * KEPT, sum_of(2 * KEPT, 0, 1, 2), 3, **at(2 * KEPT)))
+    s.push(1, 1, "stale")
+
+
+@entry
+def a_job_has_no_more_active_blocks_than_its_cap(v: Vector) -> None:
+    s = Scene(v)
+    for block in range(1, CAP + 1):
+        s.push(0, block, "aggregated")
+    s.push(0, CAP + 1, "capped", notice(0, CAP + 1, "10.0.1.1", **at(CAP + 1)))
+    s.push(1, CAP + 1, "capped", notice(1, CAP + 1, "10.0.1.2", **at(CAP + 1)))
+    s.push(0, 0, "aggregated")  # all wait for that: it is within the cap from the floor
+    s.push(1, 0, "aggregated")
+    s.push(2, 0, "completed", result(0, sum_of(0, 0, 1, 2), 3, **at(0)))
+    s.push(0, CAP + 1, "capped", notice(0, CAP + 1, "10.0.1.1", **at(CAP + 1)))
+    s.push(1, 1, "aggregated")
+    s.push(2, 1, "completed", result(1, sum_of(1, 0, 1, 2), 3, **at(1)))
+    s.push(0, CAP + 1, "aggregated")
+    s.push(0, CAP + 2, "capped", notice(0, CAP + 2, "10.0.1.1", **at(CAP + 2)))
+
+
+@entry
+def a_tick_completes_a_block_that_its_sources_are_still_those_of(v: Vector) -> None:
+    s = Scene(v)
+    s.push(0, 2, "aggregated", count=7)
+    s.tick(2, "tick_late", contributors=2)
+    s.push(2, 2, "aggregated", count=9)
+    s.tick(2, "tick_late", contributors=1)  # one came since
+    s.tick(3, "tick_late")
+    lacking: dict[str, Any] = {"flags": LACKING, "age": 37, "count": 9}
+    s.tick(2, "ticked", result(2, sum_of(2, 0, 2), 2, **lacking, **at(2)), age=37, contributors=2)
+    s.tick(2, "tick_late", contributors=2)
+    s.push(0, 2, "resent", s.again(2, (0, 2), **lacking))
+    s.push(1, 2, "late", s.again(2, (0, 2), **lacking))
+    s.push(1, 2, "late", s.again(2, (0, 2), **lacking), data=lanes(99))
+    s.push(1, 3, "aggregated")
+    s.tick(3, "ticked", result(3, worker_lanes(1, 3), 1, flags=LACKING, **at(3)))  # whoever came
+
+
+@entry
+def ticks_overtake_no_source(v: Vector) -> None:
+    """Results are kept for KEPT blocks; who has not pushed yet has none, and no result of block 0."""
+    s = Scene(v, 2)
+    for block in range(KEPT):
+        s.push(0, block, "aggregated")
+        s.tick(block, "ticked", result(block, worker_lanes(0, block), 1, flags=LACKING, **at(block)))
+    s.push(0, KEPT, "aggregated")
+    s.tick(KEPT, "tick_early")
+    s.push(1, WINDOW - 1, "late", s.again(WINDOW - 1, (0,), flags=LACKING))
+    s.tick(KEPT, "tick_early")  # a window before that it may lack all
+    s.push(1, WINDOW, "late", s.again(WINDOW, (0,), flags=LACKING))
+    s.tick(KEPT, "ticked", result(KEPT, worker_lanes(0, KEPT), 1, flags=LACKING, **at(KEPT)))
+    s.push(1, 0, "stale")  # it has that
+    s.push(1, 1, "late", s.again(1, (0,), flags=LACKING))
+    s.push(0, KEPT + 1, "aggregated")
+    s.tick(KEPT + 1, "tick_early")
+    s.push(1, KEPT + 1, "completed", result(KEPT + 1, sum_of(KEPT + 1, 0, 1), 2, **at(KEPT + 1)))
+
+
+@entry
+def votes_are_blocks_of_their_own(v: Vector) -> None:
+    s = Scene(v, 2)
+    s.push(0, 0, "aggregated")
+    for vote in range(FIRST_VOTE, FIRST_VOTE + VOTES):
+        s.push(0, vote, "aggregated")
+    s.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2, **at(0)))
+    vote = FIRST_VOTE + VOTES - 1
+    s.push(1, vote, "completed", result(vote, sum_of(vote, 0, 1), 2, **at(vote)))
+    s.push(1, FIRST_VOTE + 1, "stale")
+    s.push(1, FIRST_VOTE + 2, "completed", result(
+        FIRST_VOTE + 2, sum_of(FIRST_VOTE + 2, 0, 1), 2, **at(FIRST_VOTE + 2)
+    ))  # fmt: skip
+    v.push(0, FIRST_VOTE, "bad_slot", slot=SLOTS)
+    v.push(0, FIRST_VOTE + 40, "bad_slot", slot=KEPT)
+
+
+@entry
+def block_numbers_come_round(v: Vector) -> None:
+    s = Scene(v, 2)
+    steps = [KEPT * 2 - 1 - WINDOW] * 3
+    block = 0
+    for step in steps:
+        block += step
+        s.whole(block, (0, 1))
+    s.push(0, block - WINDOW, "stale")
+    s.push(0, (block - 2**31) % 2**32 + WINDOW, "bad_slot", **{})
+
+
+@entry
+def what_another_generation_left_is_anybodys(v: Vector) -> None:
+    s = Scene(v)
+    s.push(0, 2, "aggregated")
+    s.push(1, 2, "aggregated")
+    v.release()
+    s.push(2, 2, "bad_job")
+    v.admit(job(3, generation=GENERATION + 1))
+    s.push(2, 2, "bad_generation")
+    following: dict[str, Any] = {"generation": GENERATION + 1}
+    s.push(2, 2, "aggregated", **following)
+    s.push(0, 2, "aggregated", **following)
+    s.push(1, 2, "completed", result(2, sum_of(2, 0, 1, 2), 3, **following, **at(2)), **following)
+
+
+@entry
+def jobs_share_a_table(v: Vector) -> None:
+    s = Scene(v)
+    v.senders |= {port + 10: workers_at_ports([port - 1], 8)[port] for port in (1, 2)}
+    v.admit(job(2, generation=9), 8)
+    other: dict[str, Any] = {"job": 8, "generation": 9}
+    s.push(0, 2, "aggregated")
+    v.push(0, 2, "aggregated", port=11, **other, **at(2))
+    v.push(1, 2, "bad_sender", port=2, **other, **at(2))
+    v.push(1, 2, "completed", result(2, sum_of(2, 0, 1), 2, **other, **at(2)), port=12, **other, **at(2))
+    s.push(1, 2, "aggregated")
+    v.release(8)
+    s.push(2, 2, "completed", result(2, sum_of(2, 0, 1, 2), 3, **at(2)))
+    v.push(1, 2, "bad_sender", port=2, **other, **at(2))
+
+
+@entry
+def a_place_has_up_to_256_sources(v: Vector) -> None:
+    places = 1 << 3 | 1 << 63 | 1 << 64 | 1 << 255
+    v.senders |= workers_at_ports([0])
+    v.admit(job(1, places=places))
+    v.push(0, 2, "aggregated", **at(2))
+    for number, port in ((255, OPTICAL[0]), (64, OPTICAL[1]), (3, OPTICAL[0])):
+        v.sees(partial(number, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), port, "aggregated")
+    v.sees(partial(255, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "duplicate")
+    for wrong in (62, 65, 256, 300):
+        v.sees(partial(wrong, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "bad_worker")
+    last = partial(63, 2, to_ip=TOR_IP, from_ip="10.0.4.254", flags=DEGRADED, age=9, **at(2))
+    final: dict[str, Any] = {"flags": LACKING, "age": 9}
+    summed = sum_of(2, 0, 3, 63, 64, 255)
+    v.sees(last, OPTICAL[0], "completed", result(2, summed, 9, **final, **at(2)))
+
+
+@entry
+def blocks_in_the_middle_of_a_tree(v: Vector) -> None:
+    v.senders |= workers_at_ports([1, 3])
+    v.admit(across())
+    v.push(3, 2, "aggregated", **at(2))
+    sent = partial_sum(2, sum_of(2, 1, 3), **at(2))
+    v.push(1, 2, "completed", sent, **at(2))
+    v.push(1, 2, "resent", sent, **at(2))
+    from_above = result_from_ps(2, lanes(9), **at(2))
+    v.sees(from_above, OPTICAL[0], "result", unchanged(To.OTHERS))
+    v.push(1, 2, "resent", result(2, lanes(9), 5, To.BACK, **at(2)), **at(2))
+    v.push(3, 3, "aggregated", **at(3))
+    lacking = partial_sum(3, worker_lanes(3, 3), flags=DEGRADED, contributors=1, age=12, **at(3))
+    v.tick(3, "ticked", lacking, age=12, contributors=1, **at(3))
+    v.push(1, 3, "late", lacking, **at(3))
+    v.sees(result_from_ps(3, lanes(8), to_ip="239.192.0.9", **at(3)), OPTICAL[0], "malformed")
+    v.sees(result_from_ps(3, lanes(8), slot=SLOTS), OPTICAL[0], "bad_slot")
+
+
+@entry
+def a_result_is_kept_where_nobody_has_pushed(v: Vector) -> None:
+    v.senders |= workers_at_ports([1, 3])
+    v.admit(across())
+    v.push(1, 3, "aggregated", **at(3))
+    for block in (2, 3):
+        fields: dict[str, Any] = {"flags": LACKING, "contributors": 4, "age": 15, **at(block)}
+        v.sees(result_from_ps(block, lanes(block), **fields), OPTICAL[0], "result", unchanged(To.OTHERS))
+        for worker in (1, 3):
+            kept = result(block, lanes(block), 4, To.BACK, flags=LACKING, age=15, **at(block))
+            v.push(worker, block, "resent" if (worker, block) == (1, 3) else "late", kept, **at(block))
+        v.tick(block, "tick_late", **at(block))
+
+
+@entry
+def what_a_place_of_blocks_does_not_take(v: Vector) -> None:
+    s = Scene(v)
+    v.empty(0, 2, "malformed", **at(2))
+    question = packet(spec.Op.QUESTION, 2, lanes(1), "10.0.1.1", TOR_IP, count=1, **at(2))
+    v.sees(question.pack(), 1, "malformed")
+    v.sees(result_from_ps(2, lanes(1), **at(2)), OPTICAL[0], "malformed")
+    v.sees(push(1, 2, **at(2)), 1, "bad_sender")
+    v.push(0, 2, "malformed", data=lanes(1)[:128], **at(2))
+    v.push(0, 2, "bad_slot", slot=SLOTS)
+    v.push(0, 2, "bad_slot", slot=2**32 - 1)
+    v.push(5, 2, "bad_sender", port=1, **at(2))
+    v.tick(2, "bad_slot", slot=SLOTS)
+    v.sees(tick(2, **at(2)), 1, "bad_sender")
+    v.sees(push(1, 2, **at(2)), CONTROL_PORT, "bad_sender")
+    v.push(0, 2, "bad_job", job=JOB, tree=1, **at(2))
+    s.whole(2)
