@@ -77,6 +77,26 @@ BPF_ARRAY_OF_MAPS(rooms, "group_template", 1);
  */
 BPF_HASH(copies, u32, struct copy, MAX_COPIES);
 
+/* ---- blocks ---- */
+
+/*
+ * One for each tree that a place sums by blocks. Writer: agent at admission and release; programs count, and
+ * raise what rises, by compare-and-swap; but `reached` of a source has one writer, the port that it sends by.
+ */
+BPF_ARRAY(job_records, struct job_record, MAX_JOB_RECORDS);
+
+/*
+ * Per place, as many as it has buckets, and records. Memory-mapped by the timers, which only read. Writers:
+ * programs, under the bucket's lock.
+ */
+BPF_F_TABLE("array", u32, struct block_bucket, buckets_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+BPF_ARRAY_OF_MAPS(block_buckets, "buckets_template", MAX_AGGREGATORS);
+BPF_F_TABLE("array", u32, struct block_record, blocks_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+BPF_ARRAY_OF_MAPS(block_tables, "blocks_template", MAX_AGGREGATORS);
+
+/* block_port() and block_tick_port(). Writer: agent, when it loads the programs; readers: programs. */
+BPF_PROG_ARRAY(block_ports, 2);
+
 /* ---- forwarding ---- */
 
 /*

@@ -205,6 +205,7 @@ struct puller {
 struct job_record {
 	__u64 workers[4]; /* sources: bitmaps of ranks, */
 	__u64 places[4]; /* and of the numbers of places */
+	__u64 floor[2]; /* before it every source has all results, by space; 32 bits of it */
 	__u32 serial; /* never used again; 0: no record */
 	__u32 expected; /* sources */
 	__u32 table; /* index into buckets and blocks */
@@ -218,7 +219,6 @@ struct job_record {
 	__u32 slots; /* of a worker's ring */
 	__u32 kept[2]; /* blocks whose results are kept, by space; windows are half of it */
 	__u32 ahead[2]; /* how far ticks may be ahead of what a source has, by space */
-	__u32 floor[2]; /* before it every source has all results, by space */
 	__u32 reached[512]; /* behind the newest block that came from a source, space by space */
 };
 
@@ -226,7 +226,8 @@ struct block_bucket {
 	__u64 lock; /* 0 free, 1 held, as a slot's */
 	__u64 keys[8]; /* serial number of the job record, space and block; 0: no record */
 	__u32 marks[8]; /* the block's low bits and how many sources came; 0: nothing waits here */
-	__u32 pad[6]; /* to two cache lines */
+	__u32 found; /* a place in the bucket; scratch of who holds the lock */
+	__u32 pad[5]; /* to two cache lines */
 };
 
 /* Figure 18 of Trio-ML's paper. The block itself is in the bucket's key. */

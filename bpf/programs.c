@@ -17,11 +17,16 @@
 #include "spread.h"
 #include "forward.h"
 #include "sum.h"
+#include "blocks.h"
 #include "question.h"
 #include "leave.h"
 #include "dispatch.h"
 #include "pull.h"
 #include "relay.h"
+
+/* Of block_ports. */
+#define BLOCK_PORT 0
+#define BLOCK_TICK_PORT 1
 
 #define LOST 0
 #define IS_BARE 1
@@ -65,6 +70,13 @@ static __always_inline void pass_question(struct xdp_md *ctx, struct iphdr *ip, 
 
 	if ((void *)(inc + 1) <= end && inc->op == WIRE_OP_QUESTION)
 		question_ports.call(ctx, 0);
+}
+
+/* What a place sums by blocks is another program's: there is no return from that. `which`: of block_ports. */
+static __always_inline void pass_block(struct xdp_md *ctx, struct entry *entry, u32 which)
+{
+	if (entry && entry->program == PROGRAM_BLOCKS)
+		block_ports.call(ctx, which);
 }
 
 /* ---- at a ToR ---- */
@@ -134,7 +146,6 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	}
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
-	by->entry = entry_by(p, port);
 	if (kind == HAS_LANES && p->inc->op == WIRE_OP_QUESTION) /* there is no question_port() any more */
 		return lost(verdict, V_MALFORMED);
 	if (kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER) {
@@ -165,6 +176,11 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet 
 		return SEND_ON;
 	if (ip->daddr == port->self_ip)
 		pass_question(ctx, ip, end);
+	point(p, data);
+	if ((void *)(p->inc + 1) <= end) {
+		by->entry = entry_by(p, port);
+		pass_block(ctx, by->entry, BLOCK_PORT);
+	}
 	return at_tor(ctx, p, port, by, verdict);
 }
 
@@ -397,22 +413,95 @@ int question_port(struct xdp_md *ctx)
 	return counted(verdict, send);
 }
 
-/* ---- ticks ---- */
+/* ---- blocks ---- */
 
-static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
-		u32 *verdict)
+static __always_inline int pass_block_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
+{
+	*verdict = checked(p, entry);
+	if (*verdict == V_FINE)
+		*verdict = keep_block(p, entry);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	*verdict = V_RESULT;
+	return SEND_RESULT_ON;
+}
+
+static __always_inline int at_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
 {
 	int kind = intake(ctx, p, verdict);
 
 	if (kind == LOST)
 		return SEND_NOTHING;
-	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK)
+	if (!may_send(port, p))
 		return lost(verdict, V_BAD_SENDER);
-	by->entry = entry_of(p, by->owner);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT && !is_copy(p, port)) {
+		by->entry = entry_of(p, port->owner);
+		return pass_block_result(p, by->entry, verdict);
+	}
+	if (p->ip->daddr != port->self_ip)
+		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
+	by->entry = entry_by(p, port);
+	if (p->inc->op == WIRE_OP_NOTICE)
+		return pass_notice(p, by->entry, verdict);
 	*verdict = checked(p, by->entry);
 	if (*verdict != V_FINE)
 		return SEND_NOTHING;
-	return work_on_tick(ctx, p, by->entry, verdict);
+	if (kind != HAS_LANES || (p->inc->op != WIRE_OP_PUSH && p->inc->op != WIRE_OP_PARTIAL))
+		return lost(verdict, V_MALFORMED);
+	return add_block(ctx, p, by->entry, verdict);
+}
+
+/* What comes by a ToR's port of a tree that it sums by blocks: tor_port() sends it here. */
+int block_port(struct xdp_md *ctx)
+{
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
+	struct port *port = ports.lookup(&ifindex);
+	struct leaving by = {.from = ifindex};
+	struct gradient_packet packet = {};
+	int send = SEND_NOTHING;
+
+	if (port) {
+		by.owner = port->owner;
+		send = at_blocks(ctx, &packet, port, &by, &verdict);
+	}
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
+}
+
+/* ---- ticks ---- */
+
+/* The place that a tick is for, by the device that stands for it. */
+static __always_inline void place_of(struct xdp_md *ctx, struct ethhdr *eth, struct leaving *by)
+{
+	u32 ifindex = ctx->ingress_ifindex;
+	struct port *port = ports.lookup(&ifindex);
+
+	if (port && port->kind == PORT_CONTROL) {
+		__builtin_memcpy(&ifindex, eth->h_source, sizeof(ifindex));
+		port = ports.lookup(&ifindex);
+	}
+	by->owner = port ? port->owner : ifindex;
+	by->eth0 = port ? 0 : ifindex;
+	by->from = ifindex;
+}
+
+/* A well-formed tick for a tree here. */
+static __always_inline int is_tick(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
+		u32 *verdict)
+{
+	int kind = intake(ctx, p, verdict);
+
+	if (kind == LOST)
+		return 0;
+	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK) {
+		*verdict = V_BAD_SENDER;
+		return 0;
+	}
+	__builtin_memcpy(p->eth->h_source, p->eth->h_dest, sizeof(p->eth->h_source));
+	by->entry = entry_of(p, by->owner);
+	*verdict = checked(p, by->entry);
+	return *verdict == V_FINE;
 }
 
 /*
@@ -424,24 +513,38 @@ static __always_inline int at_control(struct xdp_md *ctx, struct gradient_packet
 int control_port(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	u32 ifindex = ctx->ingress_ifindex, verdict = V_MALFORMED;
-	struct port *port = ports.lookup(&ifindex);
 	struct iphdr *ip = ipv4_of(data, end);
 	struct gradient_packet packet;
-	struct ethhdr *eth = data;
 	struct leaving by = {};
+	u32 verdict = V_MALFORMED;
 	int send = SEND_NOTHING;
 
 	if (ip && is_inc(ip, end)) {
-		if (port && port->kind == PORT_CONTROL) {
-			__builtin_memcpy(&ifindex, eth->h_source, sizeof(ifindex));
-			__builtin_memcpy(eth->h_source, eth->h_dest, sizeof(eth->h_source));
-			port = ports.lookup(&ifindex);
-		}
-		by.owner = port ? port->owner : ifindex;
-		by.eth0 = port ? 0 : ifindex;
-		by.from = ifindex;
-		send = at_control(ctx, &packet, &by, &verdict);
+		place_of(ctx, data, &by);
+		point(&packet, data);
+		if ((void *)(packet.inc + 1) <= end)
+			pass_block(ctx, entry_of(&packet, by.owner), BLOCK_TICK_PORT);
+		if (is_tick(ctx, &packet, &by, &verdict))
+			send = work_on_tick(ctx, &packet, by.entry, &verdict);
+	}
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
+}
+
+/* The same of a tree that is summed by blocks: control_port() sends it here. */
+int block_tick_port(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = ipv4_of(data, end);
+	struct gradient_packet packet;
+	struct leaving by = {};
+	u32 verdict = V_MALFORMED;
+	int send = SEND_NOTHING;
+
+	if (ip) {
+		place_of(ctx, data, &by);
+		if (is_tick(ctx, &packet, &by, &verdict))
+			send = tick_block(ctx, &packet, by.entry, &verdict);
 	}
 	send = leave(ctx, &packet, &by, send, 0, &verdict);
 	return counted(verdict, send);

@@ -71,6 +71,9 @@ static __always_inline int answer(struct xdp_md *ctx, struct gradient_packet *p,
 	*verdict = checked(p, entry);
 	if (*verdict != V_FINE)
 		return SEND_NOTHING;
+	*verdict = V_MALFORMED;
+	if (entry->program != PROGRAM_SUM)
+		return SEND_NOTHING;
 	*verdict = V_BAD_WORKER;
 	if (!((entry->workers | entry->places) & bit))
 		return SEND_NOTHING;

@@ -141,14 +141,14 @@ static __always_inline void address_sum(struct xdp_md *ctx, struct gradient_pack
 		put_few(ctx, p);
 }
 
-static __always_inline void recall_lanes(struct gradient_packet *p, struct slot *s)
+static __always_inline void recall_lanes(struct gradient_packet *p, u64 *pairs, u32 count)
 {
 	u64 *lanes = (u64 *)p->lanes;
 	int i;
 
 	for (i = 0; i < WIRE_LANES / 2; i++)
-		lanes[i] = bpf_htonll(s->pairs[i]);
-	p->inc->count = bpf_htons(s->count);
+		lanes[i] = bpf_htonll(pairs[i]);
+	p->inc->count = bpf_htons(count);
 }
 
 /*
@@ -199,7 +199,7 @@ static __always_inline int add(struct xdp_md *ctx, struct gradient_packet *p, st
 			send = SEND_FOR_ROOM;
 		} else {
 			*verdict = s->bitmap & bit ? V_RESENT : V_LATE;
-			recall_lanes(p, s);
+			recall_lanes(p, s->pairs, s->count);
 			send = s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT_BACK;
 		}
 	} else if (newer == 0 && (s->bitmap & bit)) {
@@ -280,7 +280,7 @@ static __always_inline int tick(struct xdp_md *ctx, struct gradient_packet *p, s
 		s->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
 		s->flags |= SUM_DEGRADED;
 		s->age = bpf_ntohs(p->inc->age);
-		recall_lanes(p, s);
+		recall_lanes(p, s->pairs, s->count);
 		if (s->flags & SUM_MARKED)
 			p->ip->tos |= WIRE_CE;
 		send = s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;

@@ -27,6 +27,12 @@ class Space(IntEnum):
     VOTES = 1
 
 
+def salts(number: int, tree: int) -> tuple[int, int]:
+    """Return where the blocks of a job's tree begin in a table, by space."""
+    first, second = (((number << 9 | tree << 1 | space) * 0x9E3779B1 & 0xFFFFFFFF) >> 12 for space in Space)
+    return first, second
+
+
 NUMBERS: tuple[Number, ...] = (
     Number("BUCKET_BLOCKS", BUCKET, 32, "records of a bucket"),
     Number("MAX_SOURCES", MOST_SOURCES, 32, "of a place"),
@@ -43,6 +49,7 @@ JOB_RECORD = Record(
     (
         Member("workers", U64, "sources: bitmaps of ranks,", MOST_SOURCES // 64),
         Member("places", U64, "and of the numbers of places", MOST_SOURCES // 64),
+        Member("floor", U64, "before it every source has all results, by space; 32 bits of it", len(Space)),
         Member("serial", U32, "never used again; 0: no record"),
         Member("expected", U32, "sources"),
         Member("table", U32, "index into buckets and blocks"),
@@ -56,7 +63,6 @@ JOB_RECORD = Record(
         Member("slots", U32, "of a worker's ring"),
         Member("kept", U32, "blocks whose results are kept, by space; windows are half of it", len(Space)),
         Member("ahead", U32, "how far ticks may be ahead of what a source has, by space", len(Space)),
-        Member("floor", U32, "before it every source has all results, by space", len(Space)),
         Member(
             "reached",
             U32,
@@ -78,7 +84,8 @@ BUCKET_RECORD = Record(
             "the block's low bits and how many sources came; 0: nothing waits here",
             BUCKET,
         ),
-        Member("pad", U32, "to two cache lines", 6),
+        Member("found", U32, "a place in the bucket; scratch of who holds the lock"),
+        Member("pad", U32, "to two cache lines", 5),
     ),
 )
 

@@ -23,9 +23,9 @@ from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
 from testbed.client import environment, rpc
 from testbed.dataplanes.tors import AllTors, Restart
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.hosts import XdpHosts
-from testbed.dataplanes.xdp.places import Cells
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
 from testbed.dataplanes.xdp.room import open_room

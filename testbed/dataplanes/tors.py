@@ -14,7 +14,7 @@ from typing import Protocol
 from testbed.aggregation.admission import Places
 from testbed.aggregation.summing import SummingPlace
 from testbed.dataplanes.folders import part, used_by
-from testbed.dataplanes.xdp.places import Cells
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 

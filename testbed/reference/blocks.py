@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Terms
 from testbed.contract import frame, spec
-from testbed.contract.blocks import BUCKET, ENDS_AT, MOST_SOURCES, Space
+from testbed.contract.blocks import BUCKET, ENDS_AT, MOST_SOURCES, Space, salts
 from testbed.contract.codec import Header
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.contract.verdicts import Verdict
@@ -197,12 +197,6 @@ class BlockTable:
         job.made += 1
         made = bucket[free[0]] = Block(job, space, fragment, lanes=np.zeros(job.entry.lanes, np.uint32))
         return Verdict.AGGREGATED, made
-
-
-def salts(number: int, tree: int) -> tuple[int, int]:
-    """Return where the blocks of a job's tree begin in a table, by space."""
-    first, second = (((number << 9 | tree << 1 | space) * 0x9E3779B1 & 0xFFFFFFFF) >> 12 for space in Space)
-    return first, second
 
 
 def _space(terms: Terms, slot: int) -> Space:

@@ -14,7 +14,7 @@ from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
 from tests.privileged.bmv2_aggregator import Spreading, aggregator
 from tests.privileged.packets import MARK, outcome
-from tests.vectors import empties, questions, relays, spread
+from tests.vectors import blocks, empties, questions, relays, spread
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -26,6 +26,7 @@ AT_SWITCHES = {
     for name, vector in TABLE.items()
     if not vector.is_host
     and vector.lanes == {spec.LANES}
+    and name not in blocks.TABLE
     and name not in empties.TABLE
     and name not in relays.TABLE
     and name not in questions.TABLE

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.places import Cells
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import map_lookup, u32
 from tests.privileged.observed import Observed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.dataplanes.xdp.places import Cells
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.program import Programs
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import UNIT, XdpAggregator

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 
 from testbed.aggregation.entries import Sender
 from testbed.contract.places import Port
-from testbed.dataplanes.xdp.places import Cells, XdpSwitch
+from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.plane import set_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import run_live

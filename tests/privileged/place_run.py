@@ -20,8 +20,9 @@ from testbed.contract import spec
 from testbed.contract.frame import HEADERS_BYTES, Frame
 from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.hosts import XdpHosts
-from testbed.dataplanes.xdp.places import Cells, XdpSwitch
+from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.plane import set_port
 from testbed.dataplanes.xdp.program import Programs, in_namespace
 from testbed.dataplanes.xdp.syscall import run_live

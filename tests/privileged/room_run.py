@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from testbed.aggregation.entries import Sender
 from testbed.contract import spec
 from testbed.contract.frame import Frame
-from testbed.dataplanes.xdp.places import Cells, XdpSwitch
+from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.room import open_room
 from testbed.emulation.offloads import FeatureControl, wire_features

@@ -21,8 +21,9 @@ import numpy as np
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.places import Port, Sum
 from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.hosts import XdpHosts
-from testbed.dataplanes.xdp.places import Cells, XdpHostPlace, XdpSwitch
+from testbed.dataplanes.xdp.places import XdpHostPlace, XdpSwitch
 from testbed.dataplanes.xdp.plane import PINNED_MAPS, PINNED_PROGRAM, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
 from testbed.dataplanes.xdp.room import lead_to_room

@@ -29,6 +29,8 @@ from tests.vectors.table import TABLE
 
 VERDICTS = {
     "asked",
+    "capped",
+    "tick_early",
     "answered",
     "aggregated",
     "completed",

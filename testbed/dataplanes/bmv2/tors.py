@@ -18,7 +18,7 @@ from testbed.dataplanes.bmv2.process import binary, ended_words
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.tors import Progress, Restart
-from testbed.dataplanes.xdp.places import Cells
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError

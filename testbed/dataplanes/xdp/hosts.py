@@ -13,7 +13,8 @@ import numpy as np
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.places import Cells, Loops, XdpHostPlace
+from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.places import Loops, XdpHostPlace
 from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import F_MMAPABLE, MAP_TYPE_ARRAY, map_create, map_delete, map_update, u32
 from testbed.errors import RequestError, TestbedError

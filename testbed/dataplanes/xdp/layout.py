@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from testbed.client.environment import data_folder
-from testbed.contract import places, rings, verdicts
+from testbed.contract import blocks, places, rings, verdicts
 
 BPF_DIR = data_folder("bpf")
 
-SIZES = {size.name: size.value for size in places.SIZES}
+SIZES = {size.name: size.value for size in (*places.SIZES, *blocks.NUMBERS)}
 SLOTS, RING_SLOTS = places.SLOTS, places.JOB_SLOTS
 
 PORT = places.PORT.dtype()
@@ -31,6 +31,8 @@ CROSSINGS = places.CROSSINGS.dtype()
 COPY = places.COPY.dtype()
 PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
+JOB_RECORD = blocks.JOB_RECORD.dtype()
+BUCKET = blocks.BUCKET_RECORD.dtype()
 WAKE = rings.WAKE.dtype()
 DEVICE = np.dtype([("ifindex", "=u4")])
 
@@ -38,6 +40,11 @@ DEVICE = np.dtype([("ifindex", "=u4")])
 def slot(lanes: int) -> np.dtype:
     """Return struct slot on a fabric with so many lanes a packet."""
     return places.SLOT.dtype(lanes)
+
+
+def block(lanes: int) -> np.dtype:
+    """Return struct block_record."""
+    return blocks.BLOCK.dtype(lanes)
 
 
 def result(lanes: int) -> np.dtype:
@@ -59,6 +66,9 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "meetings": (MEETING_KEY, MEETING),
         "copies": (DEVICE, COPY),
         "pullers": (PULLER_KEY, PULLER),
+        "job_records": (DEVICE, JOB_RECORD),
+        "buckets_template": (DEVICE, BUCKET),
+        "blocks_template": (DEVICE, block(lanes)),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),
         "wake_template": (DEVICE, WAKE),

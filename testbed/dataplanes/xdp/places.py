@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
-from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places, spreading
 from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.blocks import BlockTable
+from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import Injector, open_control
 from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
-from testbed.dataplanes.xdp.program import NATIVE, Programs, in_namespace
+from testbed.dataplanes.xdp.program import NATIVE, in_namespace
 from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import (
     MAP_TYPE_ARRAY,
@@ -44,8 +45,6 @@ _ROLES = {role: places.Role[role.name] for role in Role}
 _SAME_NAMES = (
     "tree",
     "generation",
-    "workers",
-    "places",
     "number",
     "base",
     "size",
@@ -67,32 +66,6 @@ class Loops(Protocol):
     def make_copy(self, host: Host, number: int) -> None: ...
     def remove_copy(self, host: Host, number: int) -> None: ...
     def remove(self, host: Host) -> None: ...
-
-
-class Cells:
-    """The free cells of the maps that all places of `programs` share."""
-
-    def __init__(self, programs: Programs) -> None:
-        self.programs = programs
-        self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
-
-    def take(self, kind: str) -> int:
-        if not self._free[kind]:
-            raise NoRoomError(f"no more {_CELLS[kind][0]}")
-        return self._free[kind].pop()
-
-    def free(self, kind: str, cell: int) -> None:
-        self._free[kind].add(cell)
-
-
-_CELLS = {
-    "entries": ("entries for trees at places", "MAX_ENTRIES"),
-    "groups": ("groups of result ports", "MAX_GROUPS"),
-    "cells": ("ways of results over parallel circuits", "MAX_GROUP_CELLS"),
-    "slots": ("aggregators", "MAX_AGGREGATORS"),
-    "rings": ("rings for results", "MAX_HOSTS"),
-    "copies": ("pairs of devices for copies of results", "MAX_COPIES"),
-}
 
 
 @dataclass(slots=True)
@@ -119,6 +92,7 @@ class _Place:
     def __init__(self, cells: Cells, owner: int) -> None:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
         self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
+        self._table: BlockTable | None = None
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
         self._groups: dict[Key, _Group] = {}
         self._senders: dict[int, Sender] = {}  # by host
@@ -135,6 +109,9 @@ class _Place:
             os.close(self._slots[1])
             self._cells.free("slots", self._slots[0])
             self._slots = None
+        if self._table:
+            self._table.close()
+            self._table = None
 
     def slot_array(self) -> int:
         """Return the descriptor of the array of its slots."""
@@ -165,7 +142,7 @@ class _Place:
         key = (number, entry.tree)
         is_new = key not in self._entries
         if is_new:
-            if entry.size:
+            if entry.size and not entry.terms:
                 self.empty(entry.base, entry.size)
             self._entries[key] = (self._cells.take("entries"), entry)
         cell = self._entries[key][0]
@@ -173,11 +150,16 @@ class _Place:
         record = np.zeros((), layout.ENTRY)
         for name in _SAME_NAMES:
             record[name] = getattr(entry, name)
+        for name in ("workers", "places"):
+            record[name] = getattr(entry, name) & (1 << 64) - 1  # a job record has all of them
         for name in ("self_ip", "up_ip", "group_ip"):
             record[name] = ip_number(getattr(entry, name))
         record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key].number
         record["program"] = places.Program[entry.program.upper()]
-        if entry.size:
+        if entry.terms:
+            job = self._made_table().admit(number, entry, is_new)
+            record["aggregator"], record["record"] = job
+        elif entry.size:
             record["aggregator"] = self._made_slots()[0]
         map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())
         map_update(self._programs.map_fd("entry_index"), self._key(key), u32(cell))
@@ -195,6 +177,8 @@ class _Place:
             map_update(self._programs.map_fd("entries"), u32(cell), bytes(layout.ENTRY.itemsize))
             self._entries_changed(number)
             self._cells.free("entries", cell)
+            if self._table:
+                self._table.release(*key)
         for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
             group = self._groups.pop(key)
             for cell in group.cells:
@@ -339,6 +323,11 @@ class _Place:
 
     def _key(self, key: Key) -> bytes:
         return np.array((self._owner, *key), layout.ENTRY_KEY).tobytes()
+
+    def _made_table(self) -> BlockTable:
+        if self._table is None:
+            self._table = BlockTable(self._cells)
+        return self._table
 
     def _made_slots(self) -> tuple[int, int]:
         if self._slots is None:

@@ -28,6 +28,8 @@ PROGRAMS = (
     "control_port",
     "room_port",
     "question_port",
+    "block_port",
+    "block_tick_port",
 )
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
@@ -82,6 +84,8 @@ class Programs:
         """Load them, and lead to the one for questions. HostError when this host's kernel does not."""
         self.compiled.load()
         map_update(self.map_fd("question_ports"), u32(0), u32(self.program_fd("question_port")))
+        for place, name in enumerate(("block_port", "block_tick_port")):
+            map_update(self.map_fd("block_ports"), u32(place), u32(self.program_fd(name)))
 
     def __enter__(self) -> Self:
         self.load()

@@ -24,6 +24,7 @@ _BATCH_COUNT_AT = 32
 
 MAP_TYPE_ARRAY, MAP_TYPE_DEVMAP = 2, 14
 F_MMAPABLE = 1 << 10
+F_INNER_MAP = 1 << 12  # an inner map may have another size than the template
 _LIVE_FRAMES = 1 << 1
 
 XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)

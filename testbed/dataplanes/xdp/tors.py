@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from testbed.aggregation.admission import Places
-from testbed.dataplanes.xdp.places import Cells, XdpSwitch
+from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology, UnitSpec

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/*
+ * Sums by block records, which a job's packets make where they are needed: docs/trio.md. What a contribution
+ * is, and what becomes of a sum, is sum.h's; which record is whose is said here.
+ */
+#ifndef BLOCKS_H
+#define BLOCKS_H
+
+#define NO_BLOCK BUCKET_BLOCKS /* a place in a bucket that is none */
+#define FLOOR_TRIES 8
+
+/* A block, and where it is; under the bucket's lock. */
+struct block_at {
+	struct job_record *job;
+	struct block_bucket *bucket;
+	struct block_record *block; /* or 0 */
+	void *table;
+	u32 first; /* record of the bucket */
+	u32 place; /* in the bucket */
+	u32 space;
+	u32 fragment;
+	u64 key;
+};
+
+static __always_inline u32 floor_of(struct block_at *at)
+{
+	return (u32)*(volatile u64 *)&at->job->floor[at->space & 1];
+}
+
+/* Finds and locks the bucket of a packet's block. Returns the verdict if there is none, or V_FINE. */
+static __always_inline u32 lock_bucket(struct block_at *at, struct gradient_packet *p, struct entry *entry,
+		u32 slot)
+{
+	u32 record = entry->record, table = entry->aggregator, index;
+	void *buckets;
+	int i;
+
+	at->job = job_records.lookup(&record);
+	if (!at->job)
+		return V_BAD_JOB;
+	if (slot >= at->job->slots)
+		return V_BAD_SLOT;
+	at->space = slot >= at->job->data;
+	at->fragment = bpf_ntohl(p->inc->fragment);
+	at->key = (u64)at->job->serial << KEY_SHIFT | (u64)at->space << 32 | at->fragment;
+	index = (at->fragment + at->job->salt[at->space & 1]) & (at->job->buckets - 1);
+	at->first = index * BUCKET_BLOCKS;
+	buckets = block_buckets.lookup(&table);
+	at->table = block_tables.lookup(&table);
+	if (!buckets || !at->table)
+		return V_BAD_JOB;
+	at->bucket = inner_lookup(buckets, &index);
+	if (!at->bucket)
+		return V_BAD_JOB;
+	for (i = 0; i < LOCK_TRIES; i++)
+		if (__sync_val_compare_and_swap(&at->bucket->lock, 0ULL, 1ULL) == 0)
+			return V_FINE;
+	return V_LOCK_BUSY;
+}
+
+static __always_inline void unlock_bucket(struct block_at *at)
+{
+	__sync_lock_test_and_set(&at->bucket->lock, 0ULL);
+}
+
+static __always_inline void point_block(struct block_at *at, u32 place)
+{
+	u32 index;
+
+	/* or the verifier would walk all that follows for each place by itself */
+	*(volatile u32 *)&at->bucket->found = place;
+	place = *(volatile u32 *)&at->bucket->found;
+	index = at->first + place;
+	at->place = place;
+	at->block = place < BUCKET_BLOCKS ? inner_lookup(at->table, &index) : 0;
+}
+
+/* The block's record, if it has one. */
+static __always_inline void find_block(struct block_at *at)
+{
+	u32 place = NO_BLOCK, i;
+
+#pragma unroll
+	for (i = 0; i < BUCKET_BLOCKS; i++)
+		if (at->bucket->keys[i] == at->key)
+			place = i;
+	point_block(at, place);
+}
+
+/*
+ * Whether a record may be another block's: its job is gone, or all of its sources have the result. Where its
+ * sum was not made, it is no active one any more.
+ */
+static __always_inline int is_anybodys(struct block_record *block, u64 key)
+{
+	u32 index = block->job;
+	struct job_record *job = job_records.lookup(&index);
+
+	if (!job || job->serial != (u32)(key >> KEY_SHIFT))
+		return 1;
+	if ((s32)((u32)key - (u32)*(volatile u64 *)&job->floor[key >> 32 & 1]) >= 0)
+		return 0;
+	if (block->state == SLOT_FILLING)
+		__sync_fetch_and_add(&job->active, -1);
+	return 1;
+}
+
+/* A place for a record that is nobody's yet, or anybody's. */
+static __always_inline u32 free_place(struct block_at *at)
+{
+	u32 place = NO_BLOCK, index, i;
+	struct block_record *block;
+
+#pragma unroll
+	for (i = BUCKET_BLOCKS; i > 0; i--)
+		if (!at->bucket->keys[i - 1])
+			place = i - 1;
+	for (i = 0; i < BUCKET_BLOCKS && place == NO_BLOCK; i++) {
+		index = at->first + i;
+		block = inner_lookup(at->table, &index);
+		if (block && is_anybodys(block, at->bucket->keys[i]))
+			place = i;
+	}
+	return place;
+}
+
+/*
+ * Makes a record for a block that never had one: from the floor on none was taken away. Where it is made for
+ * a contribution, the job must have room for an active one; the block that all wait for always has.
+ */
+static __always_inline u32 make_block(struct block_at *at, struct entry *entry, int is_active)
+{
+	struct job_record *job = at->job;
+	s32 beyond = (s32)(at->fragment - floor_of(at));
+	u32 place;
+	int i;
+
+	if (beyond < 0)
+		return V_STALE;
+	if ((u32)beyond >= BLOCKS_END * job->kept[at->space & 1])
+		return V_BAD_SLOT;
+	if (is_active && *(volatile u32 *)&job->active >= job->cap && (u32)beyond >= job->cap)
+		return V_CAPPED;
+	place = free_place(at);
+	point_block(at, place);
+	if (!at->block)
+		return V_CAPPED;
+	at->bucket->keys[place & (BUCKET_BLOCKS - 1)] = at->key;
+	at->bucket->marks[place & (BUCKET_BLOCKS - 1)] = 0;
+	at->block->start_ns = bpf_ktime_get_ns();
+	at->block->job = entry->record;
+	at->block->state = SLOT_EMPTY;
+	at->block->flags = at->block->contributors = at->block->received = 0;
+	for (i = 0; i < MAX_SOURCES / 64; i++)
+		at->block->sources[i] = 0;
+	__sync_fetch_and_add(&job->made, 1);
+	if (is_active)
+		__sync_fetch_and_add(&job->active, 1);
+	return V_FINE;
+}
+
+/* The floor only rises: what is before it may be gone. */
+static __always_inline void raise_floor(struct block_at *at, u32 to)
+{
+	u64 *floor = &at->job->floor[at->space & 1], old;
+	int i;
+
+	for (i = 0; i < FLOOR_TRIES; i++) {
+		old = *(volatile u64 *)floor;
+		if ((s32)(to - (u32)old) <= 0 || __sync_val_compare_and_swap(floor, old, (u64)to) == old)
+			break;
+	}
+}
+
+static __always_inline u32 window_of(struct block_at *at)
+{
+	return at->job->kept[at->space & 1] / 2;
+}
+
+static __always_inline void note_source(struct block_at *at, u32 source)
+{
+	u32 *reached = &at->job->reached[(at->space & 1) * MAX_SOURCES + (source & (MAX_SOURCES - 1))];
+
+	if ((s32)(at->fragment + 1 - *reached) > 0)
+		*reached = at->fragment + 1;
+}
+
+/* What the timers look at. */
+static __always_inline void mark_block(struct block_at *at)
+{
+	u32 mark = at->fragment << MARK_SHIFT | at->block->received;
+
+	if (at->block->state != SLOT_FILLING)
+		mark = 0;
+	*(volatile u32 *)&at->bucket->marks[at->place & (BUCKET_BLOCKS - 1)] = mark;
+}
+
+static __always_inline void read_block(struct sum *sum, struct block_record *block)
+{
+	sum->state = block->state;
+	sum->flags = block->flags;
+	sum->contributors = block->contributors;
+	sum->age = block->age;
+}
+
+/* Adds the packet's lanes. The first ones take the place of what was there; the last get the sum. */
+static __always_inline void add_lanes(struct gradient_packet *p, struct block_record *block, int is_first,
+		int is_last)
+{
+	u64 *lanes = (u64 *)p->lanes;
+	int i;
+
+	if (is_first) {
+		for (i = 0; i < WIRE_LANES / 2; i++)
+			block->pairs[i] = bpf_ntohll(lanes[i]);
+	} else if (!is_last) {
+		for (i = 0; i < WIRE_LANES / 2; i++)
+			block->pairs[i] += bpf_ntohll(lanes[i]);
+	} else {
+		for (i = 0; i < WIRE_LANES / 2; i++) {
+			u64 pair = block->pairs[i] + bpf_ntohll(lanes[i]);
+
+			block->pairs[i] = pair;
+			lanes[i] = bpf_htonll(pair);
+		}
+	}
+}
+
+/* A contribution to a block that is there. Returns one of SEND_*. */
+static __always_inline int contribute_to(struct gradient_packet *p, struct entry *entry, struct block_at *at,
+		u32 number, u32 *verdict)
+{
+	struct block_record *block = at->block;
+	u32 is_push = p->inc->op == WIRE_OP_PUSH, word = number >> 6 & (MAX_SOURCES / 64 - 1), is_last;
+	u64 bit = 1ULL << (number & 63);
+
+	note_source(at, number);
+	if (block->state > SLOT_FILLING) {
+		*verdict = block->sources[word] & bit ? V_RESENT : V_LATE;
+		recall_lanes(p, block->pairs, block->count);
+		return block->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT_BACK;
+	}
+	if (block->sources[word] & bit) {
+		*verdict = V_DUPLICATE;
+		return SEND_NOTHING;
+	}
+	is_last = block->received + 1 == at->job->expected;
+	add_lanes(p, block, !block->received, is_last);
+	block->sources[word] |= bit;
+	block->received++;
+	block->flags |= is_marked(p) ? SUM_MARKED : 0;
+	if (!is_push && p->inc->flags & WIRE_FLAG_DEGRADED)
+		block->flags |= SUM_DEGRADED;
+	block->contributors += is_push ? 1 : bpf_ntohs(p->inc->contributors);
+	block->count = bpf_ntohs(p->inc->count);
+	block->age = is_push ? 0 : bpf_ntohs(p->inc->age);
+	block->slot = bpf_ntohl(p->inc->slot);
+	block->state = !is_last ? SLOT_FILLING : entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
+	mark_block(at);
+	*verdict = V_AGGREGATED;
+	if (!is_last)
+		return SEND_NOTHING;
+	*verdict = V_COMPLETED;
+	__sync_fetch_and_add(&at->job->active, -1);
+	raise_floor(at, at->fragment - window_of(at) + 1);
+	if (block->flags & SUM_MARKED)
+		p->ip->tos |= WIRE_CE;
+	return block->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
+}
+
+/* Adds a push or partial sum to its block. Returns one of SEND_*, as add() in sum.h does. */
+static __always_inline int add_block(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
+		u32 *verdict)
+{
+	u32 number = bpf_ntohs(p->inc->worker), slot = bpf_ntohl(p->inc->slot), record = entry->record;
+	u32 word = number >> 6 & (MAX_SOURCES / 64 - 1);
+	struct job_record *job = job_records.lookup(&record);
+	struct block_at at = {};
+	struct sum sum = {};
+	int send = SEND_NOTHING;
+	u64 expected;
+
+	*verdict = V_BAD_JOB;
+	if (!job)
+		return SEND_NOTHING;
+	*verdict = V_BAD_WORKER;
+	expected = p->inc->op == WIRE_OP_PUSH ? job->workers[word] : job->places[word];
+	if (number >= MAX_SOURCES || !(expected >> (number & 63) & 1))
+		return SEND_NOTHING;
+	*verdict = lock_bucket(&at, p, entry, slot);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	if ((s32)(at.fragment - floor_of(&at)) < 0) {
+		*verdict = V_STALE;
+		goto unlock;
+	}
+	find_block(&at);
+	if (!at.block) {
+		*verdict = make_block(&at, entry, 1);
+		if (*verdict != V_FINE) {
+			send = *verdict == V_CAPPED ? SEND_NOTICE : SEND_NOTHING;
+			goto unlock;
+		}
+	}
+	if (at.block) {
+		send = contribute_to(p, entry, &at, number, verdict);
+		read_block(&sum, at.block);
+	}
+unlock:
+	unlock_bucket(&at);
+	if (send != SEND_NOTHING && send != SEND_NOTICE)
+		address_sum(ctx, p, entry, &sum, slot, send);
+	return send;
+}
+
+/* All bits where a number is below zero; the compiler must not make a branch of it. */
+static __always_inline s64 below_zero(s64 number)
+{
+	number >>= 63;
+	asm volatile("" : "+r"(number));
+	return number;
+}
+
+/*
+ * Whether a tick would overwrite results that a missing source has not taken; if not, the floor rises to what
+ * all have. Without branches: the verifier would walk both ways of each, for each source.
+ */
+static __always_inline int is_early(struct block_at *at)
+{
+	u32 floor = floor_of(at), window = window_of(at), source;
+	s64 beyond = (s32)(at->fragment - floor), most = at->job->ahead[at->space & 1];
+	s64 least = at->job->slots, early = 0, member, missing, has;
+
+	for (source = 0; source < MAX_SOURCES; source++) {
+		u32 word = source >> 6, reached = at->job->reached[(at->space & 1) * MAX_SOURCES + source];
+
+		member = -(s64)((at->job->workers[word] | at->job->places[word]) >> (source & 63) & 1);
+		missing = member & ((s64)(at->block->sources[word] >> (source & 63) & 1) - 1);
+		/* beyond the floor */
+		has = (s32)(reached - window - floor);
+		has &= ~below_zero(has);
+		early |= missing & ~below_zero(beyond - has - most);
+		has = (has & member) | (least & ~member);
+		least += (has - least) & below_zero(has - least);
+	}
+	if (early)
+		return 1;
+	raise_floor(at, floor + (u32)least);
+	return 0;
+}
+
+/* Completes a block with what is in it, if that is what the tick says. Returns as add_block() does. */
+static __always_inline int tick_block(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
+		u32 *verdict)
+{
+	u32 sources = bpf_ntohs(p->inc->contributors), slot = bpf_ntohl(p->inc->slot);
+	struct block_at at = {};
+	struct sum sum = {};
+	int send = SEND_NOTHING;
+
+	*verdict = V_BAD_WORKER;
+	if (entry->role == ROLE_TRANSIT)
+		return SEND_NOTHING;
+	*verdict = lock_bucket(&at, p, entry, slot);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	*verdict = V_TICK_LATE;
+	find_block(&at);
+	if (!at.block || (s32)(at.fragment - floor_of(&at)) < 0 || at.block->state != SLOT_FILLING)
+		goto unlock;
+	if (sources && sources != at.block->received)
+		goto unlock;
+	*verdict = V_TICK_EARLY;
+	if (is_early(&at))
+		goto unlock;
+	*verdict = V_TICKED;
+	at.block->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
+	at.block->flags |= SUM_DEGRADED;
+	at.block->age = bpf_ntohs(p->inc->age);
+	recall_lanes(p, at.block->pairs, at.block->count);
+	if (at.block->flags & SUM_MARKED)
+		p->ip->tos |= WIRE_CE;
+	mark_block(&at);
+	__sync_fetch_and_add(&at.job->active, -1);
+	send = at.block->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
+	read_block(&sum, at.block);
+unlock:
+	unlock_bucket(&at);
+	if (send != SEND_NOTHING)
+		address_sum(ctx, p, entry, &sum, slot, send);
+	return send;
+}
+
+/*
+ * Keeps a result that came from above, also where nobody here has pushed its block: who does that late has it
+ * from here. Returns the verdict on one that is not to go on, or V_FINE.
+ */
+static __always_inline u32 keep_block(struct gradient_packet *p, struct entry *entry)
+{
+	u32 is_degraded = p->inc->flags & WIRE_FLAG_DEGRADED, verdict, state;
+	struct block_at at = {};
+
+	if (p->ip->daddr != entry->group_ip || entry->role == ROLE_TOP)
+		return V_MALFORMED;
+	if (entry->role != ROLE_INNER)
+		return V_FINE;
+	verdict = lock_bucket(&at, p, entry, bpf_ntohl(p->inc->slot));
+	if (verdict != V_FINE)
+		return verdict == V_LOCK_BUSY ? V_FINE : verdict;
+	if ((s32)(at.fragment - floor_of(&at)) < 0)
+		goto unlock;
+	find_block(&at);
+	if (!at.block)
+		make_block(&at, entry, 0);
+	if (!at.block)
+		goto unlock;
+	state = at.block->state;
+	if (state == SLOT_FINAL || (state == SLOT_FILLING && !is_degraded))
+		goto unlock;
+	if (state == SLOT_FILLING)
+		__sync_fetch_and_add(&at.job->active, -1);
+	add_lanes(p, at.block, 1, 0);
+	at.block->count = bpf_ntohs(p->inc->count);
+	at.block->age = bpf_ntohs(p->inc->age);
+	at.block->contributors = bpf_ntohs(p->inc->contributors);
+	at.block->flags = (at.block->flags & SUM_MARKED) | (is_degraded ? SUM_DEGRADED : 0);
+	at.block->slot = bpf_ntohl(p->inc->slot);
+	at.block->state = SLOT_FINAL;
+	mark_block(&at);
+unlock:
+	unlock_bucket(&at);
+	return V_FINE;
+}
+
+#endif

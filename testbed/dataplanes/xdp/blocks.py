@@ -1,0 +1,110 @@
+"""A place's table of block records in the XDP programs' maps, and the records of the jobs that share it
+(docs/trio.md). Not safe for several threads, but for what is only read.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from testbed.aggregation.entries import Entry
+from testbed.contract.blocks import BUCKET, BUCKETS, MOST_SOURCES, salts
+from testbed.contract.mapping import FIRST_VOTE
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.syscall import (
+    F_INNER_MAP,
+    F_MMAPABLE,
+    MAP_TYPE_ARRAY,
+    map_create,
+    map_delete,
+    map_lookup,
+    map_update,
+    u32,
+)
+
+Key = tuple[int, int]  # a job's number, and one of its trees
+_FLAGS = F_MMAPABLE | F_INNER_MAP
+_WORDS = MOST_SOURCES // 64
+
+
+class BlockTable:
+    """The table of one place, with so many buckets: a power of two."""
+
+    def __init__(self, cells: Cells, buckets: int = BUCKETS) -> None:
+        self._cells, self._programs, self.buckets = cells, cells.programs, buckets
+        self._records: dict[Key, int] = {}
+        self._cell = cells.take("tables")
+        self._fds: list[int] = []
+        sizes = {
+            "block_buckets": (layout.BUCKET.itemsize, buckets),
+            "block_tables": (layout.block(self._programs.lanes).itemsize, BUCKET * buckets),
+        }
+        try:
+            for name, (item, count) in sizes.items():
+                fd = map_create(MAP_TYPE_ARRAY, 4, item, count, _FLAGS, name)
+                self._fds.append(fd)
+                map_update(self._programs.map_fd(name), u32(self._cell), u32(fd))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bucket_fd(self) -> int:
+        """Return the descriptor of the buckets, which can be mapped; so can the records."""
+        return self._fds[0]
+
+    @property
+    def record_fd(self) -> int:
+        return self._fds[1]
+
+    def close(self) -> None:
+        """Give back the memory, and the job records."""
+        for key in list(self._records):
+            self.release(*key)
+        for name in ("block_buckets", "block_tables"):
+            map_delete(self._programs.map_fd(name), u32(self._cell))
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+        self._cells.free("tables", self._cell)
+
+    def admit(self, number: int, entry: Entry, is_new: bool) -> tuple[int, int]:
+        """Put the record of a tree of job `number`; that of one which is there stays as it is. Return the
+        indices of the table and of the record.
+        """
+        key = (number, entry.tree)
+        if is_new or key not in self._records:
+            if key not in self._records:
+                self._records[key] = self._cells.take("job_records")
+            record = self._record(number, entry)
+            map_update(self._programs.map_fd("job_records"), u32(self._records[key]), record.tobytes())
+        return self._cell, self._records[key]
+
+    def _record(self, number: int, entry: Entry) -> np.ndarray:
+        assert entry.terms
+        record, terms = np.zeros((), layout.JOB_RECORD), entry.terms
+        for name, members in (("workers", entry.workers), ("places", entry.places)):
+            record[name] = [members >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
+        record["serial"], record["expected"] = self._cells.serial(), entry.members.bit_count()
+        record["table"], record["buckets"], record["cap"] = self._cell, self.buckets, terms.cap
+        record["salt"], record["data"], record["slots"] = salts(number, entry.tree), terms.data, entry.size
+        record["kept"], record["ahead"] = terms.kept, terms.ahead
+        record["floor"] = 0, FIRST_VOTE
+        record["reached"][MOST_SOURCES:] = FIRST_VOTE
+        return record
+
+    def release(self, number: int, tree: int) -> None:
+        """Take the record of a tree away; nothing if there is none. Its blocks' records are anybody's."""
+        index = self._records.pop((number, tree), None)
+        if index is not None:
+            empty = bytes(layout.JOB_RECORD.itemsize)
+            map_update(self._programs.map_fd("job_records"), u32(index), empty)
+            self._cells.free("job_records", index)
+
+    def job(self, number: int, tree: int = 0) -> np.void:
+        """Return the record of a tree as it is."""
+        index = u32(self._records[number, tree])
+        raw = map_lookup(self._programs.map_fd("job_records"), index, layout.JOB_RECORD.itemsize)
+        return np.frombuffer(raw or b"", layout.JOB_RECORD)[0]  # type: ignore[no-any-return]

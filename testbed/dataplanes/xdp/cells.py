@@ -1,0 +1,42 @@
+"""The free cells of the maps that all places of the XDP programs share. Not safe for several threads."""
+
+from __future__ import annotations
+
+import itertools
+
+from testbed.aggregation.segments import NoRoomError
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.program import Programs
+
+
+class Cells:
+    """The free cells of the maps that all places of `programs` share."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
+        self._serials = itertools.count(1)
+
+    def serial(self) -> int:
+        """Return a number that none had before."""
+        return next(self._serials)
+
+    def take(self, kind: str) -> int:
+        if not self._free[kind]:
+            raise NoRoomError(f"no more {_CELLS[kind][0]}")
+        return self._free[kind].pop()
+
+    def free(self, kind: str, cell: int) -> None:
+        self._free[kind].add(cell)
+
+
+_CELLS = {
+    "entries": ("entries for trees at places", "MAX_ENTRIES"),
+    "groups": ("groups of result ports", "MAX_GROUPS"),
+    "cells": ("ways of results over parallel circuits", "MAX_GROUP_CELLS"),
+    "slots": ("aggregators", "MAX_AGGREGATORS"),
+    "rings": ("rings for results", "MAX_HOSTS"),
+    "tables": ("tables of block records", "MAX_AGGREGATORS"),
+    "job_records": ("job records of trees that are summed by blocks", "MAX_JOB_RECORDS"),
+    "copies": ("pairs of devices for copies of results", "MAX_COPIES"),
+}
