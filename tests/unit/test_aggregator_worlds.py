@@ -5,6 +5,7 @@ network does.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +58,36 @@ def test_the_weather_is_bad_enough_to_meet_every_case() -> None:
         *("ticked", "tick_late", "late"),
     ):
         assert world.verdicts[verdict] > 0, verdict
+
+
+AT_SWITCHES = tuple(shape for shape in SHAPES if not shape.host)
+
+
+@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    st.sampled_from(AT_SWITCHES),
+    st.integers(1, 60),
+    st.sampled_from([2, 4, 8, 16]),
+    WEATHERS,
+    st.sampled_from([0.0, 0.5, 0.9]),
+)
+def test_every_sum_by_blocks_is_exact(
+    shape: Shape, fragments: int, size: int, weather: Weather, sleeps: float
+) -> None:
+    """And no result is lost that a worker has not taken, however long it sleeps."""
+    weather = replace(weather, sleeps=sleeps)
+    World(shape, fragments, size, weather, model, whole_range, blocks=True).run()
+
+
+def test_blocks_meet_every_case() -> None:
+    met: set[str] = set()
+    for seed in range(4):
+        weather = Weather(0.1, 0.2, True, seed, ticks=0.1, sleeps=0.9)
+        world = World(Shape((1, 1, 2), (None, 0, 1)), 80, 8, weather, model, whole_range, blocks=True)
+        world.run()
+        met |= set(world.verdicts)
+    cases = {"aggregated", "completed", "duplicate", "resent", "stale", "result", "late"}
+    assert met >= cases | {"ticked", "tick_late", "tick_early"}
 
 
 class Forgetful(Model):

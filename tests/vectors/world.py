@@ -11,10 +11,11 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.entries import NO_IP, Entry, Sender
+from testbed.aggregation.entries import NO_IP, Entry, Sender, Terms
 from testbed.contract import spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import NO_LANES, Frame
@@ -43,6 +44,7 @@ class Weather:
     reorders: bool
     seed: int
     ticks: float = 0.0
+    sleeps: float = 0.0  # share of its turns that worker 0 lets pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,10 @@ class World:
         make: Callable[[int, str, bool], Subject],
         lanes: Callable[[int, int], Lanes],
         takes_empties: bool = True,
+        blocks: bool = False,
     ) -> None:
-        self._takes_empties = takes_empties
+        """With `blocks` places sum by block records, and `size` is how many results are kept."""
+        self._takes_empties, self._blocks = takes_empties and not blocks, blocks
         self._shape, self._fragments, self._size, self._weather, self._lanes = (
             shape,
             fragments,
@@ -162,21 +166,42 @@ class World:
 
     def _entry(self, node: int) -> Entry:
         above = self._above(node)
+        by_blocks: dict[str, Any] = {}
+        if self._blocks:
+            levels = self._levels()
+            window = self._size // 2
+            ahead = (self._size + (levels - 1) * window) // levels
+            terms = Terms(window, (self._size, 0), (ahead, 0))
+            by_blocks = {"program": "blocks", "terms": terms}
         return Entry(
             tree=0,
             generation=GENERATION,
             workers=sum(1 << worker.number for worker in self._workers(node)),
             places=sum(1 << self._number(other) for other in self._below(node)),
             number=self._number(node),
-            base=BASES[node],
+            base=self._base(node),
             size=self._size,
-            up_base=0 if above is None else BASES[above],
-            result_base=BASES[self._top()],
+            up_base=0 if above is None else self._base(above),
+            result_base=self._base(self._top()),
             self_ip=self._ip(node),
             up_ip=NO_IP if above is None else self._ip(above),
             group_ip=GROUP_IP,
             lanes=spec.LANES,
+            **by_blocks,
         )
+
+    def _levels(self) -> int:
+        """Return how many places are above each other, at most."""
+        depths = []
+        for node in self._subjects:
+            depth = 1
+            while (above := self._above(node)) is not None:
+                node, depth = above, depth + 1
+            depths.append(depth)
+        return max(depths)
+
+    def _base(self, node: int) -> int:
+        return 0 if self._blocks else BASES[node]
 
     def _admit(self, node: int) -> None:
         subject, workers = self._subjects[node], self._workers(node)
@@ -216,22 +241,25 @@ class World:
             if not idle:
                 return
             if self._random.random() < self._weather.ticks:
-                self._tick(min(worker.done for worker in idle))
+                self._tick(min(worker.done for worker in idle), max(worker.done for worker in idle))
             elif self._flying and (len(self._flying) > CALM or self._random.random() < 0.8):
                 self._deliver()
             else:
-                self._send(self._random.choice(idle))
+                worker = self._random.choice(idle)
+                if worker.number or self._random.random() >= self._weather.sleeps:
+                    self._send(worker)
         raise AssertionError(
             f"not done after {STEPS} steps: {[worker.done for worker in self.workers]}, {self.verdicts}"
         )
 
-    def _tick(self, done: int) -> None:
+    def _tick(self, done: int, most: int) -> None:
         """Tick any place, for a fragment that one of its slots may wait with: one that the slowest worker may
         push by now, or an older one, whose push came when its result had passed, and which nobody repeats.
         """
         node, entry = self._random.choice(list(self.entries.items()))
         oldest = self._random.choice([0, done])
-        fragment = self._random.randrange(oldest, done + max(1, self._size // 2))
+        until = most if self._blocks else done
+        fragment = self._random.randrange(oldest, until + max(1, self._size // 2))
         header = Header(
             spec.Op.TICK,
             JOB,
@@ -262,7 +290,7 @@ class World:
             worker.number,
             1,
             GENERATION,
-            BASES[worker.node] + self._places[fragment % self._size],
+            self._base(worker.node) + self._places[fragment % self._size],
             fragment,
             spec.LANES,
             spec.Flag.RETRANSMIT if again else 0,
@@ -325,6 +353,7 @@ class World:
         assert (packet.lanes == same).all(), f"worker {worker.number}: another result of fragment {fragment}"
         assert bool(header.flags & spec.Flag.DEGRADED) == (header.contributors < len(self.workers))
         assert self._is_sum(packet), f"worker {worker.number}: fragment {fragment} is wrong"
+        assert not self._blocks or fragment < worker.done + self._size, "a result that is not taken is lost"
         worker.arrived.add(fragment)
         while worker.done in worker.arrived:
             worker.done += 1
