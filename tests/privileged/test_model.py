@@ -10,7 +10,7 @@ import pytest
 
 from tests.at_once import at_once
 from tests.privileged.packets import findings
-from tests.vectors.in_step import TRIED
+from tests.vectors.in_step import TRIED_BY_XDP
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 
@@ -18,13 +18,29 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
     """The counts of verdicts by method of Trial. A difference fails in there, with the packet."""
-    return at_once({tried: partial(findings, "model_run", tried, timeout_s=600) for tried in TRIED})
+    return at_once({tried: partial(findings, "model_run", tried, timeout_s=600) for tried in TRIED_BY_XDP})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
     """Pushes, losses, repeats, overtaking, retransmissions and ticks, over trees of all shapes."""
     met = {"aggregated", "completed", "duplicate", "resent", "result", "forwarded", "ticked", "tick_late"}
     assert set(verdicts["worlds"]) >= met
+
+
+def test_whole_jobs_by_block_records(verdicts: dict[str, dict[str, int]]) -> None:
+    """The same over switches with block records, while workers sleep and places are ticked."""
+    met = {
+        "aggregated",
+        "completed",
+        "duplicate",
+        "resent",
+        "result",
+        "ticked",
+        "late",
+        "stale",
+        "tick_early",
+    }
+    assert set(verdicts["blocks"]) >= met
 
 
 def test_schedules_that_keep_no_window(verdicts: dict[str, dict[str, int]]) -> None:

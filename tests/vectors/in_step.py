@@ -58,6 +58,7 @@ from tests.vectors.world import SHAPES, Shape, Weather, World
 STEPS = 400
 PS_PORT = 8  # of a host that is a place, where it sits at the switch
 TRIED = ("worlds", "schedules", "mutated")  # methods of Trial
+TRIED_BY_XDP = (*TRIED, "blocks")
 MUTATIONS = 16_000  # at a switch and a host together
 BATCH = 500  # of these, between two looks at all slots
 
@@ -256,6 +257,35 @@ class Trial:
                     return stack.enter_context(self._both(node, ip, is_host, tally, routes=False))
 
                 World(shape, 20, size, weather, make, worker_lanes, self._takes_empties).run()
+
+        run()
+        return tally.counts
+
+    def blocks(self) -> dict[str, int]:
+        """The same over switches that sum by block records, with workers that sleep."""
+        tally = Tally()
+
+        @self._settings
+        @given(
+            st.sampled_from([shape for shape in SHAPES if not shape.host]),
+            st.sampled_from([4, 16]),
+            st.builds(
+                Weather,
+                st.sampled_from([0.0, 0.05, 0.3]),
+                st.sampled_from([0.0, 0.2]),
+                st.booleans(),
+                st.integers(0, 2**32),
+                st.sampled_from([0.0, 0.02, 0.1]),
+                st.sampled_from([0.0, 0.9]),
+            ),
+        )
+        def run(shape: Shape, size: int, weather: Weather) -> None:
+            with ExitStack() as stack:
+
+                def make(node: int, ip: str, is_host: bool) -> Subject:
+                    return stack.enter_context(self._both(node, ip, is_host, tally, routes=False))
+
+                World(shape, 40, size, weather, make, worker_lanes, blocks=True).run()
 
         run()
         return tally.counts
