@@ -149,7 +149,8 @@ class Endpoint:
         self._warn_after_s = _WARN_AFTER_S
         self._broken: Exception | None = None  # no vector can be summed any more
         trees = settings["trees"]
-        self._places = mapping.places(self._job, int(settings["slots"]) - mapping.VOTE_SLOTS)
+        vote_slots = int(settings.get("vote_slots", mapping.VOTE_SLOTS))
+        self._places = mapping.places(self._job, int(settings["slots"]) - vote_slots)
         self._pattern = mapping.pattern([float(tree["fraction"]) for tree in trees])
         ballot = Ballot.of(self._workers, self._lanes)
         self._cells, self._tops = ballot.cells(), ballot.tops()
@@ -165,7 +166,7 @@ class Endpoint:
             handed = _Settings(
                 socket_fd=udp.fileno(),
                 event_fd=event,
-                vote_slots=mapping.VOTE_SLOTS,
+                vote_slots=vote_slots,
                 first_vote=mapping.FIRST_VOTE,
                 rate_mbps=float(settings["rate_mbps"] or 0),
                 places=self._places.ctypes.data,

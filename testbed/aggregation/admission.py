@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
+from testbed.aggregation.entries import NO_IP, Entry, Sender, Terms, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError, Segments
+from testbed.aggregation.shares import Shares
 from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
@@ -72,6 +73,7 @@ class Places:
         self._topology = topology
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._segments: dict[Place, Segments] = {}
+        self._shares: dict[Place, Shares] = {}  # of block records
         self._admitted: dict[Key, Admission] = {}
 
     def close(self) -> None:
@@ -98,8 +100,10 @@ class Places:
         name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
         nothing is held.
         """
-        trees = len(forest.trees)
-        size = Segments(self._slots, self._jobs).default_size // trees if size is None else size
+        trees, is_by_blocks = len(forest.trees), "blocks" in (programs or {}).values()
+        if size is None:  # of a segment an equal share; of a ring, which is the job's own, all
+            share = JOB_SLOTS if is_by_blocks else Segments(self._slots, self._jobs).default_size
+            size = share // trees
         if not MIN_SLOTS <= size <= self._slots // trees:
             among = f" for each of {trees} trees" if trees > 1 else ""
             raise RequestError(
@@ -125,6 +129,7 @@ class Places:
                 self._queue_packets,
                 self._engines,
                 programs=programs or {},
+                age_out_ms=packets.age_out_ms or 0.0,
                 ways=[{} for _ in forest.trees],
             )
             self._hold(admission, ways)
@@ -159,6 +164,7 @@ class Places:
                     self._queue_packets,
                     self._engines,
                     programs=base.programs,
+                    age_out_ms=base.age_out_ms,
                     ways=[{} for _ in forest.trees],
                     first=self._free_trees(job, trees),
                     group=group,
@@ -269,7 +275,8 @@ class Places:
 
         Without the lock: telemetry waits for no switch, and copying a dict is one step.
         """
-        counts = {place: segments.jobs() for place, segments in dict(self._segments).items()}
+        counts = Counter({place: segments.jobs() for place, segments in dict(self._segments).items()})
+        counts.update({place: shares.jobs() for place, shares in dict(self._shares).items()})
         return {place: count for place, count in counts.items() if count}
 
     # ---- under the lock ----
@@ -369,9 +376,17 @@ class Places:
                 self._bind(admission, host)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
+        key = (admission.job, admission.first + tree)
+        if admission.is_by_blocks:
+            try:
+                self._shares.setdefault(place, Shares()).take(key, self._terms(admission, tree, place))
+            except NoRoomError as full:
+                raise NoRoomError(f"admit job {admission.job}: {place}: {full}") from full
+            admission.bases[tree, place] = 0
+            return
         if place not in self._segments:
             self._segments[place] = Segments(self._at(place).slots, self._jobs, GROUP_SLOTS)
-        segments, key = self._segments[place], (admission.job, admission.first + tree)
+        segments = self._segments[place]
         take = segments.lend if admission.group else segments.take
         try:
             admission.bases[tree, place] = take(key, admission.size)
@@ -439,6 +454,7 @@ class Places:
     def _entry(self, admission: Admission, tree: int, place: Place, node: Node | None) -> Entry:
         way = admission.forest.trees[tree]
         above = way.top.above().get(place)
+        engine = self._engines[place.unit] if place.is_switch else HOSTS
         return Entry(
             tree=admission.first + tree,
             generation=admission.generation,
@@ -453,8 +469,21 @@ class Places:
             up_ip=above.place.address if above else NO_IP,
             group_ip=NO_IP if way.relayed else group_ip(admission.job),
             lanes=admission.lanes,
-            program=admission.programs.get(self._engines[place.unit] if place.is_switch else HOSTS, "sum"),
+            program=admission.programs.get(engine, "sum") if node else "sum",
+            terms=self._terms(admission, tree, place) if node and admission.is_by_blocks else None,
         )
+
+    @staticmethod
+    def _terms(admission: Admission, tree: int, place: Place) -> Terms:
+        """Return the terms of a tree that is summed by blocks: a place waits for as many times the timeout as
+        it is high above the workers, and how far ticks are ahead of a source is shared out among the levels.
+        """
+        heights = admission.forest.trees[tree].top.heights()
+        levels = max(heights.values())
+        kept = (admission.size - admission.vote_slots, admission.vote_slots)
+        data, votes = ((each + (levels - 1) * (each // 2)) // levels for each in kept)
+        age_out_ms = admission.age_out_ms * heights.get(place, 1)
+        return Terms(kept[0], kept, (data, votes), age_out_ms)
 
     def _at(self, place: Place) -> SummingPlace:
         return self._hosts.place(place.at) if place.at else self._switches[place.tor]
@@ -479,7 +508,8 @@ class Places:
         with ExitStack() as stack:
             stack.callback(self._admitted.pop, (job, first), None)
             for tree, place in admission.bases:
-                stack.callback(self._segments[place].free, (job, first + tree))
+                share = self._shares if admission.is_by_blocks else self._segments
+                stack.callback(share[place].free, (job, first + tree))
             for tree in range(len(forest.trees)):
                 for dpid in sorted(admission.ways[tree]):
                     stack.callback(self._switches[dpid].release, job, first + tree)

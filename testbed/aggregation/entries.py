@@ -30,16 +30,16 @@ class Terms:
     cap: int
     kept: tuple[int, int]
     ahead: tuple[int, int]
+    age_out_ms: float = 0.0  # how long a block may wait for a source; 0: as long as it takes
 
     @property
     def data(self) -> int:
         """Return how many slots of a worker's ring are for vectors: those behind are the votes'."""
         return self.kept[0]
 
-    @property
-    def span(self) -> int:
-        """Return how many records it may have in the table of a place."""
-        return sum(ENDS_AT * kept for kept in self.kept)
+    def records(self, buckets: int) -> int:
+        """Return how many records it may have in one bucket of a table with so many."""
+        return sum(-(-ENDS_AT * kept // buckets) for kept in self.kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,13 @@ class Node:
         """Return what the place above calls this one: the lowest rank that it sums."""
         return min(rank for node in self.nodes() for rank in node.workers)
 
+    def heights(self) -> dict[Place, int]:
+        """Return how high each place is above the workers: 1 where workers alone contribute."""
+        heights: dict[Place, int] = {}
+        for node in reversed(list(self.nodes())):  # those below first
+            heights[node.place] = 1 + max((heights[child.place] for child in node.below), default=0)
+        return heights
+
     def above(self) -> dict[Place, Node]:
         """The node above each place below this one."""
         return {child.place: node for node in self.nodes() for child in node.below}

@@ -11,6 +11,7 @@ from typing import Any
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
+from testbed.contract.mapping import VOTE_SLOTS, VOTES_BY_BLOCKS
 from testbed.contract.recovery import Recovery
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -49,6 +50,7 @@ class Admission:
     engines: Mapping[Unit, str]  # unit -> what its switches sum with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
     programs: Mapping[str, str] = field(default_factory=dict)  # by engine
+    age_out_ms: float = 0.0  # where places sum by blocks
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
     # by tree: switch with entry -> on, by one of each tuple
@@ -77,6 +79,16 @@ class Admission:
         """Return the UDP port by which a worker of the forest is woken."""
         return self.group.ports[worker] if self.group else spec.UDP_PORT
 
+    @property
+    def is_by_blocks(self) -> bool:
+        """Say whether its places sum by block records."""
+        return "blocks" in self.programs.values()
+
+    @property
+    def vote_slots(self) -> int:
+        """Return how many of its slots are the votes'."""
+        return min(VOTES_BY_BLOCKS, self.size // 8) if self.is_by_blocks else VOTE_SLOTS
+
     def result_base(self, tree: int) -> int:
         """MemID where the results of a tree are made."""
         return self.bases[tree, self.forest.trees[tree].top.place]
@@ -95,6 +107,7 @@ class Admission:
             "lanes": self.lanes,
             "recovery": self.recovery,
             "slots": self.size,
+            "vote_slots": self.vote_slots,
             "first_tree": self.first,
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
             "rate_mbps": self.rate_mbps,
@@ -122,6 +135,8 @@ class Admission:
         """
         engines = (self.engines[unit] for unit in (self.forest.workers[worker][0], place.unit))
         most = self.rings[worker].lanes
+        if self.is_by_blocks:
+            return False
         return place.is_switch and all(DATA_PLANES[engine].has_room_for(most) for engine in engines)
 
     def worker_fds(self, worker: int) -> list[int]:

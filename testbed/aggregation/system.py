@@ -144,6 +144,7 @@ class Layout:
     forest: Forest | None = None
     demands: tuple[UnitPair, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)  # as System.programs
+    age_out_ms: float = 0.0  # as System.age_out_ms
 
     @property
     def units(self) -> list[Unit]:
@@ -191,6 +192,8 @@ class System(Protocol):
     is the name of its paper on the command line, `figures` are those that can be run again; `clusterer` is
     what `testbed cluster` asks, where workers head others. `chooses_heads` says that it chooses among the
     workers who sums: a job that starts again is laid out anew, for a site that spares those that failed.
+    `age_out_ms` is how long a place that sums by blocks waits for a source, if the job does not say; 0: as
+    long as it takes.
     """
 
     name: str
@@ -204,6 +207,7 @@ class System(Protocol):
     clusterer: Clusterer | None = None
     chooses_heads: bool = False
     showing: Showing | None = None
+    age_out_ms: float = 0.0
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The layout of a job with these workers. RequestError where there is none."""

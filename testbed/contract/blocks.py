@@ -15,7 +15,7 @@ U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
 BUCKET = 8  # records, under one lock
 MOST_SOURCES = 256  # of a place: the paper's masks
 MOST_BUCKETS = 8192  # of a place: 65,536 records
-BUCKETS = 1024  # of a place, unless told otherwise
+BUCKETS = 2048  # of a place, unless told otherwise
 MOST_JOB_RECORDS = 1024  # of all places
 ENDS_AT = 2  # times what is kept beyond the floor: no window goes there
 

@@ -210,6 +210,7 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     if lanes is not None:
         check_narrow(lanes, passed, mtu)
     check_asks(recovery, passed)
+    check_blocks(layout, packets)
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
@@ -222,6 +223,23 @@ def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
                 f"--recovery {recovery}: {addresses.unit_name(unit)} has engine: {engine}, whose program "
                 f"knows no questions; {Recovery.WINDOW} is accepted there"
             )
+
+
+def check_blocks(layout: Layout, packets: Packets) -> None:
+    """RequestError where places sum by blocks and are to be asked what they have, or where they do not and
+    are to send sums without workers that are late.
+    """
+    is_by_blocks = "blocks" in layout.programs.values()
+    if is_by_blocks and packets.recovery is Recovery.INTEGRITY:
+        raise RequestError(
+            f"--recovery {packets.recovery}: {layout.system} sums by block records, and places answer no "
+            f"questions about these; {Recovery.WINDOW} is accepted"
+        )
+    if not is_by_blocks and packets.age_out_ms is not None:
+        raise RequestError(
+            f"--age-out {packets.age_out_ms:g}: {layout.system} does not sum by block records, so sums wait "
+            "for every worker"
+        )
 
 
 def check_width(lanes: int, mtu: int) -> None:
@@ -253,7 +271,7 @@ def laid_out(system: System, workers: Sequence[Host], site: Site, engines: Mappi
     layout = system.lay_out(workers, site)
     programs = system.programs  # a user's system has told them with its layout
     check_programs(layout, programs, engines)
-    return replace(layout, programs=programs)
+    return replace(layout, programs=programs, age_out_ms=float(getattr(system, "age_out_ms", 0.0)))
 
 
 def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> None:

@@ -173,6 +173,8 @@ class Supply:
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
         programs = layout.programs
+        if packets.age_out_ms is None:
+            packets = replace(packets, age_out_ms=layout.age_out_ms)
         return self._places.admit(number, generation, layout.forest, way, packets=packets, programs=programs)
 
     # ------------------------------------------------------------------ layouts

@@ -43,7 +43,7 @@ DATA_PLANES = {
         DataPlane(
             "xdp",
             folder="xdp",
-            programs=("sum",),
+            programs=("sum", "blocks"),
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,

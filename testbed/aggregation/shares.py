@@ -1,0 +1,36 @@
+"""The shares that jobs have of a place's table of block records (docs/trio.md): no bucket overflows. Pure."""
+
+from __future__ import annotations
+
+from testbed.aggregation.entries import Terms
+from testbed.aggregation.segments import NoRoomError
+from testbed.contract.blocks import BUCKET, BUCKETS
+
+Key = tuple[int, int]  # a job, and the number of one of its trees
+
+
+class Shares:
+    """Who may have how many records of each bucket."""
+
+    def __init__(self, buckets: int = BUCKETS) -> None:
+        self._buckets = buckets
+        self._taken: dict[Key, int] = {}
+
+    def take(self, key: Key, terms: Terms) -> None:
+        """Give a tree its share. Raises NoRoomError, which says who has what."""
+        records = terms.records(self._buckets)
+        if (left := BUCKET - sum(self._taken.values())) < records:
+            held = ", ".join(f"job {job} ({count})" for (job, _), count in sorted(self._taken.items()))
+            raise NoRoomError(
+                f"{records} of the {BUCKET} block records of each of its {self._buckets} buckets are needed, "
+                f"and {left} are free: {held or 'no jobs'}"
+            )
+        self._taken[key] = records
+
+    def free(self, key: Key) -> None:
+        """Take the share of a tree back; nothing if it has none."""
+        self._taken.pop(key, None)
+
+    def jobs(self) -> int:
+        """Return how many jobs have shares here."""
+        return len({job for job, _ in dict(self._taken)})

@@ -1,0 +1,5 @@
+"""Trio-ML: switches sum by block records, and do not wait for stragglers."""
+
+from testbed.systems.trio.system import Trio
+
+SYSTEMS = (Trio(),)

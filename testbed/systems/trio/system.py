@@ -1,0 +1,29 @@
+"""Trio-ML's forest (section 4 of the paper): first-level switches are sources of a top-level one, in a pod
+the pod switch, across units that of the unit with the most workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from testbed.aggregation.forest import Forest, below_top, by_unit, meeting_switch
+from testbed.aggregation.system import Layout, Site, System
+from testbed.contract.transports import PACKETS
+from testbed.topology.places import Host, switch
+
+
+class Trio(System):
+    """Sums at switches by block records, whose timers send what they have where a worker is late."""
+
+    name = "trio"
+    summary = "Trio-ML: switches sum by block records, and send sums without workers that are late"
+    programs: Mapping[str, str] = {"xdp": "blocks"}
+    age_out_ms = 10.0  # section 6.1
+
+    def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
+        """One tree; of units with equally many workers the first is the top."""
+        ranks = by_unit(workers)
+        most = max(ranks, key=lambda unit: (len(ranks[unit]), -unit))
+        top = switch(most) if len(ranks) > 1 else meeting_switch(workers)
+        forest = Forest(tuple(workers), (below_top(workers, top),))
+        return Layout(self.name, tuple(workers), PACKETS, None, forest, forest.demands())
