@@ -70,7 +70,13 @@ setup(
                 "-Wextra",
             ],
             libraries=["m"],
-        )
+        ),
+        Extension(
+            "testbed.dataplanes.xdp._timers",
+            ["testbed/dataplanes/xdp/native/timers.c"],
+            depends=["bpf/wire.h", "bpf/places.h"],
+            extra_compile_args=["-O2", "-fno-strict-aliasing", "-Wall", "-Wextra"],
+        ),
     ],
     entry_points={
         "console_scripts": ["testbed = testbed.__main__:main"],

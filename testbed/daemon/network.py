@@ -99,9 +99,8 @@ class Network:
             if self.plane.programs.mode == NATIVE:
                 stack.enter_context(pair(addresses.ROOM_DEVICES, self.topology.mtu))
                 open_room(self.plane.programs)
-            else:
-                stack.enter_context(pair(addresses.CONTROL_DEVICES, self.topology.mtu))
-                open_control(self.plane.programs)
+            stack.enter_context(pair(addresses.CONTROL_DEVICES, self.topology.mtu))
+            open_control(self.plane.programs)
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)

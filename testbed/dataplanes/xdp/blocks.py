@@ -23,6 +23,7 @@ from testbed.dataplanes.xdp.syscall import (
     map_update,
     u32,
 )
+from testbed.dataplanes.xdp.timers import TimerCounts, Timers
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP
@@ -32,7 +33,10 @@ _WORDS = MOST_SOURCES // 64
 class BlockTable:
     """The table of one place, with so many buckets: a power of two."""
 
-    def __init__(self, cells: Cells, buckets: int = BUCKETS) -> None:
+    def __init__(self, cells: Cells, ifindex: int, buckets: int = BUCKETS) -> None:
+        """`ifindex` is the device that stands for the place, where its timers send ticks."""
+        self._ifindex = ifindex
+        self._timers: Timers | None = None
         self._cells, self._programs, self.buckets = cells, cells.programs, buckets
         self._records: dict[Key, int] = {}
         self._cell = cells.take("tables")
@@ -61,6 +65,9 @@ class BlockTable:
 
     def close(self) -> None:
         """Give back the memory, and the job records."""
+        if self._timers:
+            self._timers.close()
+            self._timers = None
         for key in list(self._records):
             self.release(*key)
         for name in ("block_buckets", "block_tables"):
@@ -80,6 +87,8 @@ class BlockTable:
                 self._records[key] = self._cells.take("job_records")
             record = self._record(number, entry)
             map_update(self._programs.map_fd("job_records"), u32(self._records[key]), record.tobytes())
+            if entry.terms and entry.terms.age_out_ms:
+                self._made_timers().set(self._records[key], int(record["serial"]), number, entry)
         return self._cell, self._records[key]
 
     def _record(self, number: int, entry: Entry) -> np.ndarray:
@@ -99,9 +108,21 @@ class BlockTable:
         """Take the record of a tree away; nothing if there is none. Its blocks' records are anybody's."""
         index = self._records.pop((number, tree), None)
         if index is not None:
+            if self._timers:
+                self._timers.forget(index)
             empty = bytes(layout.JOB_RECORD.itemsize)
             map_update(self._programs.map_fd("job_records"), u32(index), empty)
             self._cells.free("job_records", index)
+
+    def timer_counts(self) -> TimerCounts | None:
+        """Return what the timers here did; None where none are."""
+        return self._timers.counts() if self._timers else None
+
+    def _made_timers(self) -> Timers:
+        if self._timers is None:
+            record_bytes = layout.block(self._programs.lanes).itemsize
+            self._timers = Timers(self.bucket_fd, self.record_fd, self.buckets, record_bytes, self._ifindex)
+        return self._timers
 
     def job(self, number: int, tree: int = 0) -> np.void:
         """Return the record of a tree as it is."""

@@ -326,7 +326,7 @@ class _Place:
 
     def _made_table(self) -> BlockTable:
         if self._table is None:
-            self._table = BlockTable(self._cells)
+            self._table = BlockTable(self._cells, self._device())
         return self._table
 
     def _made_slots(self) -> tuple[int, int]:

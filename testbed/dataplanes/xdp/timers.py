@@ -1,0 +1,117 @@
+"""The timers of a place that sums by block records: a compiled thread that ticks blocks which nobody has
+contributed to for their job's timeout (native/timers.c, docs/trio.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from testbed.aggregation.entries import Entry, Tick
+from testbed.aggregation.ticks import tick_frame
+from testbed.dataplanes.xdp.syscall import u32
+from testbed.errors import HostError
+from testbed.topology.addresses import CONTROL_DEVICES
+
+TIMERS = 16  # of a place, unless told otherwise
+_LIBRARY = Path(__file__).with_name("_timers" + EXTENSION_SUFFIXES[0])
+_SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place
+_QDISC_BYPASS = 20  # PACKET_QDISC_BYPASS
+_SOL_PACKET = 263
+
+
+_COUNTED = ("wakes", "visited", "ticks", "unsent", "busy_ns", "late_ns_most")
+
+
+class _Counts(ctypes.Structure):
+    """struct timer_counts."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in _COUNTED]
+
+
+@dataclass(frozen=True, slots=True)
+class TimerCounts:
+    """What a place's timers did: wakes of their thread, buckets looked at, ticks sent and not, the time that
+    it took, and how late it woke at most.
+    """
+
+    wakes: int
+    visited: int
+    ticks: int
+    unsent: int
+    busy_ns: int
+    late_ns_most: int
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(_LIBRARY), use_errno=True)
+    except OSError as error:
+        raise HostError(f"{_LIBRARY.name} does not load ({error}); run: sudo make setup") from error
+    pointer, number = ctypes.c_void_p, ctypes.c_uint32
+    library.timers_open.restype = pointer
+    library.timers_open.argtypes = [ctypes.c_int, ctypes.c_int, number, number, ctypes.c_int, number]
+    library.timers_close.argtypes = [pointer]
+    library.timers_set.argtypes = [pointer, number, number, ctypes.c_int64, ctypes.c_char_p, number]
+    library.timers_counts.argtypes = [pointer, ctypes.POINTER(_Counts)]
+    return library
+
+
+class Timers:
+    """The timers of one table, with so many buckets and records of so many bytes, both mapped by descriptor.
+    `ifindex` is the device that stands for the place. CONTROL_DEVICES are in the caller's network namespace.
+    """
+
+    def __init__(
+        self,
+        bucket_fd: int,
+        record_fd: int,
+        buckets: int,
+        record_bytes: int,
+        ifindex: int,
+        count: int = TIMERS,
+    ) -> None:
+        self._library, self._ifindex = _library(), ifindex
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
+        try:
+            self._socket.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+            self._socket.bind((CONTROL_DEVICES[0], 0))
+            self._handle = self._library.timers_open(
+                bucket_fd, record_fd, buckets, record_bytes, self._socket.fileno(), count
+            )
+            if not self._handle:
+                code = ctypes.get_errno()
+                raise OSError(code, f"start the timers of a place: {os.strerror(code)}")
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def set(self, record: int, serial: int, number: int, entry: Entry) -> None:
+        """Have the blocks of a tree of job `number` age out as its entry says; its job record is that of this
+        index and serial number.
+        """
+        assert entry.terms
+        frame = bytearray(tick_frame(Tick(number, entry.generation, entry.tree, 0, 0, 0), entry))
+        frame[_SOURCE] = u32(self._ifindex)
+        timeout_ns = round(entry.terms.age_out_ms * 1e6)
+        self._library.timers_set(self._handle, record, serial, timeout_ns, bytes(frame), len(frame))
+
+    def forget(self, record: int) -> None:
+        """Have a tree's blocks age out no more."""
+        self._library.timers_set(self._handle, record, 0, 0, b"", 0)
+
+    def counts(self) -> TimerCounts:
+        """Return what they did."""
+        counts = _Counts()
+        self._library.timers_counts(self._handle, ctypes.byref(counts))
+        return TimerCounts(*(int(getattr(counts, name)) for name in _COUNTED))
+
+    def close(self) -> None:
+        """End the thread. No other call may follow."""
+        self._library.timers_close(self._handle)
+        self._socket.close()
