@@ -137,7 +137,7 @@ static __always_inline u32 make_block(struct block_at *at, struct entry *entry, 
 
 	if (beyond < 0)
 		return V_STALE;
-	if ((u32)beyond >= BLOCKS_END * job->kept[at->space & 1])
+	if ((u32)beyond >= job->kept[at->space & 1] + job->window[at->space & 1])
 		return V_BAD_SLOT;
 	if (is_active && *(volatile u32 *)&job->active >= job->cap && (u32)beyond >= job->cap)
 		return V_CAPPED;
@@ -174,7 +174,7 @@ static __always_inline void raise_floor(struct block_at *at, u32 to)
 
 static __always_inline u32 window_of(struct block_at *at)
 {
-	return at->job->kept[at->space & 1] / 2;
+	return at->job->window[at->space & 1];
 }
 
 static __always_inline void note_source(struct block_at *at, u32 source)

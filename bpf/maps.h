@@ -152,7 +152,7 @@ BPF_TABLE("hash", struct puller_key, struct puller, pullers, MAX_PULLERS);
  * segments. Writer: the host program; one veth has one receive queue, and results of a tree come by one
  * device, so no two CPUs write to a place of the ring at once.
  */
-BPF_F_TABLE("array", u32, struct result, ring_template, RING_SLOTS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct result, ring_template, RING_SLOTS, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 BPF_ARRAY_OF_MAPS(rings, "ring_template", MAX_HOSTS);
 BPF_F_TABLE("array", u32, struct wake, wake_template, 1, BPF_F_MMAPABLE);
 BPF_ARRAY_OF_MAPS(wakes, "wake_template", MAX_HOSTS);

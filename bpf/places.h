@@ -53,7 +53,6 @@
 #define MAX_BUCKETS 8192 /* of a place */
 #define MAX_JOB_RECORDS 1024 /* of all places */
 #define BLOCK_SPACES 2 /* vectors, and votes on their scales */
-#define BLOCKS_END 2 /* times what is kept beyond the floor: no window goes there */
 #define KEY_SHIFT 33 /* of the job record's serial number, above the space and the block */
 #define MARK_SHIFT 9 /* of the block, above the count of sources */
 
@@ -217,7 +216,8 @@ struct job_record {
 	__u32 salt[2]; /* of a block's bucket, by space */
 	__u32 data; /* slots from here on are votes' */
 	__u32 slots; /* of a worker's ring */
-	__u32 kept[2]; /* blocks whose results are kept, by space; windows are half of it */
+	__u32 window[2]; /* blocks that a source has under way, at most, by space */
+	__u32 kept[2]; /* blocks whose results are kept, by space */
 	__u32 ahead[2]; /* how far ticks may be ahead of what a source has, by space */
 	__u32 reached[512]; /* behind the newest block that came from a source, space by space */
 };

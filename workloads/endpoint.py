@@ -167,6 +167,8 @@ class Endpoint:
                 socket_fd=udp.fileno(),
                 event_fd=event,
                 vote_slots=vote_slots,
+                window=int(settings.get("window", 0)),
+                vote_window=int(settings.get("vote_window", 0)),
                 first_vote=mapping.FIRST_VOTE,
                 rate_mbps=float(settings["rate_mbps"] or 0),
                 places=self._places.ctypes.data,

@@ -22,6 +22,7 @@ from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.shares import Shares
 from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
+from testbed.contract.blocks import KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
 from testbed.contract.rings import RESULT
@@ -69,6 +70,7 @@ class Places:
         if not 1 <= self._jobs <= self._slots // MIN_SLOTS:
             raise RequestError(f"inc.jobs: {self._jobs}; 1 to {self._slots // MIN_SLOTS} are accepted")
         self._lanes = spec.lanes_for(topology.mtu)
+        self._buckets = buckets_for(self._lanes)
         self._queue_packets = topology.host_link.buffer_packets
         self._topology = topology
         self._engines = {unit.index: unit.engine for unit in topology.units}
@@ -100,11 +102,13 @@ class Places:
         name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
         nothing is held.
         """
-        trees, is_by_blocks = len(forest.trees), "blocks" in (programs or {}).values()
-        if size is None:  # of a segment an equal share; of a ring, which is the job's own, all
-            share = JOB_SLOTS if is_by_blocks else Segments(self._slots, self._jobs).default_size
-            size = share // trees
-        if not MIN_SLOTS <= size <= self._slots // trees:
+        trees, windows = len(forest.trees), None
+        if "blocks" in (programs or {}).values():
+            windows = self._windows(trees)
+            size = KEPT_WINDOWS * sum(windows)
+        elif size is None:
+            size = Segments(self._slots, self._jobs).default_size // trees
+        if windows is None and not MIN_SLOTS <= size <= self._slots // trees:
             among = f" for each of {trees} trees" if trees > 1 else ""
             raise RequestError(
                 f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {self._slots // trees} are "
@@ -129,6 +133,7 @@ class Places:
                 self._queue_packets,
                 self._engines,
                 programs=programs or {},
+                windows=windows,
                 age_out_ms=packets.age_out_ms or 0.0,
                 ways=[{} for _ in forest.trees],
             )
@@ -152,7 +157,8 @@ class Places:
             if base is None:
                 raise RequestError(f"job {job} is summed at no place")
             self._check_within(base, forest, group)
-            for size in (size // trees for size in _GROUP_SIZES):
+            sizes = (base.size,) if base.windows else [size // trees for size in _GROUP_SIZES]
+            for size in sizes:
                 admission = Admission(
                     job,
                     generation,
@@ -164,6 +170,7 @@ class Places:
                     self._queue_packets,
                     self._engines,
                     programs=base.programs,
+                    windows=base.windows,
                     age_out_ms=base.age_out_ms,
                     ways=[{} for _ in forest.trees],
                     first=self._free_trees(job, trees),
@@ -379,7 +386,9 @@ class Places:
         key = (admission.job, admission.first + tree)
         if admission.is_by_blocks:
             try:
-                self._shares.setdefault(place, Shares()).take(key, self._terms(admission, tree, place))
+                self._shares.setdefault(place, Shares(self._buckets)).take(
+                    key, self._terms(admission, tree, place)
+                )
             except NoRoomError as full:
                 raise NoRoomError(f"admit job {admission.job}: {place}: {full}") from full
             admission.bases[tree, place] = 0
@@ -480,10 +489,18 @@ class Places:
         """
         heights = admission.forest.trees[tree].top.heights()
         levels = max(heights.values())
-        kept = (admission.size - admission.vote_slots, admission.vote_slots)
-        data, votes = ((each + (levels - 1) * (each // 2)) // levels for each in kept)
+        assert admission.windows
+        data, votes = admission.windows
+        kept = KEPT_WINDOWS * data, KEPT_WINDOWS * votes
+        ahead = (KEPT_WINDOWS + levels - 1) * data // levels, (KEPT_WINDOWS + levels - 1) * votes // levels
         age_out_ms = admission.age_out_ms * heights.get(place, 1)
-        return Terms(kept[0], kept, (data, votes), age_out_ms)
+        return Terms(2 * data, admission.windows, kept, ahead, age_out_ms)
+
+    def _windows(self, trees: int) -> tuple[int, int]:
+        """Return what a worker may have under way of vectors and of votes, where places sum by blocks: as
+        much as leaves room for other jobs.
+        """
+        return min(WINDOW, self._buckets // (KEPT_WINDOWS + 1)) // trees, VOTE_WINDOW
 
     def _at(self, place: Place) -> SummingPlace:
         return self._hosts.place(place.at) if place.at else self._switches[place.tor]

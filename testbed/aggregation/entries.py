@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from testbed.contract.blocks import ENDS_AT
-
 NO_IP = "0.0.0.0"
 
 
@@ -23,11 +21,12 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of a tree at a place that sums it by blocks, not in slots (docs/trio.md): how many active
-    blocks it may have, how many results are kept, and how far ticks may be ahead of what a source has; the
-    last two of vectors and of votes.
+    blocks it may have, how many a source has under way at most, how many results are kept, and how far ticks
+    may be ahead of what a source has; the last three of vectors and of votes.
     """
 
     cap: int
+    window: tuple[int, int]
     kept: tuple[int, int]
     ahead: tuple[int, int]
     age_out_ms: float = 0.0  # how long a block may wait for a source; 0: as long as it takes
@@ -39,7 +38,7 @@ class Terms:
 
     def records(self, buckets: int) -> int:
         """Return how many records it may have in one bucket of a table with so many."""
-        return sum(-(-ENDS_AT * kept // buckets) for kept in self.kept)
+        return sum(-(-sum(span) // buckets) for span in zip(self.window, self.kept, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

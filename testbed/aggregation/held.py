@@ -11,7 +11,8 @@ from typing import Any
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
-from testbed.contract.mapping import VOTE_SLOTS, VOTES_BY_BLOCKS
+from testbed.contract.blocks import KEPT_WINDOWS
+from testbed.contract.mapping import VOTE_SLOTS
 from testbed.contract.recovery import Recovery
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -50,7 +51,9 @@ class Admission:
     engines: Mapping[Unit, str]  # unit -> what its switches sum with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
     programs: Mapping[str, str] = field(default_factory=dict)  # by engine
-    age_out_ms: float = 0.0  # where places sum by blocks
+    # where places sum by blocks: what a worker has under way, at most, of vectors and of votes
+    windows: tuple[int, int] | None = None
+    age_out_ms: float = 0.0
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
     # by tree: switch with entry -> on, by one of each tuple
@@ -82,12 +85,12 @@ class Admission:
     @property
     def is_by_blocks(self) -> bool:
         """Say whether its places sum by block records."""
-        return "blocks" in self.programs.values()
+        return self.windows is not None
 
     @property
     def vote_slots(self) -> int:
         """Return how many of its slots are the votes'."""
-        return min(VOTES_BY_BLOCKS, self.size // 8) if self.is_by_blocks else VOTE_SLOTS
+        return self.size - KEPT_WINDOWS * self.windows[0] if self.windows else VOTE_SLOTS
 
     def result_base(self, tree: int) -> int:
         """MemID where the results of a tree are made."""
@@ -108,6 +111,8 @@ class Admission:
             "recovery": self.recovery,
             "slots": self.size,
             "vote_slots": self.vote_slots,
+            "window": self.windows[0] if self.windows else 0,
+            "vote_window": self.windows[1] if self.windows else 0,
             "first_tree": self.first,
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
             "rate_mbps": self.rate_mbps,

@@ -13,11 +13,14 @@ from testbed.contract.records import Kind, Lanes, Member, Record, members
 U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
 
 BUCKET = 8  # records, under one lock
+WINDOW = 512  # blocks that a worker has under way, at most, unless told otherwise; of votes:
+VOTE_WINDOW = 16
+KEPT_WINDOWS = 4  # so many times that is kept
 MOST_SOURCES = 256  # of a place: the paper's masks
 MOST_BUCKETS = 8192  # of a place: 65,536 records
-BUCKETS = 2048  # of a place, unless told otherwise
+BUCKETS = 4096  # of a place, where they fit into
+MOST_TABLE_BYTES = 64 << 20  # the memory of its records
 MOST_JOB_RECORDS = 1024  # of all places
-ENDS_AT = 2  # times what is kept beyond the floor: no window goes there
 
 
 class Space(IntEnum):
@@ -39,7 +42,6 @@ NUMBERS: tuple[Number, ...] = (
     Number("MAX_BUCKETS", MOST_BUCKETS, 32, "of a place"),
     Number("MAX_JOB_RECORDS", MOST_JOB_RECORDS, 32, "of all places"),
     Number("BLOCK_SPACES", len(Space), 32, "vectors, and votes on their scales"),
-    Number("BLOCKS_END", ENDS_AT, 32, "times what is kept beyond the floor: no window goes there"),
     Number("KEY_SHIFT", 33, 32, "of the job record's serial number, above the space and the block"),
     Number("MARK_SHIFT", 9, 32, "of the block, above the count of sources"),
 )
@@ -61,7 +63,8 @@ JOB_RECORD = Record(
         Member("salt", U32, "of a block's bucket, by space", len(Space)),
         Member("data", U32, "slots from here on are votes'"),
         Member("slots", U32, "of a worker's ring"),
-        Member("kept", U32, "blocks whose results are kept, by space; windows are half of it", len(Space)),
+        Member("window", U32, "blocks that a source has under way, at most, by space", len(Space)),
+        Member("kept", U32, "blocks whose results are kept, by space", len(Space)),
         Member("ahead", U32, "how far ticks may be ahead of what a source has, by space", len(Space)),
         Member(
             "reached",
@@ -111,3 +114,11 @@ BLOCK = Record(
 )
 
 RECORDS = (JOB_RECORD, BUCKET_RECORD, BLOCK)
+
+
+def buckets_for(lanes: int) -> int:
+    """Return how many buckets a place has on a fabric with so many lanes a packet."""
+    buckets = BUCKETS
+    while buckets * BUCKET * BLOCK.dtype(lanes).itemsize > MOST_TABLE_BYTES:
+        buckets //= 2
+    return buckets

@@ -56,6 +56,8 @@ SETTINGS = Record(
         Member("parts", U32, "of the pattern"),
         Member("first_tree", U32, "number of the first tree on the wire; the others follow"),
         Member("sender", U32, "number of this worker on the wire; `worker` counts those who sum here"),
+        Member("window", U32, "fragments of a tree under way, at most; 0: half of the slots for vectors"),
+        Member("vote_window", U32, "votes under way, at most; 0: half of vote_slots"),
         Member("asks", U32, "whether it asks its places what is lost, and does not infer it"),
         Member("rate_mbps", Kind.F64, "of the link; 0: it has none, and marks nothing"),
         Member("places", Kind.U32_IN, "slots - vote_slots of them"),

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 VOTE_SLOTS = 16  # the end of a segment, for votes on the scale
-VOTES_BY_BLOCKS = 64  # the same of a ring whose job is summed by blocks: those who sleep miss votes, too
 MIN_SLOTS = VOTE_SLOTS + 16
 FIRST_VOTE = 2**31  # votes have fragment numbers of their own
 

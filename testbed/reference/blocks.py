@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Terms
 from testbed.contract import frame, spec
-from testbed.contract.blocks import BUCKET, ENDS_AT, MOST_SOURCES, Space, salts
+from testbed.contract.blocks import BUCKET, MOST_SOURCES, Space, salts
 from testbed.contract.codec import Header
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.contract.verdicts import Verdict
@@ -58,8 +58,8 @@ class JobRecord:
 
     def has(self, space: Space, source: int) -> int:
         """Return the block before which a source has all results."""
-        floor, kept = self.floor[space], self.terms.kept[space]
-        reached = self.reached[space].get(source, _FIRST[space]) - kept // 2
+        floor, window = self.floor[space], self.terms.window[space]
+        reached = self.reached[space].get(source, _FIRST[space]) - window
         return floor if difference(reached, floor) < 0 else reached % 2**32
 
     def note(self, space: Space, source: int, fragment: int) -> None:
@@ -122,7 +122,7 @@ class BlockTable:
         if block.members != entry.members:
             return Verdict.AGGREGATED, block
         self._complete(block, 0 if is_push else header.age)
-        job.rise(space, fragment - job.terms.kept[space] // 2 + 1)
+        job.rise(space, fragment - job.terms.window[space] + 1)
         return Verdict.COMPLETED, block
 
     def tick(self, job: JobRecord, header: Header) -> tuple[Verdict, Block | None]:
@@ -183,7 +183,7 @@ class BlockTable:
         beyond = difference(fragment, job.floor[space])
         if beyond < 0:
             return Verdict.STALE, None
-        if beyond >= ENDS_AT * job.terms.kept[space]:
+        if beyond >= job.terms.kept[space] + job.terms.window[space]:
             return Verdict.BAD_SLOT, None
         if cap is not None and job.active >= cap and beyond >= cap:
             return Verdict.CAPPED, None

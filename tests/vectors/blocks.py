@@ -47,7 +47,15 @@ LACKING = int(spec.Flag.FINAL | spec.Flag.DEGRADED)
 
 
 def terms(**changes: Any) -> Terms:
-    return Terms(**{"cap": CAP, "kept": (KEPT, VOTES), "ahead": (KEPT, VOTES), **changes})
+    return Terms(
+        **{
+            "cap": CAP,
+            "window": (WINDOW, VOTES // 2),
+            "kept": (KEPT, VOTES),
+            "ahead": (KEPT, VOTES),
+            **changes,
+        }
+    )
 
 
 def job(count: int, **changes: Any) -> Entry:
@@ -144,10 +152,11 @@ def a_result_is_kept_until_nobody_can_need_it(v: Vector) -> None:
     s.whole(WINDOW)  # who pushed that had the result of block 0
     s.push(1, 0, "stale")
     s.push(1, 1, "resent", s.again(1, (0, 1, 2)))
-    s.push(0, 1 + 2 * KEPT, "bad_slot")  # no window goes so far
-    s.push(0, 2 * KEPT, "aggregated")
-    s.push(1, 2 * KEPT, "aggregated")
-    s.push(2, 2 * KEPT, "completed", result(2 * KEPT, sum_of(2 * KEPT, 0, 1, 2), 3, **at(2 * KEPT)))
+    last = KEPT + WINDOW
+    s.push(0, last + 1, "bad_slot")  # no window goes so far
+    s.push(0, last, "aggregated")
+    s.push(1, last, "aggregated")
+    s.push(2, last, "completed", result(last, sum_of(last, 0, 1, 2), 3, **at(last)))
     s.push(1, 1, "stale")
 
 
@@ -226,7 +235,7 @@ def votes_are_blocks_of_their_own(v: Vector) -> None:
 @entry
 def block_numbers_come_round(v: Vector) -> None:
     s = Scene(v, 2)
-    steps = [KEPT * 2 - 1 - WINDOW] * 3
+    steps = [KEPT] * 3
     block = 0
     for step in steps:
         block += step

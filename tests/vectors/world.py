@@ -171,7 +171,7 @@ class World:
             levels = self._levels()
             window = self._size // 2
             ahead = (self._size + (levels - 1) * window) // levels
-            terms = Terms(window, (self._size, 0), (ahead, 0))
+            terms = Terms(window, (window, 0), (self._size, 0), (ahead, 0))
             by_blocks = {"program": "blocks", "terms": terms}
         return Entry(
             tree=0,

@@ -104,8 +104,8 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	e->packet_bytes = sizeof(struct wire_header) + 4 * e->s.lanes;
 	e->ring_bytes = (e->result_bytes * e->s.ring_entries + page - 1) / page * page;
 	e->data_slots = e->s.slots - e->s.vote_slots;
-	e->limit = e->data_slots / 2;
-	e->vote_limit = e->s.vote_slots / 2;
+	e->limit = e->s.window ? e->s.window : e->data_slots / 2;
+	e->vote_limit = e->s.vote_window ? e->s.vote_window : e->s.vote_slots / 2;
 	e->burst = lesser(MAX_DATAGRAM / e->packet_bytes, MAX_BURST);
 	e->bias = (1U << 31) / e->s.workers;
 	e->counters.window_min = e->limit;

@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.contract.blocks import BUCKET, BUCKETS, MOST_SOURCES, salts
+from testbed.contract.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
@@ -31,13 +31,14 @@ _WORDS = MOST_SOURCES // 64
 
 
 class BlockTable:
-    """The table of one place, with so many buckets: a power of two."""
+    """The table of one place."""
 
-    def __init__(self, cells: Cells, ifindex: int, buckets: int = BUCKETS) -> None:
+    def __init__(self, cells: Cells, ifindex: int) -> None:
         """`ifindex` is the device that stands for the place, where its timers send ticks."""
         self._ifindex = ifindex
         self._timers: Timers | None = None
-        self._cells, self._programs, self.buckets = cells, cells.programs, buckets
+        self._cells, self._programs = cells, cells.programs
+        self.buckets = buckets = buckets_for(self._programs.lanes)
         self._records: dict[Key, int] = {}
         self._cell = cells.take("tables")
         self._fds: list[int] = []
@@ -99,7 +100,7 @@ class BlockTable:
         record["serial"], record["expected"] = self._cells.serial(), entry.members.bit_count()
         record["table"], record["buckets"], record["cap"] = self._cell, self.buckets, terms.cap
         record["salt"], record["data"], record["slots"] = salts(number, entry.tree), terms.data, entry.size
-        record["kept"], record["ahead"] = terms.kept, terms.ahead
+        record["window"], record["kept"], record["ahead"] = terms.window, terms.kept, terms.ahead
         record["floor"] = 0, FIRST_VOTE
         record["reached"][MOST_SOURCES:] = FIRST_VOTE
         return record

@@ -16,10 +16,20 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.places import Loops, XdpHostPlace
 from testbed.dataplanes.xdp.routes import ip_number
-from testbed.dataplanes.xdp.syscall import F_MMAPABLE, MAP_TYPE_ARRAY, map_create, map_delete, map_update, u32
+from testbed.dataplanes.xdp.syscall import (
+    F_INNER_MAP,
+    F_MMAPABLE,
+    MAP_TYPE_ARRAY,
+    map_create,
+    map_delete,
+    map_update,
+    u32,
+)
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.places import Host
+
+MOST_SLOTS = 1 << 17  # of a ring
 
 
 class XdpHosts:
@@ -63,15 +73,13 @@ class XdpHosts:
         whose slots count from `bases[t]`, are at t * size and behind. TestbedError if the host has one for
         these trees, or one of another job.
         """
-        if len(bases) * size > layout.RING_SLOTS:
-            raise RequestError(
-                f"job {job}: {len(bases)} segments of {size} slots; a ring has {layout.RING_SLOTS}"
-            )
+        if len(bases) * size > MOST_SLOTS:
+            raise RequestError(f"job {job}: {len(bases)} segments of {size} slots; a ring has {MOST_SLOTS}")
         if (host, first) in self._rings or any(
             at == host and other != job for (at, _), (other, *_) in self._rings.items()
         ):
             raise TestbedError(f"admit job {job}: {addresses.host_name(*host)} is in another job")
-        cell, ring = self._made_ring()
+        cell, ring = self._made_ring(max(layout.RING_SLOTS, len(bases) * size))
         devices = {
             addresses.host_ifindex(*host): addresses.host_mac(*host),
             addresses.loop_ifindex(*host): addresses.LOOP_WORKER_MAC,
@@ -108,19 +116,19 @@ class XdpHosts:
                 puller["at_place"] = bool(place and place.has_entries)
                 map_update(self._programs.map_fd("pullers"), key, puller.tobytes())
 
-    def _made_ring(self) -> tuple[int, Ring]:
+    def _made_ring(self, slots: int) -> tuple[int, Ring]:
         cell = self._cells.take("rings")
         item = layout.result(self._programs.lanes).itemsize
         fd = -1
         try:
-            fd = map_create(MAP_TYPE_ARRAY, 4, item, layout.RING_SLOTS, F_MMAPABLE, "ring")
+            fd = map_create(MAP_TYPE_ARRAY, 4, item, slots, F_MMAPABLE | F_INNER_MAP, "ring")
             wake = map_create(MAP_TYPE_ARRAY, 4, layout.WAKE.itemsize, 1, F_MMAPABLE, "wake")
         except BaseException:
             if fd >= 0:
                 os.close(fd)
             self._cells.free("rings", cell)
             raise
-        return cell, Ring(fd, layout.RING_SLOTS, wake, self._programs.lanes)
+        return cell, Ring(fd, slots, wake, self._programs.lanes)
 
     def detach(self, host: Host, first: int = 0) -> None:
         """Take the host's ring for the trees from `first` on back."""
