@@ -349,6 +349,20 @@ static __always_inline int is_early(struct block_at *at)
 	return 0;
 }
 
+/* Counts a block for those without whom it is sent. */
+static __always_inline void count_missed(struct block_at *at)
+{
+	u32 source;
+	u64 missing;
+
+	for (source = 0; source < MAX_SOURCES; source++) {
+		u32 word = source >> 6;
+
+		missing = (at->job->workers[word] | at->job->places[word]) & ~at->block->sources[word];
+		__sync_fetch_and_add(&at->job->missed[source], (u32)(missing >> (source & 63) & 1));
+	}
+}
+
 /* Completes a block with what is in it, if that is what the tick says. Returns as add_block() does. */
 static __always_inline int tick_block(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
 		u32 *verdict)
@@ -374,6 +388,7 @@ static __always_inline int tick_block(struct xdp_md *ctx, struct gradient_packet
 	if (is_early(&at))
 		goto unlock;
 	*verdict = V_TICKED;
+	count_missed(&at);
 	at.block->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
 	at.block->flags |= SUM_DEGRADED;
 	at.block->age = bpf_ntohs(p->inc->age);

@@ -219,6 +219,7 @@ struct job_record {
 	__u32 window[2]; /* blocks that a source has under way, at most, by space */
 	__u32 kept[2]; /* blocks whose results are kept, by space */
 	__u32 ahead[2]; /* how far ticks may be ahead of what a source has, by space */
+	__u32 missed[256]; /* blocks that went without a source */
 	__u32 reached[512]; /* behind the newest block that came from a source, space by space */
 };
 

@@ -68,6 +68,18 @@ def parser() -> argparse.ArgumentParser:
         help="get lost packets again by a window, or by asking what is lost: window, integrity (window)",
     )
     parser.add_argument(
+        "--age-out",
+        type=float,
+        metavar="MS",
+        help="send a sum without workers that are so late, where the system can; 0: never (its own)",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        metavar="N",
+        help="have N packets of a worker under way at most, where the system sums by blocks (512)",
+    )
+    parser.add_argument(
         "--strict-finite",
         action="store_true",
         help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
@@ -104,7 +116,7 @@ def main(argv: list[str]) -> int:
     from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError, TestbedError
     from testbed.jobs.placement import parse_place
-    from testbed.jobs.request import MOST_RESTARTS, lanes, recovery, stragglers
+    from testbed.jobs.request import MOST_RESTARTS, age_out_ms, lanes, recovery, stragglers, window
 
     options = parser().parse_args(argv)
     if not is_users(options.sync):
@@ -118,6 +130,8 @@ def main(argv: list[str]) -> int:
     lanes({"lanes": options.lanes}, "lanes", "--")
     recovery({"recovery": options.recovery}, "recovery", "--")
     stragglers({"stragglers": options.stragglers}, "--")
+    age_out_ms({"age-out": options.age_out}, "age-out", "--")
+    window({"window": options.window}, "window", "--")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -136,6 +150,8 @@ def main(argv: list[str]) -> int:
         "preload": options.preload,
         "lanes": options.lanes,
         "recovery": options.recovery,
+        "age_out_ms": options.age_out,
+        "window": options.window,
         "strict_finite": options.strict_finite,
         "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,

@@ -20,9 +20,9 @@ from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.shares import Shares
-from testbed.aggregation.summing import Hosts, SummingPlace
+from testbed.aggregation.summing import BlockPlace, Hosts, SummingPlace
 from testbed.contract import spec
-from testbed.contract.blocks import KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
+from testbed.contract.blocks import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
 from testbed.contract.rings import RESULT
@@ -104,7 +104,7 @@ class Places:
         """
         trees, windows = len(forest.trees), None
         if "blocks" in (programs or {}).values():
-            windows = self._windows(trees)
+            windows = self._windows(job, trees, packets, self._slowest_mbps(forest))
             size = KEPT_WINDOWS * sum(windows)
         elif size is None:
             size = Segments(self._slots, self._jobs).default_size // trees
@@ -271,6 +271,30 @@ class Places:
                     if addresses.tor_of(*host) == dpid:
                         self._bind(admission, host)
             return {job: self._admitted[job, 0].generation for job in lost}
+
+    def blocks(self, job: int) -> dict[str, Any] | None:
+        """Return what became of a job's blocks: how many were made by the place at the top of its trees, how
+        many are active anywhere, and by rank or by place how many went without that; JSON-able. None for a
+        job that is not summed by blocks.
+        """
+        with self._lock:
+            admission = self._admitted.get((job, 0))
+            if admission is None or not admission.is_by_blocks:
+                return None
+            made = active = 0
+            missed: Counter[str] = Counter()
+            for number, tree in enumerate(admission.forest.trees):
+                for node in tree.top.nodes():
+                    place = self._at(node.place)
+                    counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
+                    if counts is None:
+                        continue
+                    made += counts.made if node is tree.top else 0
+                    active += counts.active
+                    below = {child.number: str(child.place) for child in node.below}
+                    for source, count in counts.missed.items():
+                        missed[below.get(source, str(source))] += count
+            return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""
@@ -496,11 +520,29 @@ class Places:
         age_out_ms = admission.age_out_ms * heights.get(place, 1)
         return Terms(2 * data, admission.windows, kept, ahead, age_out_ms)
 
-    def _windows(self, trees: int) -> tuple[int, int]:
+    def _windows(self, job: int, trees: int, packets: Packets, slowest_mbps: float | None) -> tuple[int, int]:
         """Return what a worker may have under way of vectors and of votes, where places sum by blocks: as
-        much as leaves room for other jobs.
+        much as leaves room for other jobs, unless the job says. RequestError where a table has no room for
+        that, or a block would age out before its result can come.
         """
-        return min(WINDOW, self._buckets // (KEPT_WINDOWS + 1)) // trees, VOTE_WINDOW
+        most = BUCKET * self._buckets // (KEPT_WINDOWS + 1) // 2
+        if packets.window is not None and packets.window > most:
+            raise RequestError(
+                f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
+                f"{BUCKET * self._buckets} block records, and results are kept for {KEPT_WINDOWS} windows"
+            )
+        if packets.age_out_ms and slowest_mbps:
+            frame_bits = 8 * (
+                spec.FRAME_HEADERS_BYTES + spec.HEADER_BYTES + 4 * (packets.lanes or self._lanes)
+            )
+            least_ms = 2 * frame_bits / slowest_mbps / 1e3
+            if packets.age_out_ms < least_ms:
+                raise RequestError(
+                    f"--age-out {packets.age_out_ms:g}: a packet and its result alone take {least_ms:.3g} ms "
+                    f"on a link of {slowest_mbps:g} Mb/s; more is accepted"
+                )
+        usual = min(WINDOW, self._buckets // (KEPT_WINDOWS + 1))
+        return max(1, (packets.window or usual) // trees), VOTE_WINDOW
 
     def _at(self, place: Place) -> SummingPlace:
         return self._hosts.place(place.at) if place.at else self._switches[place.tor]

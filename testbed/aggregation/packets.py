@@ -10,13 +10,14 @@ from testbed.contract.recovery import Recovery
 @dataclass(frozen=True, slots=True)
 class Packets:
     """The choices of a job: how many `lanes` a packet has, None: as many as fit; how lost ones come again;
-    and how long a sum waits for a worker, where places sum by blocks, 0: as long as it takes, None: as its
-    system says.
+    and where places sum by blocks, how long a sum waits for a worker, 0: as long as it takes, None: as its
+    system says, and how many blocks a worker has under way at most, None: as many as is usual.
     """
 
     lanes: int | None = None
     recovery: Recovery = Recovery.WINDOW
     age_out_ms: float | None = None
+    window: int | None = None
 
 
 AS_USUAL = Packets()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from testbed.aggregation.entries import Entry, Sender, Tick
 from testbed.contract import spec
@@ -49,6 +49,25 @@ class SummingPlace(Protocol):
         already being worked on may still touch the job's slots: whoever has them next is of another
         generation, which it cannot add to.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """The counts of a tree's blocks at a place: all that were made, those whose sums are not made, and by the
+    number of a source those that went without it.
+    """
+
+    made: int
+    active: int
+    missed: dict[int, int]
+
+
+@runtime_checkable
+class BlockPlace(Protocol):
+    """A place that sums by block records, too."""
+
+    def block_counts(self, number: int, tree: int) -> BlockCounts | None:
+        """Return the counts of a job's tree; None where it is not summed here by blocks."""
 
 
 class HostPlace(SummingPlace, Protocol):

@@ -13,6 +13,8 @@ from testbed.contract.records import Kind, Lanes, Member, Record, members
 U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
 
 BUCKET = 8  # records, under one lock
+LEAST_AGE_OUT_MS, MOST_AGE_OUT_MS = 1.0, 100.0
+MOST_WINDOW = 16384  # blocks
 WINDOW = 512  # blocks that a worker has under way, at most, unless told otherwise; of votes:
 VOTE_WINDOW = 16
 KEPT_WINDOWS = 4  # so many times that is kept
@@ -66,6 +68,7 @@ JOB_RECORD = Record(
         Member("window", U32, "blocks that a source has under way, at most, by space", len(Space)),
         Member("kept", U32, "blocks whose results are kept, by space", len(Space)),
         Member("ahead", U32, "how far ticks may be ahead of what a source has, by space", len(Space)),
+        Member("missed", U32, "blocks that went without a source", MOST_SOURCES),
         Member(
             "reached",
             U32,

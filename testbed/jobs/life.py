@@ -371,6 +371,9 @@ class Job:
         }
         if self._terms.start is not None:  # else circuits are a policy's, and its session tells of them
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
+        if (blocks := means.supply.blocks(self.id)) is not None:
+            described["blocks"] = blocks
+            self.notes += result.notes_of_blocks(blocks)
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
         starts = len(self.attempts)

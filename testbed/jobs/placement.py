@@ -240,6 +240,11 @@ def check_blocks(layout: Layout, packets: Packets) -> None:
             f"--age-out {packets.age_out_ms:g}: {layout.system} does not sum by block records, so sums wait "
             "for every worker"
         )
+    if not is_by_blocks and packets.window is not None:
+        raise RequestError(
+            f"--window {packets.window}: {layout.system} does not sum by block records; its window is half "
+            "of its segment"
+        )
 
 
 def check_width(lanes: int, mtu: int) -> None:

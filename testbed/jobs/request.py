@@ -11,6 +11,7 @@ from typing import Any
 
 from testbed.aggregation.packets import Packets
 from testbed.client.caller import Caller
+from testbed.contract.blocks import LEAST_AGE_OUT_MS, MOST_AGE_OUT_MS, MOST_WINDOW
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.contract.stragglers import SlowWorkers
@@ -44,6 +45,8 @@ class JobRequest:
     preload: bool = False
     lanes: int | None = None  # of its packets; None: as many as fit
     recovery: Recovery = Recovery.WINDOW
+    age_out_ms: float | None = None  # None: as its system says
+    window: int | None = None
     strict_finite: bool = False
     init_group: bool = False  # its process group is there before its script
     module: bool = False  # its script is named as python -m has it
@@ -72,6 +75,8 @@ class JobRequest:
             preload=request.get("preload") is True,
             lanes=lanes(request, "lanes"),
             recovery=recovery(request, "recovery"),
+            age_out_ms=age_out_ms(request, "age_out_ms"),
+            window=window(request, "window"),
             strict_finite=request.get("strict_finite") is True,
             init_group=request.get("init_group") is True,
             module=request.get("module") is True,
@@ -82,7 +87,7 @@ class JobRequest:
     @property
     def packets(self) -> Packets:
         """The choices for its packets."""
-        return Packets(self.lanes, self.recovery)
+        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window)
 
     @property
     def arguments_of_python(self) -> tuple[str, ...]:
@@ -118,6 +123,26 @@ def stragglers(request: Mapping[str, Any], path: str = "") -> SlowWorkers | None
     """
     said = request.get("stragglers")
     return None if said is None else SlowWorkers.parse(said, path)
+
+
+def age_out_ms(request: Mapping[str, Any], key: str, path: str = "") -> float | None:
+    """Return how long a sum waits for a worker, 0: as long as it takes; None where it is not said. Raises
+    RequestError.
+    """
+    raw = request.get(key)
+    if raw is None or (is_number(raw) and (raw == 0 or LEAST_AGE_OUT_MS <= raw <= MOST_AGE_OUT_MS)):
+        return None if raw is None else float(raw)
+    raise RequestError(
+        f"{path}{key}: {shown(raw)}; {LEAST_AGE_OUT_MS:g} to {MOST_AGE_OUT_MS:g} ms are accepted, and 0: as "
+        "long as it takes"
+    )
+
+
+def window(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
+    """Return how many blocks a worker may have under way; None where it is not said. Raises RequestError."""
+    if request.get(key) is None:
+        return None
+    return integer(request, key, 0, low=1, high=MOST_WINDOW, path=path)
 
 
 def system_name(name: str) -> str:

@@ -57,6 +57,22 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
     return max((int(event["id"]) for event in history), default=0)
 
 
+def notes_of_blocks(blocks: Mapping[str, Any]) -> list[str]:
+    """Return what is worth saying of a job's block records (Places.blocks): who was left out of how many, and
+    which were never completed.
+    """
+    notes = []
+    if blocks["without"]:
+        shares = ", ".join(
+            f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / blocks['made']:.1%})"
+            for source, count in blocks["without"].items()
+        )
+        notes.append(f"of {blocks['made']} blocks and votes some were sent without {shares}")
+    if blocks["active"]:
+        notes.append(f"{blocks['active']} block records were left without a result")
+    return notes
+
+
 class StatsError(Exception):
     """Statistics that a worker left and no result can hold; the message says why."""
 

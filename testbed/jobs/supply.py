@@ -223,6 +223,10 @@ class Supply:
             if self._holdings.replace(number, other):
                 return other
 
+    def blocks(self, number: int) -> dict[str, Any] | None:
+        """Return what became of a job's blocks; None where it is not summed by any."""
+        return self._places.blocks(number)
+
     def taken(self, place: Place) -> int:
         """Return how many jobs have segments at a place."""
         return self._places.occupancy().get(place, 0)

@@ -9,6 +9,7 @@ import os
 import numpy as np
 
 from testbed.aggregation.entries import Entry
+from testbed.aggregation.summing import BlockCounts
 from testbed.contract.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.dataplanes.xdp import layout
@@ -124,6 +125,14 @@ class BlockTable:
             record_bytes = layout.block(self._programs.lanes).itemsize
             self._timers = Timers(self.bucket_fd, self.record_fd, self.buckets, record_bytes, self._ifindex)
         return self._timers
+
+    def counts(self, number: int, tree: int) -> BlockCounts | None:
+        """Return the counts of a tree's blocks; None where there is no such tree."""
+        if (number, tree) not in self._records:
+            return None
+        job = self.job(number, tree)
+        missed = {int(source): int(job["missed"][source]) for source in np.flatnonzero(job["missed"])}
+        return BlockCounts(int(job["made"]), int(job["active"]), missed)
 
     def job(self, number: int, tree: int = 0) -> np.void:
         """Return the record of a tree as it is."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
+from testbed.aggregation.summing import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places, spreading
 from testbed.dataplanes.xdp import layout
@@ -186,6 +187,10 @@ class _Place:
             if group.to_workers is not None:
                 map_delete(self._programs.map_fd("worker_groups"), u32(group.number))
             self._cells.free("groups", group.number)
+
+    def block_counts(self, number: int, tree: int) -> BlockCounts | None:
+        """Return the counts of a tree's blocks; None where it is not summed here by blocks."""
+        return self._table.counts(number, tree) if self._table else None
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Say who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
