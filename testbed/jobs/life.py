@@ -85,6 +85,7 @@ class Job:
         self.state = "starting"
         self.stop_reason: str | None = None  # ends it
         self.failure: str | None = None  # ends its present generation: of something that it needs
+        self._blocks: dict[str, Any] | None = None  # what became of them, where it is summed by blocks
         self.notes: list[str] = []  # what a reader of the result must know
         self.attempts: list[dict[str, Any]] = []  # its starts, as far as they have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
@@ -371,9 +372,9 @@ class Job:
         }
         if self._terms.start is not None:  # else circuits are a policy's, and its session tells of them
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
-        if (blocks := means.supply.blocks(self.id)) is not None:
-            described["blocks"] = blocks
-            self.notes += result.notes_of_blocks(blocks)
+        if self._blocks is not None:
+            described["blocks"] = self._blocks
+            self.notes += result.notes_of_blocks(self._blocks)
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
         starts = len(self.attempts)
@@ -426,6 +427,7 @@ class Job:
             if share is None or self._start is None:
                 return
             try:
+                self._blocks = self._means.supply.blocks(self.id)
                 self._means.supply.take_back(self.id, self._start)
             except TestbedError as error:
                 self.notes.append(str(error))
