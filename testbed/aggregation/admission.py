@@ -508,8 +508,9 @@ class Places:
 
     @staticmethod
     def _terms(admission: Admission, tree: int, place: Place) -> Terms:
-        """Return the terms of a tree that is summed by blocks: a place waits for as many times the timeout as
-        it is high above the workers, and how far ticks are ahead of a source is shared out among the levels.
+        """Return the terms of a tree that is summed by blocks: a place waits for half a timeout longer
+        than those below it, so that what these send is there before; and how far ticks are ahead of a source
+        is shared out among the levels.
         """
         heights = admission.forest.trees[tree].top.heights()
         levels = max(heights.values())
@@ -517,7 +518,7 @@ class Places:
         data, votes = admission.windows
         kept = KEPT_WINDOWS * data, KEPT_WINDOWS * votes
         ahead = (KEPT_WINDOWS + levels - 1) * data // levels, (KEPT_WINDOWS + levels - 1) * votes // levels
-        age_out_ms = admission.age_out_ms * heights.get(place, 1)
+        age_out_ms = admission.age_out_ms * (heights[place] + 1) / 2
         return Terms(2 * data, admission.windows, kept, ahead, age_out_ms)
 
     def _windows(self, job: int, trees: int, packets: Packets, slowest_mbps: float | None) -> tuple[int, int]:

@@ -1,0 +1,102 @@
+"""Jobs that switches sum by block records, live: over three levels and under faults, with a worker that comes
+late and with timers that do not wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privileged.commands import ROOT, Testbed, command, open_folder, running
+
+pytestmark = [pytest.mark.needs("xdp", "ovs")]
+
+# workers, their racks' ToRs, the pod's switch, and above it that of a unit with more of them
+PLACE = "u1r1:1,u1r2:1,u2:3"
+WORKERS = 5
+FABRIC = {
+    "units": [{"hosts": 1, "racks": 2}, {"hosts": 3}],
+    "host_rate_mbps": 10_000,
+    "optical_rate_mbps": 10_000,
+    "scale": 100,
+}
+FAULTS = ("--loss", "1%", "--duplicate", "1%", "--reorder", "1%")
+LINKS = ("u1r1h1", "u1r2h1", "u1r1", "u1r2", "u1o1", "u2h1", "u2h2", "u2h3")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with open_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def testbed(folder: Path) -> Iterator[Testbed]:
+    config = folder / "levels.yaml"
+    config.write_text(json.dumps(FABRIC))
+    with running(str(config)) as testbed:
+        yield testbed
+
+
+def ran(testbed: Testbed, folder: Path, asleep_s: float, *words: str) -> tuple[dict[str, Any], list[Any]]:
+    """Return a job's result, and what its workers said."""
+    file = folder / "result.json"
+    script = str(ROOT / "tests" / "privileged" / "jobs" / "straggles.py")
+    options = ("--sync", "trio", "--place", PLACE, "--json", str(file), "--timeout", "120", *words)
+    done = command("testbed.run", "--name", testbed.name, *options, script, str(asleep_s))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition("said: ")[2] for line in done.stdout.splitlines() if "said: " in line]
+    said = sorted((json.loads(line) for line in lines), key=lambda each: int(each["rank"]))
+    assert [each["rank"] for each in said] == list(range(WORKERS)), done.stdout
+    return json.loads(file.read_text()), said
+
+
+def test_sums_over_three_levels_are_exact_under_faults(testbed: Testbed, folder: Path) -> None:
+    """Without timers: every sum waits for everybody, as with slots."""
+    set_ = command("testbed.fault", "set", "--name", testbed.name, *FAULTS, *LINKS)
+    assert set_.returncode == 0, set_.stderr
+    try:
+        result, said = ran(testbed, folder, 0.0, "--age-out", "0")
+    finally:
+        cleared = command("testbed.fault", "clear", "--name", testbed.name)
+        assert cleared.returncode == 0, cleared.stderr
+    assert [(each["wrong"], each["lacking"]) for each in said] == [(0, 0)] * WORKERS
+    assert {each["digest"] for each in said} == {said[0]["digest"]}
+    (tree,) = result["sums"]
+    assert [below["place"] for below in tree["below"]] == ["u1"]
+    assert {below["place"] for below in tree["below"][0]["below"]} == {"u1r1", "u1r2"}
+    assert result["blocks"]["without"] == {}
+    assert result["blocks"]["active"] == 0, "no block record is left without a result"
+
+
+def test_nobody_waits_for_a_straggler(testbed: Testbed, folder: Path) -> None:
+    """It sleeps for fifty timeouts, and has the same results as all others when it comes."""
+    result, said = ran(testbed, folder, 0.5)
+    assert [each["wrong"] for each in said] == [0] * WORKERS, "each is a mean over those who contributed"
+    assert {each["digest"] for each in said} == {said[0]["digest"]}
+    assert all(each["lacking"] >= 2 for each in said), "some sums lack the one that slept"
+    assert result["blocks"]["without"].get(str(WORKERS - 1), 0) > 0
+    assert result["blocks"]["active"] == 0, "no block record is left without a result"
+    assert any("sent without worker" in note for note in result["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--sync", "trio", "--age-out", "0.5"), "--age-out: 0.5; 1 to 100 ms are accepted"),
+        (("--sync", "trio", "--window", "9000"), "a window of 9000 blocks; 1 to "),
+        (("--sync", "trio", "--recovery", "integrity"), "trio sums by block records"),
+        (("--sync", "inc", "--age-out", "5"), "--age-out 5: inc does not sum by block records"),
+        (("--sync", "inc", "--window", "5"), "--window 5: inc does not sum by block records"),
+    ],
+)
+def test_what_cannot_be_is_one_line(testbed: Testbed, words: tuple[str, ...], line: str) -> None:
+    script = str(ROOT / "tests" / "privileged" / "jobs" / "straggles.py")
+    done = command("testbed.run", "--name", testbed.name, "--place", "u2:2", *words, script, "0")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (said,) = [each for each in done.stderr.splitlines() if "testbed run: " in each and line in each]
+    assert line in said
