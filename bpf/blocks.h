@@ -147,7 +147,7 @@ static __always_inline u32 make_block(struct block_at *at, struct entry *entry, 
 		return V_CAPPED;
 	at->bucket->keys[place & (BUCKET_BLOCKS - 1)] = at->key;
 	at->bucket->marks[place & (BUCKET_BLOCKS - 1)] = 0;
-	at->block->start_ns = bpf_ktime_get_ns();
+	at->block->start_ns = at->block->touched_ns = bpf_ktime_get_ns();
 	at->block->job = entry->record;
 	at->block->state = SLOT_EMPTY;
 	at->block->flags = at->block->contributors = at->block->received = 0;
@@ -248,6 +248,8 @@ static __always_inline int contribute_to(struct gradient_packet *p, struct entry
 	add_lanes(p, block, !block->received, is_last);
 	block->sources[word] |= bit;
 	block->received++;
+	if (block->received > 1)
+		block->touched_ns = bpf_ktime_get_ns();
 	block->flags |= is_marked(p) ? SUM_MARKED : 0;
 	if (!is_push && p->inc->flags & WIRE_FLAG_DEGRADED)
 		block->flags |= SUM_DEGRADED;

@@ -233,7 +233,8 @@ struct block_bucket {
 
 /* Figure 18 of Trio-ML's paper. The block itself is in the bucket's key. */
 struct block_record {
-	__u64 start_ns; /* when the first packet came */
+	__u64 start_ns; /* when the first packet came, */
+	__u64 touched_ns; /* and when the last contribution was added; CLOCK_MONOTONIC */
 	__u64 sources[4]; /* bitmap of those that came */
 	__u32 job;
 	__u32 state; /* SLOT_* */

@@ -98,7 +98,8 @@ BUCKET_RECORD = Record(
 BLOCK = Record(
     "block_record",
     (
-        Member("start_ns", U64, "when the first packet came"),
+        Member("start_ns", U64, "when the first packet came,"),
+        Member("touched_ns", U64, "and when the last contribution was added; CLOCK_MONOTONIC"),
         Member("sources", U64, "bitmap of those that came", MOST_SOURCES // 64),
         *members(U32, "job"),
         Member("state", U32, "SLOT_*"),

@@ -427,7 +427,8 @@ class Job:
             if share is None or self._start is None:
                 return
             try:
-                self._blocks = self._means.supply.blocks(self.id)
+                if "blocks" in self.layout.programs.values():
+                    self._blocks = self._means.supply.blocks(self.id)
                 self._means.supply.take_back(self.id, self._start)
             except TestbedError as error:
                 self.notes.append(str(error))

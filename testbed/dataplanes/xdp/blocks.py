@@ -24,7 +24,7 @@ from testbed.dataplanes.xdp.syscall import (
     map_update,
     u32,
 )
-from testbed.dataplanes.xdp.timers import TimerCounts, Timers
+from testbed.dataplanes.xdp.timers import TimerCounts, Timers, control_socket
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP
@@ -123,7 +123,9 @@ class BlockTable:
     def _made_timers(self) -> Timers:
         if self._timers is None:
             record_bytes = layout.block(self._programs.lanes).itemsize
-            self._timers = Timers(self.bucket_fd, self.record_fd, self.buckets, record_bytes, self._ifindex)
+            self._timers = Timers(
+                self.bucket_fd, self.record_fd, self.buckets, record_bytes, self._ifindex, control_socket()
+            )
         return self._timers
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:

@@ -61,9 +61,23 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+def control_socket() -> socket.socket:
+    """Return a socket that sends into CONTROL_DEVICES, which are in the caller's network namespace."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
+    try:
+        opened.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        opened.bind((CONTROL_DEVICES[0], 0))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
 class Timers:
     """The timers of one table, with so many buckets and records of so many bytes, both mapped by descriptor.
-    `ifindex` is the device that stands for the place. CONTROL_DEVICES are in the caller's network namespace.
+    `ifindex` is the device that stands for the place, and `opened` the socket by which frames come to its
+    control port, which is closed with this.
     """
 
     def __init__(
@@ -73,23 +87,16 @@ class Timers:
         buckets: int,
         record_bytes: int,
         ifindex: int,
+        opened: socket.socket,
         count: int = TIMERS,
     ) -> None:
-        self._library, self._ifindex = _library(), ifindex
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
-        try:
-            self._socket.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-            self._socket.bind((CONTROL_DEVICES[0], 0))
-            self._handle = self._library.timers_open(
-                bucket_fd, record_fd, buckets, record_bytes, self._socket.fileno(), count
-            )
-            if not self._handle:
-                code = ctypes.get_errno()
-                raise OSError(code, f"start the timers of a place: {os.strerror(code)}")
-        except BaseException:
-            self._socket.close()
-            raise
+        self._library, self._ifindex, self._socket = _library(), ifindex, opened
+        self._handle = self._library.timers_open(
+            bucket_fd, record_fd, buckets, record_bytes, opened.fileno(), count
+        )
+        if not self._handle:
+            code = ctypes.get_errno()
+            raise OSError(code, f"start the timers of a place: {os.strerror(code)}")
 
     def set(self, record: int, serial: int, number: int, entry: Entry) -> None:
         """Have the blocks of a tree of job `number` age out as its entry says; its job record is that of this

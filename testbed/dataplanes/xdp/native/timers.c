@@ -55,7 +55,8 @@ struct timers {
 	uint32_t next; /* bucket */
 	int64_t least_ns; /* of all jobs' timeouts; 0: there are no jobs */
 	uint32_t *seen;	  /* mark of each record, */
-	int64_t *since;	  /* from when on it is so, or a tick is no use */
+	int64_t *since;	  /* from when on it is so, by the program's clock, */
+	int64_t *due;	  /* when it is to be ticked; 0: after its job's timeout */
 	uint8_t *ticked;  /* how often it was */
 	struct job jobs[MAX_JOB_RECORDS];
 	struct timer_counts counts;
@@ -134,7 +135,10 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 
 	if (mark != t->seen[number]) {
 		t->seen[number] = mark;
-		t->since[number] = now;
+		t->since[number] = *(volatile __u64 *)&record->touched_ns;
+		if (t->since[number] > now) /* it came behind this visit's beginning */
+			t->since[number] = now;
+		t->due[number] = 0;
 		t->ticked[number] = 0;
 		return;
 	}
@@ -142,11 +146,11 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 	key = *(volatile __u64 *)&t->buckets[bucket].keys[place];
 	job = &t->jobs[index % MAX_JOB_RECORDS];
 	waited = now - t->since[number];
-	if (!job->serial || job->serial != key >> KEY_SHIFT || waited < job->timeout_ns)
+	if (!job->serial || job->serial != key >> KEY_SHIFT || waited < job->timeout_ns || now < t->due[number])
 		return;
 	/* if the record is another block's by now, the tick says so, and is too late */
 	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1), waited);
-	t->since[number] = now - job->timeout_ns + (job->timeout_ns << t->ticked[number]);
+	t->due[number] = now + (job->timeout_ns << t->ticked[number]);
 	t->ticked[number] += t->ticked[number] < MOST_BACKOFF;
 }
 
@@ -227,6 +231,7 @@ void timers_close(struct timers *t)
 		munmap(t->records, t->table_bytes);
 	free(t->seen);
 	free(t->since);
+	free(t->due);
 	free(t->ticked);
 	free(t);
 }
@@ -254,8 +259,10 @@ struct timers *timers_open(int buckets_fd, int records_fd, uint32_t count, uint3
 	t->records = mmap(0, t->table_bytes, PROT_READ, MAP_SHARED, records_fd, 0);
 	t->seen = calloc(records, sizeof(*t->seen));
 	t->since = calloc(records, sizeof(*t->since));
+	t->due = calloc(records, sizeof(*t->due));
 	t->ticked = calloc(records, sizeof(*t->ticked));
-	if (t->buckets == MAP_FAILED || t->records == MAP_FAILED || !t->seen || !t->since || !t->ticked)
+	if (t->buckets == MAP_FAILED || t->records == MAP_FAILED || !t->seen || !t->since || !t->due ||
+	    !t->ticked)
 		goto failed;
 	for (uint32_t i = 0; i < BATCH; i++) {
 		t->parts_of[i][0] = (struct iovec){.iov_base = t->heads[i], .iov_len = HEAD_BYTES};
