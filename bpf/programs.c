@@ -426,6 +426,23 @@ static __always_inline int pass_block_result(struct gradient_packet *p, struct e
 	return SEND_RESULT_ON;
 }
 
+/* What is addressed to this place. */
+static __always_inline int at_own_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, int kind, u32 *verdict)
+{
+	u32 op = p->inc->op;
+
+	by->entry = entry_by(p, port);
+	if (op == WIRE_OP_NOTICE)
+		return pass_notice(p, by->entry, verdict);
+	*verdict = checked(p, by->entry);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	if (kind != HAS_LANES || (op != WIRE_OP_PUSH && op != WIRE_OP_PARTIAL))
+		return lost(verdict, V_MALFORMED);
+	return add_block(ctx, p, by->entry, verdict);
+}
+
 static __always_inline int at_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
 		struct leaving *by, u32 *verdict)
 {
@@ -439,17 +456,11 @@ static __always_inline int at_blocks(struct xdp_md *ctx, struct gradient_packet 
 		by->entry = entry_of(p, port->owner);
 		return pass_block_result(p, by->entry, verdict);
 	}
-	if (p->ip->daddr != port->self_ip)
-		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
-	by->entry = entry_by(p, port);
-	if (p->inc->op == WIRE_OP_NOTICE)
-		return pass_notice(p, by->entry, verdict);
-	*verdict = checked(p, by->entry);
-	if (*verdict != V_FINE)
-		return SEND_NOTHING;
-	if (kind != HAS_LANES || (p->inc->op != WIRE_OP_PUSH && p->inc->op != WIRE_OP_PARTIAL))
-		return lost(verdict, V_MALFORMED);
-	return add_block(ctx, p, by->entry, verdict);
+	if (p->ip->daddr == port->self_ip)
+		return at_own_blocks(ctx, p, port, by, kind, verdict);
+	if (!is_group(p->ip->daddr))
+		return SEND_ON;
+	return lost(verdict, V_MALFORMED);
 }
 
 /* What comes by a ToR's port of a tree that it sums by blocks: tor_port() sends it here. */

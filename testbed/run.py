@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--age-out",
         type=float,
+        dest="age_out_ms",
         metavar="MS",
         help="send a sum without workers that are so late, where the system can; 0: never (its own)",
     )
@@ -130,7 +131,7 @@ def main(argv: list[str]) -> int:
     lanes({"lanes": options.lanes}, "lanes", "--")
     recovery({"recovery": options.recovery}, "recovery", "--")
     stragglers({"stragglers": options.stragglers}, "--")
-    age_out_ms({"age-out": options.age_out}, "age-out", "--")
+    age_out_ms({"age-out": options.age_out_ms}, "age-out", "--")
     window({"window": options.window}, "window", "--")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
@@ -150,7 +151,7 @@ def main(argv: list[str]) -> int:
         "preload": options.preload,
         "lanes": options.lanes,
         "recovery": options.recovery,
-        "age_out_ms": options.age_out,
+        "age_out_ms": options.age_out_ms,
         "window": options.window,
         "strict_finite": options.strict_finite,
         "init_group": options.init_group,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from testbed.aggregation.entries import NO_IP, Entry, Sender, Terms, Tick
+from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
@@ -507,7 +507,7 @@ class Places:
         )
 
     @staticmethod
-    def _terms(admission: Admission, tree: int, place: Place) -> Terms:
+    def _terms(admission: Admission, tree: int, place: Place) -> BlockTerms:
         """Return the terms of a tree that is summed by blocks: a place waits for half a timeout longer
         than those below it, so that what these send is there before; and how far ticks are ahead of a source
         is shared out among the levels.
@@ -519,7 +519,7 @@ class Places:
         kept = KEPT_WINDOWS * data, KEPT_WINDOWS * votes
         ahead = (KEPT_WINDOWS + levels - 1) * data // levels, (KEPT_WINDOWS + levels - 1) * votes // levels
         age_out_ms = admission.age_out_ms * (heights[place] + 1) / 2
-        return Terms(2 * data, admission.windows, kept, ahead, age_out_ms)
+        return BlockTerms(2 * data, admission.windows, kept, ahead, age_out_ms)
 
     def _windows(self, job: int, trees: int, packets: Packets, slowest_mbps: float | None) -> tuple[int, int]:
         """Return what a worker may have under way of vectors and of votes, where places sum by blocks: as

@@ -19,7 +19,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BlockTerms:
     """The terms of a tree at a place that sums it by blocks, not in slots (docs/trio.md): how many active
     blocks it may have, how many a source has under way at most, how many results are kept, and how far ticks
     may be ahead of what a source has; the last three of vectors and of votes.
@@ -63,7 +63,7 @@ class Entry:
     group_ip: str  # where results are addressed to; NO_IP: each copy to a member's own address
     lanes: int  # of every packet of the tree
     program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
-    terms: Terms | None = None  # where that is "blocks"; slots are those of workers' rings then
+    terms: BlockTerms | None = None  # where that is "blocks"; slots are those of workers' rings then
 
     @property
     def members(self) -> int:

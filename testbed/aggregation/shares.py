@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.aggregation.entries import Terms
+from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.segments import NoRoomError
 from testbed.contract.blocks import BUCKET, BUCKETS
 
@@ -10,13 +10,13 @@ Key = tuple[int, int]  # a job, and the number of one of its trees
 
 
 class Shares:
-    """Who may have how many records of each bucket."""
+    """The number of records of each bucket that each tree may have."""
 
     def __init__(self, buckets: int = BUCKETS) -> None:
         self._buckets = buckets
         self._taken: dict[Key, int] = {}
 
-    def take(self, key: Key, terms: Terms) -> None:
+    def take(self, key: Key, terms: BlockTerms) -> None:
         """Give a tree its share. Raises NoRoomError, which says who has what."""
         records = terms.records(self._buckets)
         if (left := BUCKET - sum(self._taken.values())) < records:

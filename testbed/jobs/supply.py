@@ -173,7 +173,7 @@ class Supply:
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
         programs = layout.programs
-        if packets.age_out_ms is None:
+        if packets.age_out_ms is None and layout.age_out_ms:
             packets = replace(packets, age_out_ms=layout.age_out_ms)
         return self._places.admit(number, generation, layout.forest, way, packets=packets, programs=programs)
 

@@ -172,6 +172,8 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         restarts=spec.restarts,
         lanes=spec.lanes,
         recovery=spec.recovery,
+        age_out_ms=spec.age_out_ms,
+        window=spec.window,
         strict_finite=spec.strict_finite,
         init_group=spec.init_group,
         module=spec.module,

@@ -17,7 +17,15 @@ from testbed.contract.stragglers import SlowWorkers
 from testbed.discovery.policies import usual
 from testbed.errors import RequestError
 from testbed.jobs.placement import parse_place
-from testbed.jobs.request import MOST_RESTARTS, lanes, recovery, stragglers, system_name
+from testbed.jobs.request import (
+    MOST_RESTARTS,
+    age_out_ms,
+    lanes,
+    recovery,
+    stragglers,
+    system_name,
+    window,
+)
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
@@ -29,7 +37,19 @@ MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
 SAME_AS_RUN = (
-    *("script", "module", "arguments", "place", "sync", "restarts", "lanes", "recovery", "strict_finite"),
+    *(
+        "script",
+        "module",
+        "arguments",
+        "place",
+        "sync",
+        "restarts",
+        "lanes",
+        "recovery",
+        "age_out_ms",
+        "window",
+        "strict_finite",
+    ),
     *("init_group", "folder_per_worker", "stragglers"),
 )
 ELSEWHERE = {
@@ -52,7 +72,7 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "strict_finite"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "age_out_ms", "window", "strict_finite"),
     *("init_group", "folder_per_worker", "stragglers"),
 )
 
@@ -63,10 +83,10 @@ class JobSpec:
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
     started again at most; `lanes` is of its packets, None: as many as fit; `recovery` is how lost ones come
-    again; `strict_finite` makes an error of gradients that are not finite; with `module`, `script` is the
-    name of a module; `init_group` has its process group made before its script begins, and
-    `folder_per_worker` starts each worker in a folder of its own; `stragglers` is the pattern in which its
-    workers are slow on purpose.
+    again; `age_out_ms` and `window` are those of `Packets`; `strict_finite` makes an error of gradients that
+    are not finite; with `module`, `script` is the name of a module; `init_group` has its process group made
+    before its script begins, and `folder_per_worker` starts each worker in a folder of its own; `stragglers`
+    is the pattern in which its workers are slow on purpose.
     """
 
     name: str
@@ -85,6 +105,8 @@ class JobSpec:
     restarts: int = 0
     lanes: int | None = None
     recovery: Recovery = Recovery.WINDOW
+    age_out_ms: float | None = None
+    window: int | None = None
     strict_finite: bool = False
     init_group: bool = False
     module: bool = False
@@ -94,7 +116,7 @@ class JobSpec:
     @property
     def packets(self) -> Packets:
         """The choices for its packets."""
-        return Packets(self.lanes, self.recovery)
+        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +202,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
                 lanes=lanes(data, "lanes", f"{path}."),
                 recovery=recovery(data, "recovery", f"{path}."),
+                age_out_ms=age_out_ms(data, "age_out_ms", f"{path}."),
+                window=window(data, "window", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
                 init_group=_flag(data, "init_group", path),
                 module=_flag(data, "module", path),

@@ -22,7 +22,7 @@ from testbed.contract.operations import NOT_IN_P4
 from testbed.contract.recovery import Found
 from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
-from testbed.reference.blocks import Block, BlockTable, JobRecord, difference
+from testbed.reference.blocks import Block, BlockModel, JobRecord, difference
 from testbed.reference.pull import PullSide
 from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
 from testbed.topology import addresses
@@ -70,7 +70,7 @@ class Aggregator:
         takes_empties: bool = True,
         buckets: int = BUCKETS,
     ) -> None:
-        self._table = BlockTable(buckets)
+        self._table = BlockModel(buckets)
         self._jobs: dict[tuple[int, int], JobRecord] = {}  # by job and tree
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
         self._takes_empties = takes_empties  # of a switch: a host takes none

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from testbed.aggregation.entries import Entry, Role, Terms
+from testbed.aggregation.entries import BlockTerms, Entry, Role
 from testbed.contract import frame, spec
 from testbed.contract.blocks import BUCKET, MOST_SOURCES, Space, salts
 from testbed.contract.codec import Header
@@ -48,7 +48,7 @@ class JobRecord:
     """A tree of a job here."""
 
     entry: Entry
-    terms: Terms
+    terms: BlockTerms
     salt: tuple[int, int]
     floor: list[int] = field(default_factory=lambda: list(_FIRST))
     reached: list[dict[int, int]] = field(default_factory=lambda: [{}, {}])
@@ -74,7 +74,7 @@ class JobRecord:
             self.floor[space] = to % 2**32
 
 
-class BlockTable:
+class BlockModel:
     """The records of one place, in so many buckets, a power of two."""
 
     def __init__(self, buckets: int) -> None:
@@ -199,7 +199,7 @@ class BlockTable:
         return Verdict.AGGREGATED, made
 
 
-def _space(terms: Terms, slot: int) -> Space:
+def _space(terms: BlockTerms, slot: int) -> Space:
     return Space.VOTES if slot >= terms.data else Space.DATA
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from testbed.contract import spec
 from testbed.contract.blocks import BUCKET, MOST_BUCKETS
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.timers import Timers
+from testbed.dataplanes.xdp.timers import MappedTable, Timers
 from tests.bench.host import facts
 from tests.vectors.blocks import job, terms
 
@@ -40,7 +40,7 @@ def measured(timeout_ms: float, timers: int, waiting: bool) -> dict[str, float]:
         fds.append(fd)
         views.append(np.frombuffer(mmap.mmap(fd, 0), kind, count))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    kept = Timers(*fds, MOST_BUCKETS, layout.block(LANES).itemsize, 1, ours, timers)
+    kept = Timers(MappedTable(*fds, MOST_BUCKETS, layout.block(LANES).itemsize), 1, ours, timers)
     try:
         kept.set(RECORD, SERIAL, 1, job(2, lanes=LANES, terms=terms(age_out_ms=timeout_ms)))
         changes, ends, before = 0, time.monotonic() + SECONDS, kept.counts()

@@ -354,7 +354,7 @@ ENDPOINT = (
             "e->bias = (1U << 31) / e->s.workers;",
             "e->bias = (1U << 31) / (e->s.workers + 1);",
         ),
-        ("the window is the whole segment", "e->limit = e->data_slots / 2;", "e->limit = e->data_slots;"),
+        ("the window is the whole segment", "e->data_slots / 2;", "e->data_slots;"),
         (
             "notices are not heeded",
             "		note_cut(e, &e->trees[i], window_notice(&e->trees[i].window));\n",

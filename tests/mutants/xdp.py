@@ -337,7 +337,7 @@ XDP = (
             "} else if (newer == 0 && s->state != SLOT_FILLING && s->bitmap & bit) {",
         ),
         ("who is late is told to have been in it", "s->bitmap & bit ? V_RESENT : V_LATE", "V_RESENT"),
-        ("a sum sent again has the asker's count", "	p->inc->count = bpf_htons(s->count);\n", ""),
+        ("a sum sent again has the asker's count", "	p->inc->count = bpf_htons(count);\n", ""),
         (
             "a partial sum asked for again goes to the asker",
             "		send = s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT_BACK;",

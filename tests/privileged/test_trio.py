@@ -56,7 +56,7 @@ def ran(testbed: Testbed, folder: Path, asleep_s: float, *words: str) -> tuple[d
 
 
 def test_sums_over_three_levels_are_exact_under_faults(testbed: Testbed, folder: Path) -> None:
-    """Without timers: every sum waits for everybody, as with slots."""
+    """Every sum waits for everybody, as with slots, where there are no timers."""
     set_ = command("testbed.fault", "set", "--name", testbed.name, *FAULTS, *LINKS)
     assert set_.returncode == 0, set_.stderr
     try:

@@ -16,7 +16,7 @@ from testbed.contract import spec
 from testbed.contract.blocks import BUCKET
 from testbed.contract.frame import Frame
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.timers import Timers
+from testbed.dataplanes.xdp.timers import MappedTable, Timers
 from tests.vectors.blocks import job, terms
 
 BUCKETS, RECORD, SERIAL, JOB = 64, 5, 77, 9
@@ -64,7 +64,7 @@ def table() -> Iterator[Table]:
 @pytest.fixture
 def timed(table: Table) -> Iterator[tuple[Timers, socket.socket]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    timers = Timers(*table.fds, BUCKETS, layout.block(spec.LANES).itemsize, 12, ours)
+    timers = Timers(MappedTable(*table.fds, BUCKETS, layout.block(spec.LANES).itemsize), 12, ours)
     try:
         theirs.settimeout(LATE_S)
         yield timers, theirs

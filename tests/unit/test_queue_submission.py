@@ -103,7 +103,7 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (
             of({"sync": "rings"}),
             r"jobs\[0\].sync: 'rings': accepted are aleph, aleph-mwcha, aleph-servers, inc, ps, ring, "
-            r"switches, FILE.py:CLASS",
+            r"switches, trio, FILE.py:CLASS",
         ),
         (of({"sync": 3}), r"jobs\[0\].sync: 3; a text"),
         (of({"limit_s": 0}), r"jobs\[0\].limit_s: 0; a number from 0.1"),
@@ -131,6 +131,8 @@ TOLD_OF_RUN = {
     "restarts": 3,
     "lanes": 64,
     "recovery": "integrity",
+    "age_out_ms": 5.0,
+    "window": 64,
     "strict_finite": True,
     "init_group": True,
     "module": True,

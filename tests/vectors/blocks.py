@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.aggregation.entries import NO_IP, Entry, Terms
+from testbed.aggregation.entries import NO_IP, BlockTerms, Entry
 from testbed.contract import spec
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.reference.ways import To
@@ -46,8 +46,8 @@ DEGRADED = int(spec.Flag.DEGRADED)
 LACKING = int(spec.Flag.FINAL | spec.Flag.DEGRADED)
 
 
-def terms(**changes: Any) -> Terms:
-    return Terms(
+def terms(**changes: Any) -> BlockTerms:
+    return BlockTerms(
         **{
             "cap": CAP,
             "window": (WINDOW, VOTES // 2),

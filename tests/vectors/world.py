@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.entries import NO_IP, Entry, Sender, Terms
+from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender
 from testbed.contract import spec
 from testbed.contract.codec import Header
 from testbed.contract.frame import NO_LANES, Frame
@@ -112,7 +112,7 @@ class World:
         takes_empties: bool = True,
         blocks: bool = False,
     ) -> None:
-        """With `blocks` places sum by block records, and `size` is how many results are kept."""
+        """Have places sum by block records with `blocks`; `size` is then how many results are kept."""
         self._takes_empties, self._blocks = takes_empties and not blocks, blocks
         self._shape, self._fragments, self._size, self._weather, self._lanes = (
             shape,
@@ -171,7 +171,7 @@ class World:
             levels = self._levels()
             window = self._size // 2
             ahead = (self._size + (levels - 1) * window) // levels
-            terms = Terms(window, (window, 0), (self._size, 0), (ahead, 0))
+            terms = BlockTerms(window, (window, 0), (self._size, 0), (ahead, 0))
             by_blocks = {"program": "blocks", "terms": terms}
         return Entry(
             tree=0,

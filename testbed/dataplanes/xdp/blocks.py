@@ -24,7 +24,7 @@ from testbed.dataplanes.xdp.syscall import (
     map_update,
     u32,
 )
-from testbed.dataplanes.xdp.timers import TimerCounts, Timers, control_socket
+from testbed.dataplanes.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP
@@ -55,15 +55,6 @@ class BlockTable:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def bucket_fd(self) -> int:
-        """Return the descriptor of the buckets, which can be mapped; so can the records."""
-        return self._fds[0]
-
-    @property
-    def record_fd(self) -> int:
-        return self._fds[1]
 
     def close(self) -> None:
         """Give back the memory, and the job records."""
@@ -123,9 +114,8 @@ class BlockTable:
     def _made_timers(self) -> Timers:
         if self._timers is None:
             record_bytes = layout.block(self._programs.lanes).itemsize
-            self._timers = Timers(
-                self.bucket_fd, self.record_fd, self.buckets, record_bytes, self._ifindex, control_socket()
-            )
+            mapped = MappedTable(self._fds[0], self._fds[1], self.buckets, record_bytes)
+            self._timers = Timers(mapped, self._ifindex, control_socket())
         return self._timers
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:

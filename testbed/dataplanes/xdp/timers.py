@@ -34,9 +34,19 @@ class _Counts(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
+class MappedTable:
+    """A table with so many buckets, and records of so many bytes, by descriptors that can be mapped."""
+
+    bucket_fd: int
+    record_fd: int
+    buckets: int
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimerCounts:
-    """What a place's timers did: wakes of their thread, buckets looked at, ticks sent and not, the time that
-    it took, and how late it woke at most.
+    """The doings of a place's timers: wakes of their thread, buckets looked at, ticks sent and not, the time
+    that it took, and how late it woke at most.
     """
 
     wakes: int
@@ -75,24 +85,20 @@ def control_socket() -> socket.socket:
 
 
 class Timers:
-    """The timers of one table, with so many buckets and records of so many bytes, both mapped by descriptor.
-    `ifindex` is the device that stands for the place, and `opened` the socket by which frames come to its
-    control port, which is closed with this.
+    """The timers of one table. `ifindex` is the device that stands for the place, and `opened` the socket by
+    which frames come to its control port, which is closed with this.
     """
 
     def __init__(
         self,
-        bucket_fd: int,
-        record_fd: int,
-        buckets: int,
-        record_bytes: int,
+        table: MappedTable,
         ifindex: int,
         opened: socket.socket,
         count: int = TIMERS,
     ) -> None:
         self._library, self._ifindex, self._socket = _library(), ifindex, opened
         self._handle = self._library.timers_open(
-            bucket_fd, record_fd, buckets, record_bytes, opened.fileno(), count
+            table.bucket_fd, table.record_fd, table.buckets, table.record_bytes, opened.fileno(), count
         )
         if not self._handle:
             code = ctypes.get_errno()

@@ -146,10 +146,13 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 	key = *(volatile __u64 *)&t->buckets[bucket].keys[place];
 	job = &t->jobs[index % MAX_JOB_RECORDS];
 	waited = now - t->since[number];
-	if (!job->serial || job->serial != key >> KEY_SHIFT || waited < job->timeout_ns || now < t->due[number])
+	if (!job->serial || job->serial != key >> KEY_SHIFT)
+		return;
+	if (waited < job->timeout_ns || now < t->due[number])
 		return;
 	/* if the record is another block's by now, the tick says so, and is too late */
-	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1), waited);
+	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1),
+	     waited);
 	t->due[number] = now + (job->timeout_ns << t->ticked[number]);
 	t->ticked[number] += t->ticked[number] < MOST_BACKOFF;
 }
@@ -240,8 +243,8 @@ void timers_close(struct timers *t)
  * The timers of a table, `parts` of them; 0 on failure, with errno set. By `socket_fd`, a packet socket,
  * frames reach the program.
  */
-struct timers *timers_open(int buckets_fd, int records_fd, uint32_t count, uint32_t record_bytes, int socket_fd,
-			   uint32_t parts)
+struct timers *timers_open(int buckets_fd, int records_fd, uint32_t count, uint32_t record_bytes,
+			   int socket_fd, uint32_t parts)
 {
 	struct timers *t = calloc(1, sizeof(*t));
 	size_t page = sysconf(_SC_PAGESIZE), records = (size_t)count * BUCKET_BLOCKS;
