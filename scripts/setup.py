@@ -87,7 +87,7 @@ def fingerprint() -> str:
         output_of(str(SYSTEM_PYTHON), "--version").encode(),
         processor_features(),
     ]
-    sources = (CHECKOUT / "setup.py", *endpoint_sources())
+    sources = (CHECKOUT / "setup.py", *endpoint_sources(), *timer_sources())
     parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, *backend_sources(), Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -98,6 +98,12 @@ def endpoint_sources() -> tuple[Path, ...]:
     """
     native = CHECKOUT / "workloads" / "native"
     return (*sorted(native.glob("*.[ch]")), CHECKOUT / "bpf" / "wire.h", CHECKOUT / "bpf" / "ring.h")
+
+
+def timer_sources() -> tuple[Path, ...]:
+    """Return the files that the timers of block records are compiled from, beside the endpoint's headers."""
+    native = CHECKOUT / "testbed" / "dataplanes" / "xdp" / "native"
+    return (*sorted(native.glob("*.c")), CHECKOUT / "bpf" / "places.h")
 
 
 def backend_sources() -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
+from testbed.contract.blocks import BLOCK, BUCKET_RECORD
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
 from testbed.topology.addresses import CONTROL_DEVICES
@@ -63,6 +64,9 @@ def _library() -> ctypes.CDLL:
     except OSError as error:
         raise HostError(f"{_LIBRARY.name} does not load ({error}); run: sudo make setup") from error
     pointer, number = ctypes.c_void_p, ctypes.c_uint32
+    library.timers_layout.restype = ctypes.c_uint64
+    if library.timers_layout() != BUCKET_RECORD.dtype().itemsize << 32 | BLOCK.offset("pairs"):
+        raise HostError(f"{_LIBRARY.name} was compiled from other sources; run: sudo make setup")
     library.timers_open.restype = pointer
     library.timers_open.argtypes = [ctypes.c_int, ctypes.c_int, number, number, ctypes.c_int, number]
     library.timers_close.argtypes = [pointer]

@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,12 @@ static void *run(void *opened)
 		sleep_until(next);
 	}
 	return 0;
+}
+
+/* The layout of the table that this was compiled for: who calls it may have another by now. */
+uint64_t timers_layout(void)
+{
+	return (uint64_t)sizeof(struct block_bucket) << 32 | offsetof(struct block_record, pairs);
 }
 
 void timers_close(struct timers *t)
