@@ -124,7 +124,7 @@ def page(testbed: dict[str, Any]) -> str:
             f"{job['script']}"
             f" on {' '.join(job['hosts'])}{ps}"
         )
-        lines += [f"    {line}" for line in sums_lines(job["sums"])]
+        lines += [f"    {line}" for line in (*sums_lines(job["sums"]), *blocks_lines(job.get("blocks")))]
     if not testbed["jobs"]:
         lines.append("  no jobs")
     if testbed.get("schedule"):
@@ -139,6 +139,16 @@ def sums_lines(trees: list[dict[str, Any]] | None) -> list[str]:
     return [
         f"{tree['place']} sums {tree['share']:.0%}: {' '.join(_contributors(tree))}" for tree in trees or []
     ]
+
+
+def blocks_lines(blocks: dict[str, Any] | None) -> list[str]:
+    """Return a line on the blocks of a job that is summed by such, with those who were left out."""
+    from testbed.jobs.result import shares_without
+
+    if not blocks:
+        return []
+    without = f", some without {shares_without(blocks)}" if blocks["without"] else ""
+    return [f"{blocks['made']} blocks and votes, {blocks['active']} under way{without}"]
 
 
 def _contributors(node: dict[str, Any]) -> list[str]:

@@ -275,26 +275,25 @@ class Places:
     def blocks(self, job: int) -> dict[str, Any] | None:
         """Return what became of a job's blocks: how many were made by the place at the top of its trees, how
         many are active anywhere, and by rank or by place how many went without that; JSON-able. None for a
-        job that is not summed by blocks.
+        job that is not summed by blocks. Without the lock: who asks for a status waits for no switch.
         """
-        with self._lock:
-            admission = self._admitted.get((job, 0))
-            if admission is None or not admission.is_by_blocks:
-                return None
-            made = active = 0
-            missed: Counter[str] = Counter()
-            for number, tree in enumerate(admission.forest.trees):
-                for node in tree.top.nodes():
-                    place = self._at(node.place)
-                    counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
-                    if counts is None:
-                        continue
-                    made += counts.made if node is tree.top else 0
-                    active += counts.active
-                    below = {child.number: str(child.place) for child in node.below}
-                    for source, count in counts.missed.items():
-                        missed[below.get(source, str(source))] += count
-            return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
+        admission = self._admitted.get((job, 0))
+        if admission is None or not admission.is_by_blocks:
+            return None
+        made = active = 0
+        missed: Counter[str] = Counter()
+        for number, tree in enumerate(admission.forest.trees):
+            for node in tree.top.nodes():
+                place = self._at(node.place)
+                counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
+                if counts is None:
+                    continue
+                made += counts.made if node is tree.top else 0
+                active += counts.active
+                below = {child.number: str(child.place) for child in node.below}
+                for source, count in counts.missed.items():
+                    missed[below.get(source, str(source))] += count
+        return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""

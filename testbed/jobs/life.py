@@ -139,7 +139,13 @@ class Job:
             "sums": self.sums,
             "running_s": round(time.time() - self._began_unix, 3),
             "progress": progress,
+            "blocks": self._blocks or self._blocks_now(),
         }
+
+    def _blocks_now(self) -> dict[str, Any] | None:
+        """Return what became of its blocks by now; None where it is not summed by any."""
+        by_blocks = "blocks" in self.layout.programs.values()
+        return self._means.supply.blocks(self.id) if by_blocks else None
 
     def summed_bytes(self) -> int:
         """Return how many bytes every worker has its sums of, since its script began."""
@@ -427,8 +433,7 @@ class Job:
             if share is None or self._start is None:
                 return
             try:
-                if "blocks" in self.layout.programs.values():
-                    self._blocks = self._means.supply.blocks(self.id)
+                self._blocks = self._blocks_now()
                 self._means.supply.take_back(self.id, self._start)
             except TestbedError as error:
                 self.notes.append(str(error))

@@ -63,14 +63,19 @@ def notes_of_blocks(blocks: Mapping[str, Any]) -> list[str]:
     """
     notes = []
     if blocks["without"]:
-        shares = ", ".join(
-            f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / blocks['made']:.1%})"
-            for source, count in blocks["without"].items()
-        )
-        notes.append(f"of {blocks['made']} blocks and votes some were sent without {shares}")
+        notes.append(f"of {blocks['made']} blocks and votes some were sent without {shares_without(blocks)}")
     if blocks["active"]:
         notes.append(f"{blocks['active']} block records were left without a result")
     return notes
+
+
+def shares_without(blocks: Mapping[str, Any]) -> str:
+    """Return how many of a job's blocks went without whom, and what share of all that is."""
+    made = max(1, blocks["made"])
+    return ", ".join(
+        f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / made:.1%})"
+        for source, count in blocks["without"].items()
+    )
 
 
 class StatsError(Exception):

@@ -120,14 +120,18 @@ class BlockTable:
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:
         """Return the counts of a tree's blocks; None where there is no such tree."""
-        if (number, tree) not in self._records:
+        if (index := self._records.get((number, tree))) is None:
             return None
-        job = self.job(number, tree)
+        job = self._job(index)
+        if not job["serial"]:  # released meanwhile
+            return None
         missed = {int(source): int(job["missed"][source]) for source in np.flatnonzero(job["missed"])}
         return BlockCounts(int(job["made"]), int(job["active"]), missed)
 
     def job(self, number: int, tree: int = 0) -> np.void:
         """Return the record of a tree as it is."""
-        index = u32(self._records[number, tree])
-        raw = map_lookup(self._programs.map_fd("job_records"), index, layout.JOB_RECORD.itemsize)
+        return self._job(self._records[number, tree])
+
+    def _job(self, index: int) -> np.void:
+        raw = map_lookup(self._programs.map_fd("job_records"), u32(index), layout.JOB_RECORD.itemsize)
         return np.frombuffer(raw or b"", layout.JOB_RECORD)[0]  # type: ignore[no-any-return]
