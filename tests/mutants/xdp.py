@@ -11,6 +11,89 @@ def _in(file: str, *bugs: tuple[str, str, str]) -> tuple[Mutation, ...]:
 
 XDP = (
     *_in(
+        "blocks.h",
+        (
+            "a contribution is added twice",
+            "	if (block->sources[word] & bit) {\n		*verdict = V_DUPLICATE;",
+            "	if (0) {\n		*verdict = V_DUPLICATE;",
+        ),
+        (
+            "the first lanes are added to what was there",
+            "add_lanes(p, block, !block->received, is_last);",
+            "add_lanes(p, block, 0, is_last);",
+        ),
+        (
+            "a place's sum counts for one worker",
+            "	block->contributors += is_push ? 1 : bpf_ntohs(p->inc->contributors);",
+            "	block->contributors += 1;",
+        ),
+        (
+            "a sum that lacks workers below is whole",
+            "		block->flags |= SUM_DEGRADED;\n	block->contributors",
+            "		;\n	block->contributors",
+        ),
+        (
+            "the floor is where the block is",
+            "raise_floor(at, at->fragment - window_of(at) + 1);",
+            "raise_floor(at, at->fragment + 1);",
+        ),
+        ("the floor stays", "	raise_floor(at, at->fragment - window_of(at) + 1);\n", ""),
+        (
+            "what is before the floor is summed anew",
+            "	if ((s32)(at.fragment - floor_of(&at)) < 0) {\n		*verdict = V_STALE;",
+            "	if (0) {\n		*verdict = V_STALE;",
+        ),
+        (
+            "any block is near enough",
+            "	if ((u32)beyond >= job->kept[at->space & 1] + job->window[at->space & 1])\n",
+            "	if (0)\n",
+        ),
+        (
+            "there is no cap",
+            "	if (is_active && *(volatile u32 *)&job->active >= job->cap && (u32)beyond >= job->cap)\n",
+            "	if (0)\n",
+        ),
+        (
+            "the cap holds for the block that all wait for",
+            "job->active >= job->cap && (u32)beyond >= job->cap)",
+            "job->active >= job->cap)",
+        ),
+        (
+            "a sum that is made stays active",
+            "	*verdict = V_COMPLETED;\n	__sync_fetch_and_add(&at->job->active, -1);",
+            "	*verdict = V_COMPLETED;",
+        ),
+        ("votes are vectors", "	at->space = slot >= at->job->data;", "	at->space = 0;"),
+        (
+            "a tick completes a block that more came to",
+            "	if (sources && sources != at.block->received)\n		goto unlock;\n",
+            "",
+        ),
+        (
+            "a tick completes what is complete",
+            " || at.block->state != SLOT_FILLING)\n		goto unlock;\n	if (sources",
+            ")\n		goto unlock;\n	if (sources",
+        ),
+        ("a tick overtakes who has not come", "	if (is_early(&at))\n		goto unlock;\n", ""),
+        ("a tick's sum is not degraded", "	at.block->flags |= SUM_DEGRADED;\n", ""),
+        ("a result from above is not kept", "	add_lanes(p, at.block, 1, 0);\n", ""),
+        (
+            "a result that nobody waits for is not kept",
+            "	if (!at.block)\n		make_block(&at, entry, 0);\n",
+            "",
+        ),
+        (
+            "a record of a job that is gone is kept",
+            "	if (!job || job->serial != (u32)(key >> KEY_SHIFT))\n		return 1;",
+            "	if (!job)\n		return 1;",
+        ),
+        (
+            "256 sources are 64",
+            "	u64 bit = 1ULL << (number & 63);\n\n	note_source",
+            "	u64 bit = 1ULL << (number & 31);\n\n	note_source",
+        ),
+    ),
+    *_in(
         "question.h",
         (
             "an incomplete sum holds anybody's contribution",

@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, BlockTerms, Entry
 from testbed.contract import spec
+from testbed.contract.blocks import BUCKET
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.reference.ways import To
 from testbed.topology.addresses import CONTROL_PORT
@@ -260,6 +261,21 @@ def what_another_generation_left_is_anybodys(v: Vector) -> None:
 
 
 @entry
+def records_of_jobs_that_are_gone_are_used_again(v: Vector) -> None:
+    """One more of them than a bucket has, each of the same block, and so in the same bucket."""
+    s = Scene(v)
+    for generation in range(GENERATION, GENERATION + BUCKET + 1):
+        if generation != GENERATION:
+            v.admit(job(3, generation=generation))
+        for worker in (0, 1):
+            s.push(worker, 2, "aggregated", generation=generation)
+        if generation < GENERATION + BUCKET:
+            v.release()
+    summed = result(2, sum_of(2, 0, 1, 2), 3, generation=generation, **at(2))
+    s.push(2, 2, "completed", summed, generation=generation)
+
+
+@entry
 def jobs_share_a_table(v: Vector) -> None:
     s = Scene(v)
     v.senders |= {port + 10: workers_at_ports([port - 1], 8)[port] for port in (1, 2)}
@@ -277,19 +293,19 @@ def jobs_share_a_table(v: Vector) -> None:
 
 @entry
 def a_place_has_up_to_256_sources(v: Vector) -> None:
-    places = 1 << 3 | 1 << 63 | 1 << 64 | 1 << 255
+    places = 1 << 3 | 1 << 35 | 1 << 63 | 1 << 64 | 1 << 255
     v.senders |= workers_at_ports([0])
     v.admit(job(1, places=places))
     v.push(0, 2, "aggregated", **at(2))
-    for number, port in ((255, OPTICAL[0]), (64, OPTICAL[1]), (3, OPTICAL[0])):
+    for number, port in ((255, OPTICAL[0]), (64, OPTICAL[1]), (3, OPTICAL[0]), (35, OPTICAL[1])):
         v.sees(partial(number, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), port, "aggregated")
     v.sees(partial(255, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "duplicate")
     for wrong in (62, 65, 256, 300):
         v.sees(partial(wrong, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "bad_worker")
     last = partial(63, 2, to_ip=TOR_IP, from_ip="10.0.4.254", flags=DEGRADED, age=9, **at(2))
     final: dict[str, Any] = {"flags": LACKING, "age": 9}
-    summed = sum_of(2, 0, 3, 63, 64, 255)
-    v.sees(last, OPTICAL[0], "completed", result(2, summed, 9, **final, **at(2)))
+    summed = sum_of(2, 0, 3, 35, 63, 64, 255)
+    v.sees(last, OPTICAL[0], "completed", result(2, summed, 11, **final, **at(2)))
 
 
 @entry
