@@ -61,6 +61,14 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 1,
         "scale": 400,
     },
+    # Trio-ML, section 6.1: six servers at two PFEs of a chassis, whose own links hold up nobody, and a third
+    # PFE above them.
+    "trio": {
+        "units": [{"kind": "gpu", "racks": 2, "hosts": 3}],
+        "host_rate_mbps": 100_000,
+        "pod_rate_mbps": 300_000,
+        "scale": 1000,
+    },
     # As default, at a scale at which two cores keep up with four workers that really compute: links set what
     # `testbed demo` shows.
     "demo": {**_FOUR_RACKS, "scale": 800},
