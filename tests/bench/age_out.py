@@ -1,5 +1,5 @@
-"""The time that a block takes which ages out, over its timeout (Trio-ML, figure 14): 20 blocks back to back, of
-two workers one of whom never comes.
+"""The time that a block takes which ages out, over its timeout: figure 14 of Trio-ML. 20 blocks are pushed
+back to back by one of two workers, of whom the other never comes.
 
 `python -m tests.bench.age_out [--runs N] [--json FILE]`, as root.
 """
