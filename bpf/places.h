@@ -200,7 +200,7 @@ struct puller {
 	__u16 pad;
 };
 
-/* A tree of a job at a place where it is summed by blocks: figure 17 of Trio-ML's paper. */
+/* A tree of a job at a place where it is summed by blocks: figure 17 of the paper. */
 struct job_record {
 	__u64 workers[4]; /* sources: bitmaps of ranks, */
 	__u64 places[4]; /* and of the numbers of places */
@@ -231,7 +231,7 @@ struct block_bucket {
 	__u32 pad[5]; /* to two cache lines */
 };
 
-/* Figure 18 of Trio-ML's paper. The block itself is in the bucket's key. */
+/* Figure 18 of the paper. The block itself is in the bucket's key. */
 struct block_record {
 	__u64 start_ns; /* when the first packet came, */
 	__u64 touched_ns; /* and when the last contribution was added; CLOCK_MONOTONIC */

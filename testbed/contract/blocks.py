@@ -76,7 +76,7 @@ JOB_RECORD = Record(
             len(Space) * MOST_SOURCES,
         ),
     ),
-    "A tree of a job at a place where it is summed by blocks: figure 17 of Trio-ML's paper.",
+    "A tree of a job at a place where it is summed by blocks: figure 17 of the paper.",
 )
 
 BUCKET_RECORD = Record(
@@ -114,7 +114,7 @@ BLOCK = Record(
             "pairs", U64, "two lanes each, the first in the upper half; one addition sums both", Lanes(per=2)
         ),
     ),
-    "Figure 18 of Trio-ML's paper. The block itself is in the bucket's key.",
+    "Figure 18 of the paper. The block itself is in the bucket's key.",
 )
 
 RECORDS = (JOB_RECORD, BUCKET_RECORD, BLOCK)

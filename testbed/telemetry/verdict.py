@@ -98,7 +98,7 @@ def verdict(
         return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)), *first))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
     reasons += [
-        *_set_by_links(evidence, bound, own, tolerances),
+        *_set_by_links(evidence, bound, own, tolerances, _sums_lack_workers(workers)),
         *_above_rate(evidence, tolerances),
         *_sampling(evidence, tolerances),
     ]
@@ -124,7 +124,11 @@ def _no_traffic(sent: int, tolerances: Tolerances) -> str:
 
 
 def _set_by_links(
-    evidence: Evidence, bound: Bound | None, own: Sequence[LinkUse], tolerances: Tolerances
+    evidence: Evidence,
+    bound: Bound | None,
+    own: Sequence[LinkUse],
+    tolerances: Tolerances,
+    lack_workers: bool,
 ) -> Iterator[Reason]:
     if bound is None:
         if any(link.rate_mbps is not None for link in own):
@@ -136,13 +140,20 @@ def _set_by_links(
         yield Reason("no_rate", f"no rates: the machine is what is measured{speed}")
     elif bound.ratio > tolerances.ratio:
         yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, tolerances)}")
-    elif bound.ratio < tolerances.least_ratio:
+    elif bound.ratio < tolerances.least_ratio and not lack_workers:
         yield Reason(
             "beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates"
         )
 
 
+def _sums_lack_workers(workers: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Return whether some sum did not wait for all: the bound does."""
+    return any(number(left, "degraded_sums") for left in workers)
+
+
 def _within(bound: Bound) -> str:
+    if bound.ratio < TOLERANCES.least_ratio:
+        return f"{bound.ratio:.2f} times what links allow if all are waited for ({_numbers(bound)})"
     return f"within {max(0.0, bound.ratio - 1) * 100:.0f} % of what the links allow ({_numbers(bound)})"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testbed.contract.stragglers import SlowWorkers
 from tests.privileged.commands import ROOT, Testbed, command, open_folder, running
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
@@ -100,3 +101,31 @@ def test_what_cannot_be_is_one_line(testbed: Testbed, words: tuple[str, ...], li
     assert done.returncode == 2, done.stdout + done.stderr
     (said,) = [each for each in done.stderr.splitlines() if "testbed run: " in each and line in each]
     assert line in said
+
+
+def test_a_worker_that_is_slow_on_purpose_is_left_out_of_averages(testbed: Testbed, folder: Path) -> None:
+    """One of three sleeps once, ten timeouts at least: its seed says so. The script knows averages of some
+    workers, and the verdict does not take the others' pace for links that let pass too much.
+    """
+    file, script = folder / "slow.json", str(ROOT / "workloads" / "jobs" / "layers.py")
+    pattern = SlowWorkers.parse("p=0.02,seed=13,iteration=200ms")
+    factors = {
+        rank: factor
+        for rank in range(3)
+        for iteration in range(4)
+        for point in range(3)
+        if (factor := pattern.factor(rank, 3, iteration, point))
+    }
+    ((slow, factor),) = factors.items()
+    options = ("--sync", "trio", "--place", "u2:3", "--json", str(file), "--stragglers", str(pattern))
+    words = ("--profile", "a100", "--batch", "16", "--scale", "2000", "--iterations", "4")
+    done = command("testbed.run", "--name", testbed.name, *options, script, *words, "--degraded")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text())
+    assert [worker["delays"] for worker in result["stragglers"]["workers"]] == [
+        int(rank == slow) for rank in range(3)
+    ]
+    assert result["stragglers"]["seconds"] >= 0.2 * factor
+    assert result["blocks"]["without"].get(str(slow), 0) > 0
+    assert result["blocks"]["active"] == 0, "no block record is left without a result"
+    assert "beyond_links" not in [reason["name"] for reason in result["verdict"]["reasons"]]

@@ -112,6 +112,24 @@ def test_a_lost_bit_of_a_sum_is_seen() -> None:
         assert layers.error_over_bound(net, 2, 3) > 1
         net[7].weights[0][5] = float("nan")
         assert layers.error_over_bound(net, 2, 3) > 1
+        assert layers.error_over_bound(net, 2, 3, degraded=True) > 1
+
+
+@pytest.mark.needs("torch")
+def test_an_average_of_some_workers_is_right_where_they_may_be_late() -> None:
+    import torch
+
+    from workloads.jobs import layers
+
+    net = layers.emulated("resnet50", models.profile("none", "resnet50"), 400, layers.Step(0))
+    first, second = ([layers.factor(rank, turn) for rank in range(2)] for turn in range(2))
+    for total, is_right in ((first[1] + sum(second) / 2, True), (max(first) + max(second) + 1e-3, False)):
+        with torch.no_grad():
+            for layer in net:
+                for weight, pattern in zip(layer.weights, layer.patterns, strict=True):
+                    weight.copy_(-(pattern.double() * total))
+            assert (layers.error_over_bound(net, 2, 2, degraded=True) <= 1) is is_right
+            assert layers.error_over_bound(net, 2, 2) > 1
 
 
 @pytest.mark.needs("torch")

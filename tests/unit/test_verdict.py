@@ -256,6 +256,17 @@ def test_sums_that_lack_workers_are_a_note() -> None:
     ]
 
 
+def test_a_job_that_did_not_wait_for_all_may_be_faster_than_its_bound() -> None:
+    faster = bound_with(measured_ms=60.0)
+    lacks = [{"degraded_sums": 3, "fewest_contributors": 2}, None]
+    judged = verdict(GOOD, faster, lacks, hosts=HOSTS)
+    assert judged.trustworthy
+    assert judged.line == (
+        "verdict: trustworthy: 0.60 times what links allow if all are waited for (60 ms a round, 100 allowed)"
+    )
+    assert not verdict(GOOD, faster, [{"degraded_sums": 0}], hosts=HOSTS).trustworthy
+
+
 def test_values_that_count_as_zero_are_a_note_where_they_are_many() -> None:
     few, many = {"zeroed": 9, "scaled": 1000}, {"zeroed": 23, "scaled": 1000}
     assert verdict(GOOD, ALLOWED, [few, few], hosts=HOSTS).notes == ()

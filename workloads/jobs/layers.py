@@ -8,7 +8,8 @@ by the same scale carry these gradients in the time that the real ones take at t
 waiting times as declared, this job's clock is the real one's.
 
 Gradients are known beforehand. At the end every worker compares its parameters, which hold the averages of
-all iterations, with what they must be; a wrong sum ends it with exit code 1.
+all iterations, with what they must be; a wrong sum ends it with exit code 1. With --degraded an average may
+lack workers, and must be one of those that some of them have.
 """
 
 from __future__ import annotations
@@ -124,9 +125,9 @@ def emulated(model: str, profile: models.Profile, scale: int, step: Step) -> nn.
     )
 
 
-def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
+def error_over_bound(net: nn.Sequential, workers: int, turns: int, *, degraded: bool = False) -> float:
     """Return the largest distance of the parameters from the sum of all averages, in parts of what is
-    allowed.
+    allowed; where averages are `degraded`, from the range of what those of some workers can be.
 
     Allowed is, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the largest share
     of a worker; the roundings of each worker's share and of their sums; and that of the step on the
@@ -138,11 +139,18 @@ def error_over_bound(net: nn.Sequential, workers: int, turns: int) -> float:
         math.fsum(max(of_turn) for of_turn in shares) * workers * 2.0 ** (math.ceil(math.log2(workers)) - 30)
     )
     bound = fixed + ((workers + 1) + turns) * ROUNDING * total
+    least, most = (
+        (math.fsum(end(of_turn) for of_turn in shares) * workers for end in (min, max))
+        if degraded
+        else (total, total)
+    )
     worst = 0.0
     for layer in net:
         assert isinstance(layer, EmulatedLayer)
         for weight, pattern in zip(layer.weights, layer.patterns, strict=True):
-            error = (weight.detach().double() + pattern.double() * total).abs().max().item()
+            own, ends = -weight.detach().double(), (pattern.double() * least, pattern.double() * most)
+            below, above = torch.minimum(*ends) - own, own - torch.maximum(*ends)
+            error = torch.maximum(below, above).max().item()
             worst = max(worst, error / bound if math.isfinite(error) else math.inf)
     return worst
 
@@ -172,6 +180,7 @@ def arguments() -> argparse.Namespace:
         "--scale", type=int, default=200, help="gradients are divided by this, as links are (200)"
     )
     parser.add_argument("--backend", default="inc")
+    parser.add_argument("--degraded", action="store_true", help="averages may lack workers that are late")
     parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")
     parsed = parser.parse_args()
     if not 0 <= parsed.warm_up < parsed.iterations or parsed.batch < 1 or parsed.scale < 1:
@@ -209,11 +218,12 @@ def main() -> None:
         late_ms.append(step.gpu.late_s * 1e3)
     done_s = time.monotonic()
     cpu_s = of_each(time.process_time() - before_s)
+    mean_ms = of_each((done_s - started_s[args.warm_up]) * 1e3 / (args.iterations - args.warm_up))
 
     iteration_ms = [(b - a) * 1e3 for a, b in zip(started_s, [*started_s[1:], done_s], strict=True)]
     counted = iteration_ms[args.warm_up :]
     images_per_s = args.batch * workers * len(counted) / (math.fsum(counted) / 1e3)
-    error = error_over_bound(net, workers, args.iterations)
+    error = error_over_bound(net, workers, args.iterations, degraded=args.degraded)
     if rank == 0:
         print(
             f"{args.model} on {workers} workers: {images_per_s:.1f} images/s, "
@@ -235,6 +245,7 @@ def main() -> None:
                 "images_per_s": images_per_s,
                 "iteration_ms": statistics.median(counted),
                 "iteration_ms_list": iteration_ms,
+                "mean_ms_list": mean_ms,  # of an iteration, by worker
                 "iteration_start_s": started_s,  # CLOCK_MONOTONIC, as the two below
                 "ready_s": ready_s,
                 "done_s": done_s,

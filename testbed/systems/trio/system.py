@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from testbed.aggregation.forest import Forest, below_top, by_unit, meeting_switch
 from testbed.aggregation.system import Layout, Site, System
 from testbed.contract.transports import PACKETS
+from testbed.systems.trio.figures import FIGURES
 from testbed.topology.places import Host, switch
 
 
@@ -19,6 +20,8 @@ class Trio(System):
     summary = "Trio-ML: switches sum by block records, and send sums without workers that are late"
     programs: Mapping[str, str] = {"xdp": "blocks"}
     age_out_ms = 10.0  # section 6.1
+    paper: str | None = "trio"
+    figures = FIGURES
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree; of units with equally many workers the first is the top."""

@@ -1,0 +1,120 @@
+"""The time that an iteration is expected to take where workers are slow by the Slow Worker Pattern (figure
+13): where all wait for the slowest, and where blocks age out. Pure.
+
+Times are in parts of the typical iteration's, which is computing and what of communication is not hidden
+behind it. A worker's delay in an iteration is the sum of its three points' (testbed/contract/stragglers.py).
+Where all wait, an iteration takes that time and the longest delay of all workers, and all begin the next
+together. Where blocks age out, a result is there some timeouts after a worker asks for it, if nobody else
+does meanwhile; who comes later has it at once, and is late into the next iteration by as much as it was.
+
+`waiting` is exact but for its grid. `aged` takes the workers' lateness as independent, each of a distribution
+that follows the expectation of the first (mean field). `replay` takes the draws of one seed: over many seeds
+it is the Monte Carlo that both are checked by (tests/unit/test_trio_expected.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.contract.stragglers import LEAST, MOST, POINTS, SlowWorkers
+
+STEP = 0.02  # of a typical iteration: the grid of delays
+_LONGEST = len(POINTS) * MOST
+_SPREAD = 5.0  # typical iterations, times the root of how many there were: lateness beyond is not met
+
+Grid = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """The times of ageing out, in typical iterations: a block waits for `timeout` after its last
+    contribution, and an iteration that lacks somebody takes `wait` longer: timeouts that no computing hides.
+    """
+
+    timeout: float
+    wait: float
+
+
+def waiting(p: float, workers: int) -> float:
+    """Return the typical iterations that one is expected to take where all wait for the slowest."""
+    some_slower = 1 - np.cumsum(_delays(p)) ** workers
+    return 1 + float(some_slower[:-1].sum()) * STEP
+
+
+def aged(p: float, workers: int, iterations: int, ages: Ages) -> float:
+    """Return the typical iterations that one of the first `iterations` is expected to take, the mean over the
+    workers, where blocks age out.
+    """
+    delays = _delays(p)
+    late = np.zeros(len(delays) + math.ceil(_SPREAD * math.sqrt(iterations) / STEP))
+    late[0] = 1.0  # distribution of a worker's lateness behind the last result
+    within = round(ages.timeout / STEP)
+    results = 0.0
+    for _ in range(iterations):
+        asks = np.convolve(late, delays)[: len(late)]
+        asked = np.minimum(np.cumsum(asks), 1.0)
+        first = float(((1 - asked) ** workers).sum()) * STEP
+        all_in_time = float(asked[min(within, len(asked) - 1)]) ** workers
+        result = first + (1 - all_in_time) * ages.wait
+        late = _after(asks, result / STEP)
+        results += 1 + result
+    mean_late = float(late @ np.arange(len(late))) * STEP
+    return (results + mean_late) / iterations
+
+
+def replay(pattern: SlowWorkers, workers: int, iterations: int, ages: Ages | None) -> float:
+    """Return the typical iterations that one takes with the pattern's own draws, the mean over the workers;
+    `ages` is None where all wait.
+    """
+    done = [0.0] * workers
+    for iteration in range(iterations):
+        asks = [
+            done[rank]
+            + 1
+            + math.fsum(pattern.factor(rank, workers, iteration, point) for point in range(len(POINTS)))
+            for rank in range(workers)
+        ]
+        result = max(asks) if ages is None else _result(sorted(asks), ages)
+        done = [max(asked, result) for asked in asks]
+    return math.fsum(done) / workers / iterations
+
+
+def _result(asks: Sequence[float], ages: Ages) -> float:
+    """Return when the result is there that workers ask for at these times, in order."""
+    for earlier, later in pairwise(asks):
+        if later > earlier + ages.timeout:
+            return earlier + ages.wait
+    return asks[-1]
+
+
+def _delays(p: float) -> Grid:
+    """Return the distribution of a worker's delay in an iteration, on the grid: of a uniform delay's ends
+    half each, so that its mean is right.
+    """
+    at_point = np.zeros(round(MOST / STEP) + 1)
+    at_point[round(LEAST / STEP) :] = p * STEP / (MOST - LEAST)
+    at_point[[round(LEAST / STEP), -1]] /= 2
+    at_point[0] += 1 - p
+    total = np.ones(1)
+    for _ in POINTS:
+        total = np.convolve(total, at_point)
+    return total
+
+
+def _after(asks: Grid, result: float) -> Grid:
+    """Return the lateness behind a result that came so many steps later: who asked before it has none."""
+    whole, part = divmod(result, 1.0)
+    return (1 - part) * _moved(asks, int(whole)) + part * _moved(asks, int(whole) + 1)
+
+
+def _moved(asks: Grid, steps: int) -> Grid:
+    late = np.zeros(len(asks))
+    late[: len(asks) - steps] = asks[steps:]
+    late[0] += asks[:steps].sum()
+    return late

@@ -1,0 +1,8 @@
+"""The paper's figures, run again on a testbed."""
+
+from __future__ import annotations
+
+from testbed.aggregation.figure import Figure
+from testbed.systems.trio.figures.slow.figure import SlowWorkersFigure
+
+FIGURES: tuple[Figure, ...] = (SlowWorkersFigure(),)

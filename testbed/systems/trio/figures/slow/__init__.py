@@ -1,0 +1,1 @@
+"""Workers that are slow on purpose: figure 13."""

@@ -1,0 +1,45 @@
+"""Section 6.1's servers, models and ways to sum. Owns no run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.topology import catalogue
+
+WORKERS = 6
+MTU = 4200  # 1,024 gradients of a packet, and headers
+POOL_JOBS = 2  # that share a switch's 1,024 slots: a pool of 512
+AGE_OUT_MS = 10.0
+ROUNDS = 2  # that a sum takes: of votes on scales, and of its blocks
+TOP = 1.5  # timeouts that the top of two levels waits for
+BATCHES = {"resnet50": 64, "vgg11": 128, "densenet161": 64}
+"""Of a worker, table 1."""
+PAPER = {"resnet50": 1.72, "vgg11": 1.80, "densenet161": 1.75}
+"""How many times shorter than SwitchML's Trio-ML's iterations are at PAPER_P, section 6.2."""
+PAPER_P = 0.16
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedWay:
+    """A way to sum that is compared: by which system and with which options, and its name."""
+
+    sync: str
+    title: str
+    options: tuple[str, ...]
+    colour: str  # of Okabe and Ito's palette
+
+
+SWITCHML = ComparedWay("switches", "SwitchML-256", ("--lanes", "256"), "#D55E00")
+TRIO = ComparedWay(
+    "trio",
+    "Trio-ML",
+    ("--lanes", "1024", "--window", "819", "--age-out", f"{AGE_OUT_MS:g}"),  # the largest window here
+    "#0072B2",
+)
+WAYS = (SWITCHML, TRIO)
+
+
+def network(scale: int) -> dict[str, Any]:
+    """Return the network of section 6.1, the catalogue's, at a scale."""
+    return {**catalogue.READY["trio"], "mtu": MTU, "scale": scale, "inc": {"jobs": POOL_JOBS}}
