@@ -126,6 +126,10 @@ class Aggregator:
         """Return what is known of a tree that is summed by blocks."""
         return self._jobs[number, tree]
 
+    def active_blocks(self, job: JobRecord) -> list[Block]:
+        """Return the blocks of a tree whose sums are not made."""
+        return self._table.active(job)
+
     # ------------------------------------------------------------------ one frame
 
     def receive(self, data: bytes, port: int) -> Reaction:

@@ -1,4 +1,4 @@
-"""The fuzz on the XDP programs: at a switch, a host and the optical switch."""
+"""The fuzz on the XDP programs: at switches, a host and the optical switch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from testbed.dataplanes.xdp.syscall import map_lookup, u32
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import XdpAggregator
 from tests.privileged.xdp_optics import XdpOptics
-from tests.vectors import fuzz
+from tests.vectors import block_fuzz, fuzz
 from tests.vectors.build import SLOTS
 
-SHARES = {"switch": 0.6, "host": 0.3, "optics": 0.1}  # of the packets
+SHARES = {"switch": 0.5, "host": 0.25, "blocks": 0.15, "optics": 0.1}  # of the packets
+SHOTS = {"switch": fuzz.switch, "host": fuzz.host, "blocks": block_fuzz.switch}
 
 
 def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -> list[dict[str, Any]]:
@@ -43,7 +44,7 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
                 continue
             with XdpAggregator(Cells(programs), observed, ports, place == "host") as subject:
                 before = subject.verdicts()
-                findings = (fuzz.host if place == "host" else fuzz.switch)(subject, int(seed), count)
+                findings = SHOTS[place](subject, int(seed), count)
                 rises = {name: count - before[name] for name, count in subject.verdicts().items()}
                 uncounted = {
                     name: rise - subject.noted[name]

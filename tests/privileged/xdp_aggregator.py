@@ -19,6 +19,7 @@ from unittest.mock import patch
 import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
+from testbed.contract.blocks import MOST_SOURCES
 from testbed.contract.places import Port, Sum
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
@@ -31,6 +32,7 @@ from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP
 from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.pairs import add_pair
 from testbed.reference.aggregator import ETH0, LOOP_PORT
+from testbed.reference.blocks import JobRecord
 from testbed.reference.pull import Puller, Stored
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
@@ -252,6 +254,19 @@ class XdpAggregator:
         else:
             emissions = departures(run, self._ports[port], self._numbers)
         return " and ".join(names) if names else "passed", emissions
+
+    def job_difference(self, number: int, mine: JobRecord) -> str:
+        """Say how the record of a job that is summed by blocks differs from the model's; or nothing."""
+        assert self._place._table
+        held = self._place._table.job(number)
+        said = (int(held["active"]), int(held["made"]), [int(floor) % 2**32 for floor in held["floor"]])
+        if said != (mine.active, mine.made, mine.floor):
+            return f"active, made, floor {said}, of the model {mine.active, mine.made, mine.floor}"
+        for space, blocks in enumerate(mine.reached):
+            for source, block in blocks.items():
+                if (reached := held["reached"][space * MOST_SOURCES + source]) != block:
+                    return f"source {source} reached {reached}, of the model {block}"
+        return ""
 
     def _copied(self, run: Run, device: int, name: str) -> Emission:
         """Return what a copy that is sent into a device leaves as."""

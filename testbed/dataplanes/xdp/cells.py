@@ -1,4 +1,6 @@
-"""The free cells of the maps that all places of the XDP programs share. Not safe for several threads."""
+"""The free cells of the maps that all places of the XDP programs share. Safe for several threads, since jobs
+are put at several places side by side.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ class Cells:
         return next(self._serials)
 
     def take(self, kind: str) -> int:
-        if not self._free[kind]:
-            raise NoRoomError(f"no more {_CELLS[kind][0]}")
-        return self._free[kind].pop()
+        try:
+            return self._free[kind].pop()  # one step, also beside other threads
+        except KeyError:
+            raise NoRoomError(f"no more {_CELLS[kind][0]}") from None
 
     def free(self, kind: str, cell: int) -> None:
         self._free[kind].add(cell)
