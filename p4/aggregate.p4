@@ -9,6 +9,7 @@
 #include "origin.p4"
 #include "segment.p4"
 #include "slot.p4"
+#include "blocks.p4"
 #include "shadow.p4"
 #include "sum.p4"
 #include "error_control.p4"
@@ -26,6 +27,11 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
     Count() count;
     Complete() complete;
     KeepResult() keep_result;
+    BlockOf() block_of;
+    BlockMade() block_made;
+    BlockAdded() block_added;
+    BlockTicked() block_ticked;
+    BlockKept() block_kept;
     Lanes() lanes;
     AddressSum() address_sum;
     Notify() notify;
@@ -46,6 +52,9 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 }
             } else {
                 entry_of.apply(hdr, meta);
+                if (meta.verdict == UNDECIDED && meta.entry.program == PROGRAM_BLOCKS) {
+                    block_of.apply(hdr, meta);
+                }
             }
         }
 
@@ -53,18 +62,29 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
             if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
                 segment.apply(hdr, meta);
                 if (meta.verdict == UNDECIDED) {
-                    fragment.apply(hdr, meta);
+                    if (meta.entry.program == PROGRAM_BLOCKS) {
+                        block_made.apply(hdr, meta);
+                    } else {
+                        fragment.apply(hdr, meta);
+                    }
                 }
                 if (meta.verdict == UNDECIDED) {
                     bitmap.apply(hdr, meta);
                 }
                 if (meta.verdict == UNDECIDED) {
                     count.apply(hdr, meta);
+                    if (meta.entry.program == PROGRAM_BLOCKS) {
+                        block_added.apply(hdr, meta);
+                    }
                 }
             } else if (hdr.wire.op == WIRE_OP_TICK) {
                 segment_of_tick.apply(hdr, meta);
                 if (meta.verdict == UNDECIDED) {
-                    complete.apply(hdr, meta);
+                    if (meta.entry.program == PROGRAM_BLOCKS) {
+                        block_ticked.apply(hdr, meta);
+                    } else {
+                        complete.apply(hdr, meta);
+                    }
                 }
             } else if (hdr.wire.op == WIRE_OP_NOTICE) {
                 if (meta.entry.role == ROLE_TRANSIT) {
@@ -81,7 +101,11 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 }
                 if (meta.verdict == UNDECIDED) {
                     if (meta.entry.role == ROLE_INNER) {
-                        keep_result.apply(hdr, meta);
+                        if (meta.entry.program == PROGRAM_BLOCKS) {
+                            block_kept.apply(hdr, meta);
+                        } else {
+                            keep_result.apply(hdr, meta);
+                        }
                     }
                     meta.verdict = V_RESULT;
                     meta.send = SEND_OTHERS;
@@ -91,7 +115,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
         lanes.apply(hdr.lanes, hdr.held, meta.slot.index, meta.slot.lanes);
         if (meta.is_changed == 1) {
-            if (meta.verdict == V_MISMATCH) {
+            if (meta.verdict == V_MISMATCH || meta.verdict == V_CAPPED) {
                 notify.apply(hdr, meta);
             } else {
                 address_sum.apply(hdr, meta);

@@ -62,6 +62,27 @@ header sums_h {
     bit<16> length;
 }
 
+// The block of a packet, and its record. docs/trio.md.
+header block_h {
+    bit<32> at;     // its record
+    bit<32> space;  // the first source of the job's vectors, or of its votes
+    bit<32> floor;
+    bit<32> beyond; // of the block from the floor
+    bit<32> window; // of the terms, those of the space
+    bit<32> reach;
+    bit<32> ahead;
+    bit<32> gone;   // active blocks that its record would take away: 1 or 0
+    bit<32> active;
+    bit<32> word;   // of a register, to work with
+    bit<56> mark;
+    bit<32> reached; // by a source
+    bit<32> before;
+    bit<32> least;
+    bit<64> missing; // sources
+    bit<1>  early;
+    bit<7>  rest;   // a header has whole bytes
+}
+
 struct headers_t {
     ethernet_h ethernet;
     ipv4_h     ipv4; // the fixed part; options are payload, and no packet with options is looked into
@@ -72,6 +93,8 @@ struct headers_t {
     // room to work in: not valid, so that BMv2 neither sends it nor copies it with each packet
     lanes_h    held;
     sums_h     sums;
+    terms_h    terms;
+    block_h    block;
 }
 
 // Where a packet goes.

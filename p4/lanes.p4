@@ -20,12 +20,12 @@ header lanes_h {
     bit<1280> l5;
 }
 
-@name(".lanes_0") register<bit<2048>>(SLOTS) lanes_0;
-@name(".lanes_1") register<bit<2048>>(SLOTS) lanes_1;
-@name(".lanes_2") register<bit<2048>>(SLOTS) lanes_2;
-@name(".lanes_3") register<bit<2048>>(SLOTS) lanes_3;
-@name(".lanes_4") register<bit<2048>>(SLOTS) lanes_4;
-@name(".lanes_5") register<bit<1280>>(SLOTS) lanes_5;
+@name(".lanes_0") register<bit<2048>>(CELLS) lanes_0;
+@name(".lanes_1") register<bit<2048>>(CELLS) lanes_1;
+@name(".lanes_2") register<bit<2048>>(CELLS) lanes_2;
+@name(".lanes_3") register<bit<2048>>(CELLS) lanes_3;
+@name(".lanes_4") register<bit<2048>>(CELLS) lanes_4;
+@name(".lanes_5") register<bit<1280>>(CELLS) lanes_5;
 
 // `held` is room to work in.
 control Lanes(inout lanes_h lanes, inout lanes_h held, in bit<32> slot, in bit<2> what) {

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/contract/places.py, spreading.py by `make contract`: do not edit.
+// Generated from testbed/contract/places.py, blocks.py, spreading.py by `make contract`: do not edit.
 #ifndef PLACES_P4
 #define PLACES_P4
 
 #define SLOTS 1536 // of a switch
+
+// Block records.
+#define BLOCKS 2048 // records
+#define CELLS 3584 // of a register: slots, and records behind them
+#define BLOCK_JOBS 64 // job records
+#define BLOCK_SOURCES 64 // of a job record: 2 ** 6
+
+// Who works on a tree's contributions and ticks.
+const bit<8> PROGRAM_SUM = 0; // bpf/sum.h
+const bit<8> PROGRAM_BLOCKS = 1; // bpf/blocks.h
 
 // Who sits behind the port that a packet came in by.
 const bit<2> PORT_FABRIC = 0; // of another switch, or optical: what comes was checked where it entered
@@ -42,6 +52,25 @@ struct entry_t {
     bit<32> group_ip;
     bit<16> group; // multicast group, the first of
     bit<8> ways; // so many, among which results are spread
+    bit<8> program; // PROGRAM_*
+}
+
+// The same, where it is summed by blocks. A header that is never valid: BMv2 does not copy it.
+header terms_h {
+    bit<32> record; // the job record
+    bit<32> sources; // the first of its sources
+    bit<32> data; // slots from here on are votes'
+    bit<32> cap; // active blocks, at most
+    bit<32> first; // record of a tree's vectors
+    bit<32> mask; // of a block's record among these, whose number is a power of two
+    bit<32> window; // blocks that a source has under way, at most
+    bit<32> reach; // how far beyond the floor a block may be: what is kept, and a window
+    bit<32> ahead; // how far ticks may be ahead of what a source has
+    bit<32> vote_first; // the same of votes
+    bit<32> vote_mask;
+    bit<32> vote_window;
+    bit<32> vote_reach;
+    bit<32> vote_ahead;
 }
 
 // The one of several parallel circuits that a packet takes.

@@ -14,7 +14,8 @@
                                          bit<32> up_ip,
                                          bit<32> group_ip,
                                          bit<16> group,
-                                         bit<8> ways) {
+                                         bit<8> ways,
+                                         bit<8> program) {
         meta.entry.workers = workers;
         meta.entry.places = places;
         meta.entry.generation = generation;
@@ -30,4 +31,5 @@
         meta.entry.group_ip = group_ip;
         meta.entry.group = group;
         meta.entry.ways = ways;
+        meta.entry.program = program;
     }

@@ -5,14 +5,14 @@
 #define SLOT_P4
 
 // A slot that another job left behind is told by its generation; one is emptied when it is given to a job.
-@name(".slot_state") register<bit<8>>(SLOTS) slot_state;
-@name(".slot_generation") register<bit<32>>(SLOTS) slot_generation;
-@name(".slot_fragment") register<bit<32>>(SLOTS) slot_fragment;
-@name(".slot_bitmap") register<bit<64>>(SLOTS) slot_bitmap;
-@name(".slot_contributors") register<bit<16>>(SLOTS) slot_contributors; // workers in the sum
-@name(".slot_flags") register<bit<8>>(SLOTS) slot_flags;       // SUM_*
-@name(".slot_count") register<bit<16>>(SLOTS) slot_count;      // valid lanes, as the last packet said
-@name(".slot_age") register<bit<16>>(SLOTS) slot_age;          // of the packet that completed the sum
+@name(".slot_state") register<bit<8>>(CELLS) slot_state;
+@name(".slot_generation") register<bit<32>>(CELLS) slot_generation;
+@name(".slot_fragment") register<bit<32>>(CELLS) slot_fragment;
+@name(".slot_bitmap") register<bit<64>>(CELLS) slot_bitmap;
+@name(".slot_contributors") register<bit<16>>(CELLS) slot_contributors; // workers in the sum
+@name(".slot_flags") register<bit<8>>(CELLS) slot_flags;       // SUM_*
+@name(".slot_count") register<bit<16>>(CELLS) slot_count;      // valid lanes, as the last packet said
+@name(".slot_age") register<bit<16>>(CELLS) slot_age;          // of the packet that completed the sum
 
 // The slot's fragment against the packet's. Fragments compare as signed differences, for they wrap.
 control Fragment(in headers_t hdr, inout metadata_t meta) {

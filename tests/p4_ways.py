@@ -64,7 +64,8 @@ class _Ways:
         self._tables = {table["name"]: table for table in pipeline["tables"]}
         self._conditions = {condition["name"]: condition for condition in pipeline["conditionals"]}
         self._actions = {action["id"]: action for action in program["actions"]}
-        self._start = _parsed(program)
+        self._asked = _asked(pipeline["conditionals"], program["actions"])
+        self._start = self._of_use(_parsed(program))
 
     def all(self) -> frozenset[tuple[Access, ...]]:
         ended, seen = set(), set()
@@ -98,7 +99,32 @@ class _Ways:
         for action, how in chosen:
             then = following[how] if how in following else following[action["name"]]
             for after, accesses in _done(action, known):
-                yield then, after, accesses
+                yield then, self._of_use(after), accesses
+
+    def _of_use(self, known: Known) -> Known:
+        return {name: values for name, values in known.items() if name in self._asked}
+
+
+def _asked(conditionals: Sequence[Mapping[str, Any]], actions: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the fields on which it depends where a packet goes on: what only these know tells ways apart."""
+    steps = [step for action in actions for step in action["primitives"]]
+    asked = set().union(*(_fields(each["expression"]) for each in conditionals))
+    asked |= set().union(*(_fields(step["parameters"][0]) for step in steps if step["op"] == "_jump_if_zero"))
+    assigned = [step["parameters"] for step in steps if step["op"] == "assign"]
+    while more := set().union(*(_fields(by) for to, by in assigned if _fields(to) & asked)) - asked:
+        asked |= more
+    return asked
+
+
+def _fields(said: Any) -> set[str]:
+    """Return the fields in an expression."""
+    if isinstance(said, Mapping):
+        if said.get("type") == "field":
+            return {_name(said)}
+        if said.get("type") == "header":
+            return {f"{said['value']}.$valid$"}
+        return set().union(*map(_fields, said.values())) if said else set()
+    return set()
 
 
 def _parsed(program: Mapping[str, Any]) -> Known:

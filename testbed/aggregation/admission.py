@@ -22,14 +22,14 @@ from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.shares import Shares
 from testbed.aggregation.summing import BlockPlace, Hosts, SummingPlace
 from testbed.contract import spec
-from testbed.contract.blocks import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
+from testbed.contract.blocks import BUCKET, KEPT_WINDOWS, P4_WINDOW, VOTE_WINDOW, WINDOW, buckets_for
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
 from testbed.contract.rings import RESULT
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
-from testbed.topology.dataplanes import HOSTS
+from testbed.topology.dataplanes import DATA_PLANES, HOSTS
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place, at_tor
 
@@ -104,7 +104,7 @@ class Places:
         """
         trees, windows = len(forest.trees), None
         if "blocks" in (programs or {}).values():
-            windows = self._windows(job, trees, packets, self._slowest_mbps(forest))
+            windows = self._windows(job, forest, packets)
             size = KEPT_WINDOWS * sum(windows)
         elif size is None:
             size = Segments(self._slots, self._jobs).default_size // trees
@@ -520,17 +520,22 @@ class Places:
         age_out_ms = admission.age_out_ms * (heights[place] + 1) / 2
         return BlockTerms(2 * data, admission.windows, kept, ahead, age_out_ms)
 
-    def _windows(self, job: int, trees: int, packets: Packets, slowest_mbps: float | None) -> tuple[int, int]:
+    def _windows(self, job: int, forest: Forest, packets: Packets) -> tuple[int, int]:
         """Return what a worker may have under way of vectors and of votes, where places sum by blocks: as
         much as leaves room for other jobs, unless the job says. RequestError where a table has no room for
         that, or a block would age out before its result can come.
         """
-        most = BUCKET * self._buckets // (KEPT_WINDOWS + 1) // 2
+        records, usual = BUCKET * self._buckets, min(WINDOW, self._buckets // (KEPT_WINDOWS + 1))
+        engines = {self._engines[place.unit] for place in forest.places if place.is_switch}
+        if rows := [DATA_PLANES[engine].block_row for engine in engines if DATA_PLANES[engine].block_row]:
+            records, usual = min(rows), P4_WINDOW
+        most = records // (KEPT_WINDOWS + 1) // 2
         if packets.window is not None and packets.window > most:
             raise RequestError(
                 f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
-                f"{BUCKET * self._buckets} block records, and results are kept for {KEPT_WINDOWS} windows"
+                f"{records} block records, and results are kept for {KEPT_WINDOWS} windows"
             )
+        slowest_mbps = self._slowest_mbps(forest)
         if packets.age_out_ms and slowest_mbps:
             frame_bits = 8 * (
                 spec.FRAME_HEADERS_BYTES + spec.HEADER_BYTES + 4 * (packets.lanes or self._lanes)
@@ -541,8 +546,7 @@ class Places:
                     f"--age-out {packets.age_out_ms:g}: a packet and its result alone take {least_ms:.3g} ms "
                     f"on a link of {slowest_mbps:g} Mb/s; more is accepted"
                 )
-        usual = min(WINDOW, self._buckets // (KEPT_WINDOWS + 1))
-        return max(1, (packets.window or usual) // trees), VOTE_WINDOW
+        return max(1, (packets.window or usual) // len(forest.trees)), VOTE_WINDOW
 
     def _at(self, place: Place) -> SummingPlace:
         return self._hosts.place(place.at) if place.at else self._switches[place.tor]

@@ -8,7 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from testbed.contract.numbers import Number
+from testbed.contract.places import SLOTS
 from testbed.contract.records import Kind, Lanes, Member, Record, members
+from testbed.contract.spec import Field
 
 U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
 
@@ -23,6 +25,10 @@ MOST_BUCKETS = 8192  # of a place: 65,536 records
 BUCKETS = 4096  # of a place, where they fit into
 MOST_TABLE_BYTES = 64 << 20  # the memory of its records
 MOST_JOB_RECORDS = 1024  # of all places
+P4_RECORDS = 2048  # of a P4 switch: cells of its registers, behind those of slots
+P4_JOB_RECORDS = 64
+P4_SOURCES = 64  # of a place there: the bits of one word
+P4_WINDOW = 102  # where a place is a P4 switch: three such jobs have room there, as rows are powers of two
 
 
 class Space(IntEnum):
@@ -118,6 +124,31 @@ BLOCK = Record(
 )
 
 RECORDS = (JOB_RECORD, BUCKET_RECORD, BLOCK)
+
+P4_NUMBERS: tuple[Number, ...] = (
+    Number("BLOCKS", P4_RECORDS, 32, "records"),
+    Number("CELLS", SLOTS + P4_RECORDS, 32, "of a register: slots, and records behind them"),
+    Number("BLOCK_JOBS", P4_JOB_RECORDS, 32, "job records"),
+    Number("BLOCK_SOURCES", P4_SOURCES, 32, "of a job record: 2 ** 6"),
+)
+
+P4_TERMS: tuple[Field, ...] = (
+    Field("record", 32, "the job record"),
+    Field("sources", 32, "the first of its sources"),
+    Field("data", 32, "slots from here on are votes'"),
+    Field("cap", 32, "active blocks, at most"),
+    Field("first", 32, "record of a tree's vectors"),
+    Field("mask", 32, "of a block's record among these, whose number is a power of two"),
+    Field("window", 32, "blocks that a source has under way, at most"),
+    Field("reach", 32, "how far beyond the floor a block may be: what is kept, and a window"),
+    Field("ahead", 32, "how far ticks may be ahead of what a source has"),
+    Field("vote_first", 32, "the same of votes"),
+    Field("vote_mask", 32, ""),
+    Field("vote_window", 32, ""),
+    Field("vote_reach", 32, ""),
+    Field("vote_ahead", 32, ""),
+)
+"""A tree that is summed by blocks, for the P4 program: the parameters of its action `set_terms`."""
 
 
 def buckets_for(lanes: int) -> int:

@@ -157,6 +157,7 @@ P4_ENTRY: tuple[Field, ...] = (
     Field("group_ip", 32, ""),
     Field("group", 16, "multicast group, the first of"),
     Field("ways", 8, "so many, among which results are spread"),
+    Field("program", 8, "PROGRAM_*"),
 )
 """The same for the P4 program: the parameters of its action `set_entry`, in this order."""
 

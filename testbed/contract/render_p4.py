@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import places, spec, spreading, verdicts
+from testbed.contract import blocks, places, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.operations import NOT_IN_P4
@@ -69,6 +69,12 @@ def places_header() -> str:
     body = (
         f"#define SLOTS {places.SLOTS} // of a switch",
         "",
+        "// Block records.",
+        *(f"#define {n.name} {n.text}{_comment(n.meaning)}" for n in blocks.P4_NUMBERS),
+        "",
+        "// Who works on a tree's contributions and ticks.",
+        *_constants(named("PROGRAM_", places.Program, 8)),
+        "",
         "// Who sits behind the port that a packet came in by.",
         *_constants(named("PORT_", places.AT_SWITCHES, 2)),
         "",
@@ -84,20 +90,32 @@ def places_header() -> str:
         "// A tree of a job as this switch knows it.",
         *_struct("struct", "entry_t", places.P4_ENTRY),
         "",
+        "// The same, where it is summed by blocks. A header that is never valid: BMv2 does not copy it.",
+        *_struct("header", "terms_h", blocks.P4_TERMS),
+        "",
         "// The one of several parallel circuits that a packet takes.",
         *_constants(number for number in spreading.NUMBERS if number.name in _SPREAD),
     )
-    return _file("PLACES_P4", ("places", "spreading"), body)
+    return _file("PLACES_P4", ("places", "blocks", "spreading"), body)
 
 
 def set_entry() -> str:
     """p4/set_entry.p4, which a control includes: an action that takes an entry's fields one by one."""
-    parameters = [f"bit<{field.bits}> {field.name}" for field in places.P4_ENTRY]
+    return _setting("set_entry", "meta.entry", places.P4_ENTRY, "places")
+
+
+def set_terms() -> str:
+    """p4/set_terms.p4: the same of the terms of a tree that is summed by blocks."""
+    return _setting("set_terms", "hdr.terms", blocks.P4_TERMS, "blocks")
+
+
+def _setting(action: str, into: str, fields: Sequence[spec.Field], source: str) -> str:
+    parameters = [f"bit<{field.bits}> {field.name}" for field in fields]
     lines = (
         "// SPDX-License-Identifier: Apache-2.0",
-        f"// {note('places')}",
-        '    @name(".set_entry") action set_entry(' + (",\n" + " " * 41).join(parameters) + ") {",
-        *(f"        meta.entry.{field.name} = {field.name};" for field in places.P4_ENTRY),
+        f"// {note(source)}",
+        f'    @name(".{action}") action {action}(' + (",\n" + " " * 41).join(parameters) + ") {",
+        *(f"        {into}.{field.name} = {field.name};" for field in fields),
         "    }",
     )
     return "\n".join(lines) + "\n"
@@ -136,7 +154,7 @@ def p4_lanes(layout: str, lanes: int) -> str:
         "}",
         "",
         *(
-            f'@name(".lanes_{number}") register<bit<{width}>>(SLOTS) lanes_{number};'
+            f'@name(".lanes_{number}") register<bit<{width}>>(CELLS) lanes_{number};'
             for number, width in numbered
         ),
         "",

@@ -69,10 +69,10 @@ class Verdict(StrEnum):
     UNROUTABLE = "unroutable", Engine.P4, "neither fits"
     ASKED = "asked", Engine.XDP, "question: answered, or sent on to the place above"
     ANSWERED = "answered", Engine.XDP, "answer: handed to the worker"
-    CAPPED = "capped", Engine.XDP, "no record for a further block of the job: the sender is told"
+    CAPPED = "capped", Engine.XDP | Engine.P4, "no record for a further block of the job: the sender is told"
     TICK_EARLY = (
         "tick_early",
-        Engine.XDP,
+        Engine.XDP | Engine.P4,
         "a tick that a source which lacks kept results is not ready for",
     )
 

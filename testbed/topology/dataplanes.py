@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from testbed.contract.blocks import P4_RECORDS
 from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
 
 
@@ -24,6 +25,7 @@ class DataPlane:
     passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
     answers: bool  # whether its ToR knows questions and answers (contract/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
+    block_row: int = 0  # block records of its ToR, where a job has its own in a row; 0: a hash table
 
     def has_room_for(self, lanes: int) -> bool:
         """Return whether its ToR makes a sum of so many lanes of a push without any. No program can lengthen
@@ -53,10 +55,11 @@ DATA_PLANES = {
         DataPlane(
             "bmv2",
             folder="bmv2",
-            programs=("sum",),
+            programs=("sum", "blocks"),
             takes_fewer=False,
             takes_empties=False,
             passes_copies=False,
+            block_row=P4_RECORDS,
             answers=False,
             is_bridge=False,
         ),

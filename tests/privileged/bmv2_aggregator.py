@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from testbed.aggregation.entries import Entry, Sender
+from testbed.contract.blocks import P4_RECORDS
+from testbed.contract.places import SLOTS as PLACES
 from testbed.contract.places import SlotState, Sum
 from testbed.dataplanes.bmv2.routes import mac_number, set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
@@ -101,6 +103,8 @@ class _Unemptied(Bmv2Switch):
     that one.
     """
 
+    empties_records = False
+
     def empty(self, base: int, size: int) -> None:
         pass
 
@@ -141,7 +145,7 @@ class Bmv2Aggregator:
             is_control = entry.value == addresses.CONTROL_PORT
             action = Action("from_control" if is_control else "from_fabric", entry.action.data[:1])
             self.client.replace_entry("ports", entry.handle, action)
-        self.client.fill_register("slot_state", 0, self.switch.slots, 0)
+        self.client.fill_register("slot_state", 0, PLACES + P4_RECORDS, 0)
 
     # ------------------------------------------------------------------ what a subject of the vectors does
 

@@ -26,7 +26,7 @@ AT_SWITCHES = {
     for name, vector in TABLE.items()
     if not vector.is_host
     and vector.lanes == {spec.LANES}
-    and name not in blocks.TABLE
+    and name not in blocks.NOT_IN_P4
     and name not in empties.TABLE
     and name not in relays.TABLE
     and name not in questions.TABLE

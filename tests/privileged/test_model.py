@@ -10,7 +10,7 @@ import pytest
 
 from tests.at_once import at_once
 from tests.privileged.packets import findings
-from tests.vectors.in_step import TRIED_BY_XDP
+from tests.vectors.in_step import TRIED
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.timeout(660)]
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
     """The counts of verdicts by method of Trial. A difference fails in there, with the packet."""
-    return at_once({tried: partial(findings, "model_run", tried, timeout_s=600) for tried in TRIED_BY_XDP})
+    return at_once({tried: partial(findings, "model_run", tried, timeout_s=600) for tried in TRIED})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.aggregation.entries import Entry
-from testbed.contract.places import P4_ENTRY, Role
+from testbed.contract.places import P4_ENTRY, Program, Role
 from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.dataplanes.bmv2 import process, program
 from testbed.dataplanes.bmv2.routes import mac_number
@@ -125,6 +125,7 @@ def test_an_entry_in_the_order_of_the_programs_parameters() -> None:
             "ways": 15,
         },
         "role": Role.INNER,
+        "program": Program.SUM,
     }
 
 

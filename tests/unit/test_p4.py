@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.contract import spec
+from testbed.contract.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, Space
 from testbed.contract.places import SLOTS
 from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
 from testbed.dataplanes.bmv2 import compile as p4_compile
@@ -114,8 +115,18 @@ def test_an_unknown_layout_is_refused() -> None:
 
 
 def test_as_many_slots_as_the_control_plane_thinks() -> None:
-    sizes = {array["size"] for array in program("wide", 360)["register_arrays"]}
-    assert sizes == {SLOTS}
+    sizes = {array["name"]: array["size"] for array in program("wide", 360)["register_arrays"]}
+    assert {size for name, size in sizes.items() if not name.startswith("block_")} == {SLOTS + P4_RECORDS}
+    assert {
+        name.removeprefix("block_"): size for name, size in sizes.items() if name.startswith("block_")
+    } == {
+        "marks": P4_RECORDS,
+        "floor": P4_JOB_RECORDS * len(Space),
+        "reached": P4_JOB_RECORDS * len(Space) * P4_SOURCES,
+        "active": P4_JOB_RECORDS,
+        "made": P4_JOB_RECORDS,
+        "missed": P4_JOB_RECORDS * P4_SOURCES,
+    }
 
 
 @pytest.mark.parametrize(("layout", "lanes"), KEPT)
@@ -123,8 +134,13 @@ def test_what_a_switch_of_stages_could_not_do(layout: str, lanes: int) -> None:
     """Each way of a packet touches every array at most once, as a stage can, but for those that docs/p4.md
     names.
     """
-    gone = ways(program(layout, lanes))
+    all_ways = ways(program(layout, lanes))
+    gone = [way for way in all_ways if not any(array.startswith("block_") for _, array in way)]
     assert frozenset().union(*map(apart, gone)) == {"slot_state", "slot_generation", "slot_fragment"}
+    by_blocks = frozenset().union(*map(apart, all_ways - set(gone)))
+    assert by_blocks == {"slot_state", "slot_generation", "slot_fragment"} | {
+        f"block_{name}" for name in ("active", "floor", "marks", "missed", "reached")
+    }
     sums = {
         array["name"]
         for array in program(layout, lanes)["register_arrays"]

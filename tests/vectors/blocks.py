@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, BlockTerms, Entry
 from testbed.contract import spec
-from testbed.contract.blocks import BUCKET
+from testbed.contract.blocks import BUCKET, P4_SOURCES
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.reference.ways import To
 from testbed.topology.addresses import CONTROL_PORT
@@ -19,6 +19,7 @@ from tests.vectors.build import (
     OPTICAL,
     PS_IP,
     TOR_IP,
+    Admit,
     Leaves,
     Table,
     Vector,
@@ -291,21 +292,32 @@ def jobs_share_a_table(v: Vector) -> None:
     v.push(1, 2, "bad_sender", port=2, **other, **at(2))
 
 
+def sources_of_any_numbers(v: Vector, places: int, before: tuple[int, ...], wrong: tuple[int, ...]) -> None:
+    """The last one that comes is place 63."""
+    v.senders |= workers_at_ports([0])
+    v.admit(job(1, places=places | 1 << 63))
+    v.push(0, 2, "aggregated", **at(2))
+    for position, number in enumerate(before):
+        said = partial(number, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2))
+        v.sees(said, OPTICAL[position % 2], "aggregated")
+    v.sees(partial(before[0], 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "duplicate")
+    for number in wrong:
+        v.sees(partial(number, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "bad_worker")
+    last = partial(63, 2, to_ip=TOR_IP, from_ip="10.0.4.254", flags=DEGRADED, age=9, **at(2))
+    final: dict[str, Any] = {"flags": LACKING, "age": 9}
+    summed, contributors = sum_of(2, 0, 63, *before), 1 + 2 * (1 + len(before))
+    v.sees(last, OPTICAL[0], "completed", result(2, summed, contributors, **final, **at(2)))
+
+
+@entry
+def a_place_has_up_to_64_sources_of_any_numbers(v: Vector) -> None:
+    sources_of_any_numbers(v, 1 << 3 | 1 << 35 | 1 << 62, (62, 35, 3), (61, 64, 255, 300))
+
+
 @entry
 def a_place_has_up_to_256_sources(v: Vector) -> None:
     places = 1 << 3 | 1 << 35 | 1 << 63 | 1 << 64 | 1 << 255
-    v.senders |= workers_at_ports([0])
-    v.admit(job(1, places=places))
-    v.push(0, 2, "aggregated", **at(2))
-    for number, port in ((255, OPTICAL[0]), (64, OPTICAL[1]), (3, OPTICAL[0]), (35, OPTICAL[1])):
-        v.sees(partial(number, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), port, "aggregated")
-    v.sees(partial(255, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "duplicate")
-    for wrong in (62, 65, 256, 300):
-        v.sees(partial(wrong, 2, to_ip=TOR_IP, from_ip="10.0.4.254", **at(2)), OPTICAL[0], "bad_worker")
-    last = partial(63, 2, to_ip=TOR_IP, from_ip="10.0.4.254", flags=DEGRADED, age=9, **at(2))
-    final: dict[str, Any] = {"flags": LACKING, "age": 9}
-    summed = sum_of(2, 0, 3, 35, 63, 64, 255)
-    v.sees(last, OPTICAL[0], "completed", result(2, summed, 11, **final, **at(2)))
+    sources_of_any_numbers(v, places, (255, 64, 3, 35), (62, 65, 256, 300))
 
 
 @entry
@@ -358,3 +370,11 @@ def what_a_place_of_blocks_does_not_take(v: Vector) -> None:
     v.sees(push(1, 2, **at(2)), CONTROL_PORT, "bad_sender")
     v.push(0, 2, "bad_job", job=JOB, tree=1, **at(2))
     s.whole(2)
+
+
+def most_members(made: Vector) -> int:
+    return max((step.entry.members for step in made.steps if isinstance(step, Admit)), default=0)
+
+
+NOT_IN_P4 = {name: made for name, made in TABLE.items() if most_members(made) >> P4_SOURCES}
+"""Those with sources that the P4 program has no bits for."""

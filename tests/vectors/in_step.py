@@ -57,8 +57,7 @@ from tests.vectors.world import SHAPES, Shape, Weather, World
 
 STEPS = 400
 PS_PORT = 8  # of a host that is a place, where it sits at the switch
-TRIED = ("worlds", "schedules", "mutated")  # methods of Trial
-TRIED_BY_XDP = (*TRIED, "blocks")
+TRIED = ("worlds", "schedules", "mutated", "blocks")  # methods of Trial
 MUTATIONS = 16_000  # at a switch and a host together
 BATCH = 500  # of these, between two looks at all slots
 

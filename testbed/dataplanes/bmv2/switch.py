@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Self
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
+from testbed.aggregation.summing import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places as contract
 from testbed.contract import spreading
 from testbed.contract.places import JOB_SLOTS, P4_ENTRY
 from testbed.dataplanes.bmv2 import routes as routing
+from testbed.dataplanes.bmv2.blocks import BlockRecords
 from testbed.dataplanes.bmv2.control_port import ControlPort
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
 from testbed.dataplanes.bmv2.program import lanes_of, verdict_names
 from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
+from testbed.dataplanes.bmv2.timers import MarkTimers
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
@@ -30,7 +33,7 @@ from testbed.topology.addresses import Dpid
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of a job's results (JOB_SLOTS / 2), twice
 FLOOD_GROUP = 1
-PROGRAM = "sum"  # of testbed.contract.places.Program
+PROGRAMS = ("sum", "blocks")  # of testbed.contract.places.Program
 MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
@@ -45,6 +48,7 @@ class Bmv2Switch:
     """
 
     slots = JOB_SLOTS
+    empties_records = True  # those that a tree is given
 
     def __init__(self, dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
         """`ports`: device -> port number, all of its own but the control port, which the switch makes.
@@ -55,6 +59,7 @@ class Bmv2Switch:
         self._control = ControlPort(dpid)
         self._all_ports = {**self._ports, self._control.device: addresses.CONTROL_PORT}
         self._client = SwitchClient(dpid)
+        self._timers = MarkTimers(dpid, self._control.send)
         self._process: SwitchProcess | None = None
         self._verdicts = verdict_names()
         self._lock = threading.RLock()
@@ -75,6 +80,7 @@ class Bmv2Switch:
 
     def _end(self) -> None:
         try:
+            self._timers.close()
             self.stop()
         finally:
             self._control.close()
@@ -165,19 +171,40 @@ class Bmv2Switch:
             raise RequestError(
                 f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes {lanes}"
             )
-        if entry.program != PROGRAM:
-            raise RequestError(f"{self._name}: job {number}: program {entry.program}; its P4 has {PROGRAM}")
+        if entry.program not in PROGRAMS:
+            has = ", ".join(PROGRAMS)
+            raise RequestError(f"{self._name}: job {number}: program {entry.program}; its P4 has {has}")
         with self._asking():
             if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
             action = self._set_entry(key, entry)
+            if entry.terms:
+                self._admit_blocks(key, entry)
             if key in self._entries:
                 handle = self._entries[key][0]
                 self._client.replace_entry("entries", handle, action)
             else:
-                self.empty(entry.base, entry.size)
+                if not entry.terms:
+                    self.empty(entry.base, entry.size)
                 handle = self._client.add_entry("entries", Key(number << 8 | entry.tree, 24), action)
             self._entries[key] = (handle, entry)
+
+    def _admit_blocks(self, key: tuple[int, int], entry: Entry) -> None:
+        """Give a tree its records and, where it has a timeout, timers."""
+        self._blocks.admit(key, entry, self.empties_records)
+        row = self._blocks.row(key)
+        if row and entry.terms and entry.terms.age_out_ms:
+            self._timers.set(key[0], entry, row)
+
+    def block_counts(self, number: int, tree: int) -> BlockCounts | None:
+        """Return the counts of a tree's blocks; None where it is not summed here by blocks, or the switch
+        ended.
+        """
+        try:
+            with self._asking():
+                return self._blocks.counts((number, tree))
+        except _EndedError:
+            return None
 
     def empty(self, base: int, size: int) -> None:
         """Empty slots: a job is not to find what another left there."""
@@ -210,6 +237,8 @@ class Bmv2Switch:
                     if key in self._entries:
                         self._client.delete_entry("entries", self._entries[key][0])
                         del self._entries[key]
+                    self._timers.forget(*key)
+                    self._blocks.release(key)
                     if key in self._groups:
                         while self._groups[key]:
                             self._client.delete_group(*self._groups[key][-1])
@@ -219,6 +248,8 @@ class Bmv2Switch:
             for key in mine:
                 self._entries.pop(key, None)
                 self._groups.pop(key, None)
+                self._timers.forget(*key)
+                self._blocks.forget(key)
 
     def tick(self, tick: Tick) -> None:
         """Send a tick to the control port. It is worked on behind what has arrived already; where too many
@@ -239,6 +270,9 @@ class Bmv2Switch:
     # ------------------------------------------------------------------ under the lock
 
     def _forget(self) -> None:
+        for tree in getattr(self, "_entries", {}):
+            self._timers.forget(*tree)
+        self._blocks = BlockRecords(self._client)
         self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}  # (job, tree) -> its handle, the entry
         # (job, tree) -> by way, a group and the handle of its node
         self._groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -363,6 +397,7 @@ def entry_data(entry: Entry, group: int, ways: int) -> tuple[int, ...]:
         },
         **{name: _ip(getattr(entry, name)) for name in ("self_ip", "up_ip", "group_ip")},
         "role": int(_ROLES[entry.role]),
+        "program": int(contract.Program[entry.program.upper()]),
         "group": group,
         "ways": ways,
     }
