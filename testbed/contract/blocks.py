@@ -26,6 +26,7 @@ BUCKETS = 4096  # of a place, where they fit into
 MOST_TABLE_BYTES = 64 << 20  # the memory of its records
 MOST_JOB_RECORDS = 1024  # of all places
 P4_RECORDS = 2048  # of a P4 switch: cells of its registers, behind those of slots
+P4_CELLS = SLOTS + P4_RECORDS
 P4_JOB_RECORDS = 64
 P4_SOURCES = 64  # of a place there: the bits of one word
 P4_WINDOW = 102  # where a place is a P4 switch: three such jobs have room there, as rows are powers of two
@@ -127,7 +128,7 @@ RECORDS = (JOB_RECORD, BUCKET_RECORD, BLOCK)
 
 P4_NUMBERS: tuple[Number, ...] = (
     Number("BLOCKS", P4_RECORDS, 32, "records"),
-    Number("CELLS", SLOTS + P4_RECORDS, 32, "of a register: slots, and records behind them"),
+    Number("CELLS", P4_CELLS, 32, "of a register: slots, and records behind them"),
     Number("BLOCK_JOBS", P4_JOB_RECORDS, 32, "job records"),
     Number("BLOCK_SOURCES", P4_SOURCES, 32, "of a job record: 2 ** 6"),
 )

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
-from testbed.contract.places import SLOTS
+from testbed.contract.blocks import P4_CELLS, P4_SOURCES
 from testbed.dataplanes.bmv2 import control_port
 from testbed.dataplanes.bmv2.process import thrift_port
 from testbed.dataplanes.bmv2.program import compiled
@@ -34,6 +34,7 @@ from testbed.errors import TestbedError
 from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
 from tests.privileged.packets import MARK, outcome
+from tests.vectors.blocks import job, terms
 
 HOSTS = (1, 2, 3)
 MTU = 1500
@@ -123,7 +124,7 @@ def admits() -> Any:
     with switch() as tor:
         client = SwitchClient(1)
         seen: dict[str, Any] = {}
-        client.fill_register("slot_state", 0, SLOTS, 3)
+        client.fill_register("slot_state", 0, P4_CELLS, 3)
         seen["before its group"] = refused(lambda: tor.admit(5, JOB))
         tor.set_group(5, 0, ["u1-h1", "u1-h3"])
         tor.set_group(6, 0, ["u1-h2"])
@@ -132,7 +133,7 @@ def admits() -> Any:
         seen["emptied"] = [index for index, state in enumerate(states) if state == 0]
         seen["admitted"] = table(client, "entries")
         tor.set_group(5, 0, ["u1-h1", "u1-o1"])
-        client.fill_register("slot_state", 0, SLOTS, 3)
+        client.fill_register("slot_state", 0, P4_CELLS, 3)
         tor.admit(5, replace(JOB, generation=8, workers=0b11, number=1, up_base=64, up_ip="10.0.2.3"))
         seen["replaced"] = table(client, "entries")
         seen["kept its slots"] = client.register("slot_state").count(3)
@@ -148,6 +149,44 @@ def admits() -> Any:
         tor.set_group(7, 0, ["u1-h1"])
         seen["reused"] = sorted(client.groups())
         seen["no such port"] = refused(lambda: tor.set_group(8, 0, ["u1-h4"]))
+        return seen
+
+
+def admits_blocks() -> Any:
+    """Jobs that are summed by blocks: their records, their terms, and what is left of them."""
+    names = ("block_active", "block_made", "block_missed", "block_floor", "block_reached", "block_marks")
+    with switch() as tor:
+        client = SwitchClient(1)
+        seen: dict[str, Any] = {}
+        for name in (*names, "slot_state"):
+            client.fill_register(name, 0, len(client.register(name)), 1)
+        by_blocks = replace(job(2), lanes=JOB.lanes, self_ip=JOB.self_ip)
+        for number in (5, 6):
+            tor.set_group(number, 0, ["u1-h1"])
+            tor.admit(number, by_blocks)
+        seen["terms"] = table(client, "terms")
+        seen["programs"] = [data[-1] for data in table(client, "entries").values()]
+        seen["cleared"] = {
+            name: [cell for cell in enumerate(client.register(name)) if cell[1] != 1]
+            for name in (*names, "slot_state")
+        }
+        client.fill_register("block_missed", P4_SOURCES, P4_SOURCES + 2, 9)
+        counts = tor.block_counts(6, 0)
+        seen["counts"] = [counts.made, counts.active, counts.missed] if counts else None
+        seen["of nobody"] = tor.block_counts(7, 0)
+        tor.set_group(7, 0, ["u1-h1"])
+        seen["too many sources"] = refused(lambda: tor.admit(7, replace(by_blocks, places=1 << 64)))
+        seen["no room"] = refused(lambda: tor.admit(7, replace(by_blocks, terms=terms(window=(1500, 2)))))
+        tor.release(5)
+        tor.admit(6, by_blocks)
+        seen["left"] = sorted(table(client, "terms"))
+        os.kill(tor.pid or 0, signal.SIGKILL)
+        _await(tor.ended, "the end is seen")
+        seen["of one that ended"] = tor.block_counts(6, 0)
+        tor.restart()
+        tor.set_group(6, 0, ["u1-h1"])
+        tor.admit(6, by_blocks)
+        seen["again"] = table(client, "terms")
         return seen
 
 
@@ -184,7 +223,7 @@ def refuses() -> Any:
             refused(lambda: client.add_entry("ports", Key(1, 9), Action("from_host", (0,)))),
             refused(lambda: client.add_entry("ports", Key(9, 9), Action("set_entry"))),
             refused(lambda: client.delete_entry("entries", 997)),
-            refused(lambda: client.fill_register("slot_state", 0, SLOTS + 1, 0)),
+            refused(lambda: client.fill_register("slot_state", 0, P4_CELLS + 1, 0)),
             refused(lambda: client.counters("verdicts", [0, 9999, 1])),
             client.counters("verdicts", [0, 1]),  # the answers are those of these questions
         ]

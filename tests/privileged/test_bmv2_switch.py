@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from testbed.contract.blocks import P4_CELLS, P4_RECORDS, P4_SOURCES
+from testbed.contract.mapping import FIRST_VOTE
 from testbed.contract.places import SLOTS, Role
 from testbed.dataplanes.bmv2.switch_client import ANSWER_S
 from tests.at_once import at_once
@@ -47,12 +49,12 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     assert seen["emptied"] == list(range(64, 64 + 101))
     tor, ps, group = TOR, 0x0A000203, 0xEFC00005
     assert seen["admitted"] == {
-        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2, 1]
+        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2, 1, 0]
     }
     assert seen["replaced"] == {
-        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2, 1]
+        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2, 1, 0]
     }
-    assert seen["kept its slots"] == SLOTS
+    assert seen["kept its slots"] == P4_CELLS
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
     assert seen["bound"] == {
         "1": ["from_member", TOR, 5, 1, 0, 0],
@@ -76,6 +78,29 @@ def test_routes_that_stay_are_not_touched() -> None:
         [{"a000300/24": ["route", 201]}, 1],
         lost,
     ]
+
+
+def test_jobs_by_blocks_have_rows_of_records_and_terms() -> None:
+    seen = findings("admits_blocks")
+    assert seen["terms"] == {
+        "500": ["set_terms", 0, 0, 16, 8, 0, 31, 8, 24, 16, 32, 7, 2, 6, 4],
+        "600": ["set_terms", 1, 64, 16, 8, 40, 31, 8, 24, 16, 72, 7, 2, 6, 4],
+    }
+    assert seen["programs"] == [1, 1]
+    cleared = {name: dict(cells) for name, cells in seen["cleared"].items()}
+    assert cleared["block_active"] == cleared["block_made"] == dict.fromkeys(range(2), 0)
+    assert cleared["block_missed"] == dict.fromkeys(range(2 * P4_SOURCES), 0)
+    assert cleared["block_floor"] == {0: 0, 1: FIRST_VOTE, 2: 0, 3: FIRST_VOTE}
+    spaces = [(source, FIRST_VOTE * (source // P4_SOURCES % 2)) for source in range(4 * P4_SOURCES)]
+    assert cleared["block_reached"] == dict(spaces)
+    assert cleared["block_marks"] == dict.fromkeys(range(80), 0)
+    assert cleared["slot_state"] == dict.fromkeys(range(SLOTS, SLOTS + 80), 0)
+    assert seen["counts"] == [0, 0, {"0": 9, "1": 9}]
+    assert seen["of nobody"] is seen["of one that ended"] is None
+    assert seen["too many sources"] == "a source has the number 64; a P4 switch has records of 64"
+    assert seen["no room"].startswith(f"2056 block records in a row are needed of {P4_RECORDS}: job 5 (40)")
+    assert seen["left"] == ["600"]
+    assert seen["again"] == {"600": ["set_terms", 0, 0, 16, 8, 0, 31, 8, 24, 16, 32, 7, 2, 6, 4]}
 
 
 def test_what_the_switch_refuses_is_one_line_and_the_connection_stays_in_step() -> None:

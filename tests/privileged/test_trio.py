@@ -43,16 +43,18 @@ def testbed(folder: Path) -> Iterator[Testbed]:
         yield testbed
 
 
-def ran(testbed: Testbed, folder: Path, asleep_s: float, *words: str) -> tuple[dict[str, Any], list[Any]]:
+def ran(
+    testbed: Testbed, folder: Path, asleep_s: float, *words: str, place: str = PLACE, workers: int = WORKERS
+) -> tuple[dict[str, Any], list[Any]]:
     """Return a job's result, and what its workers said."""
     file = folder / "result.json"
     script = str(ROOT / "tests" / "privileged" / "jobs" / "straggles.py")
-    options = ("--sync", "trio", "--place", PLACE, "--json", str(file), "--timeout", "120", *words)
+    options = ("--sync", "trio", "--place", place, "--json", str(file), "--timeout", "120", *words)
     done = command("testbed.run", "--name", testbed.name, *options, script, str(asleep_s))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.partition("said: ")[2] for line in done.stdout.splitlines() if "said: " in line]
     said = sorted((json.loads(line) for line in lines), key=lambda each: int(each["rank"]))
-    assert [each["rank"] for each in said] == list(range(WORKERS)), done.stdout
+    assert [each["rank"] for each in said] == list(range(workers)), done.stdout
     return json.loads(file.read_text()), said
 
 
