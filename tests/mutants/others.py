@@ -166,6 +166,101 @@ P4 = (
     ),
     *_in(
         Kind.P4,
+        "p4/blocks.p4",
+        (
+            "a block of another incarnation is this one's",
+            "if (meta.slot.generation != meta.entry.generation) {",
+            "if (false) {",
+        ),
+        (
+            "any block of a record is the packet's",
+            "meta.slot.state == SLOT_EMPTY || meta.slot.fragment != hdr.wire.fragment) {",
+            "meta.slot.state == SLOT_EMPTY) {",
+        ),
+        (
+            "votes are vectors' blocks",
+            "if (hdr.wire.slot >= hdr.terms.data) {",
+            "if (hdr.wire.slot > 0xfffffff0) {",
+        ),
+        (
+            "a block before the floor is made again",
+            "        if (hdr.block.beyond[31:31] == 1) {\n            meta.verdict = V_STALE;",
+            "        if (false) {\n            meta.verdict = V_STALE;",
+        ),
+        (
+            "a block beyond all windows is made",
+            "            if (hdr.block.beyond >= hdr.block.reach) {",
+            "            if (false) {",
+        ),
+        (
+            "a job has as many active blocks as it likes",
+            "} else if (hdr.block.active >= hdr.terms.cap && hdr.block.beyond >= hdr.terms.cap) {",
+            "} else if (false) {",
+        ),
+        (
+            "the cap holds for the block that all wait for",
+            "hdr.block.active >= hdr.terms.cap && hdr.block.beyond >= hdr.terms.cap",
+            "hdr.block.active >= hdr.terms.cap",
+        ),
+        (
+            "a completed block is active",
+            "            block_active.write(hdr.terms.record, hdr.block.active - 1);\n"
+            "            hdr.block.word = hdr.block.beyond",
+            "            hdr.block.word = hdr.block.beyond",
+        ),
+        (
+            "results are kept for a window less",
+            "hdr.block.word = hdr.block.beyond - hdr.block.window + 1;",
+            "hdr.block.word = hdr.block.beyond + 1;",
+        ),
+        (
+            "a completed block lets the floor fall",
+            "            if (hdr.block.word[31:31] == 0) { // the floor only rises",
+            "            if (true) { // the floor only rises",
+        ),
+        (
+            "whoever repeats has not reached the block",
+            "        if (meta.verdict == UNDECIDED) {\n            note();",
+            "        if (meta.verdict == UNDECIDED && meta.slot.is_new == 1) {\n            note();",
+        ),
+        (
+            "a tick completes a block to which one came since",
+            "hdr.wire.contributors != 0 && hdr.wire.contributors != (bit<16>) hdr.block.mark[7:0]",
+            "false",
+        ),
+        (
+            "ticks overtake whoever is late",
+            "if (hdr.block.early == 1 && hdr.block.beyond >= hdr.block.ahead) {",
+            "if (false) {",
+        ),
+        (
+            "ticks do not let the floor rise",
+            "block_floor.write(hdr.block.space >> 6, hdr.block.floor + hdr.block.word);",
+            "block_floor.write(hdr.block.space >> 6, hdr.block.floor);",
+        ),
+        (
+            "the floor rises to what one source has",
+            "(meta.slot.mine[source:source] & hdr.block.word[31:31])",
+            "(meta.slot.mine[source:source] & (hdr.block.word[31:31] & (bit<1>) (source == 0)))",
+        ),
+        (
+            "a result from above is kept only where its block was pushed",
+            "(meta.slot.is_new == 1 ? hdr.block.beyond < hdr.block.reach",
+            "(meta.slot.is_new == 1 ? false",
+        ),
+        (
+            "a whole result takes an incomplete sum's place",
+            "(meta.slot.state == SLOT_FILLING && hdr.wire.flags & WIRE_FLAG_DEGRADED != 0)",
+            "meta.slot.state == SLOT_FILLING",
+        ),
+        (
+            "who did not push a kept result's block did",
+            "                slot_bitmap.write(meta.slot.index, 0);\n",
+            "                slot_bitmap.write(meta.slot.index, 0xffffffff);\n",
+        ),
+    ),
+    *_in(
+        Kind.P4,
         "p4/shadow.p4",
         ("any fragment's result is kept", " && meta.slot.fragment == hdr.wire.fragment\n", "\n"),
         (
