@@ -102,6 +102,20 @@ def test_a_contribution_begins_the_wait_again(table: Table, timed: tuple[Timers,
     table.done(13)
 
 
+def test_a_block_does_not_inherit_the_wait_of_a_gone_job(
+    table: Table, timed: tuple[Timers, socket.socket]
+) -> None:
+    """A job that starts again numbers its blocks as before, and their places and marks are the same."""
+    timers, ticks = timed
+    timers.set(RECORD, SERIAL, JOB, entry(100.0))
+    table.wait(13, 7, 1, slot=1, serial=SERIAL - 1)
+    time.sleep(0.2)
+    began = time.monotonic()
+    table.wait(13, 7, 1, slot=1)
+    ticks.recv(1 << 16)
+    assert time.monotonic() - began >= 0.1
+
+
 def test_what_is_complete_or_of_no_job_is_left_alone(
     table: Table, timed: tuple[Timers, socket.socket]
 ) -> None:

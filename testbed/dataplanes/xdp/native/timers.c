@@ -132,7 +132,7 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 	struct block_record *record = (void *)(t->records + (size_t)number * t->record_bytes);
 	uint64_t key;
 	struct job *job;
-	int64_t waited;
+	int64_t waited, touched;
 
 	if (mark != t->seen[number]) {
 		t->seen[number] = mark;
@@ -151,6 +151,13 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 		return;
 	if (waited < job->timeout_ns || now < t->due[number])
 		return;
+	touched = *(volatile __u64 *)&record->touched_ns;
+	if (touched > t->since[number]) { /* a block of a later job's, with the mark of the one that was here */
+		t->since[number] = touched < now ? touched : now;
+		t->due[number] = 0;
+		t->ticked[number] = 0;
+		return;
+	}
 	/* if the record is another block's by now, the tick says so, and is too late */
 	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1),
 	     waited);
