@@ -1,4 +1,5 @@
-"""The tests of the P4 program for a planted bug: the vectors, on BMv2, and schedules in step with the model.
+"""The tests of the P4 program for a planted bug: the vectors, on BMv2, and in step with the model schedules
+and jobs by block records.
 
 The program is compiled where the bug is in it.
 """
@@ -25,6 +26,7 @@ def findings() -> dict[str, str]:
     said = {"vectors": f"{len(wrong)}, as {next(iter(wrong))!r}" if wrong else "", "in step": ""}
     try:
         bmv2_model_run.findings("schedules", EXAMPLES)
+        bmv2_model_run.findings("blocks", EXAMPLES)
     except AssertionError as error:
         said["in step"] = next(
             (line for line in str(error).splitlines() if "AssertionError" in line), "failed"

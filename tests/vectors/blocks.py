@@ -163,6 +163,15 @@ def a_result_is_kept_until_nobody_can_need_it(v: Vector) -> None:
 
 
 @entry
+def an_older_block_that_is_completed_takes_nobodys_results_back(v: Vector) -> None:
+    s = Scene(v)
+    s.whole(2 * WINDOW)  # who pushed that had all before WINDOW + 1
+    s.whole(WINDOW + 1)
+    s.push(0, WINDOW, "stale")
+    s.push(0, WINDOW + 2, "aggregated")
+
+
+@entry
 def a_job_has_no_more_active_blocks_than_its_cap(v: Vector) -> None:
     s = Scene(v)
     for block in range(1, CAP + 1):
@@ -335,6 +344,9 @@ def blocks_in_the_middle_of_a_tree(v: Vector) -> None:
     lacking = partial_sum(3, worker_lanes(3, 3), flags=DEGRADED, contributors=1, age=12, **at(3))
     v.tick(3, "ticked", lacking, age=12, contributors=1, **at(3))
     v.push(1, 3, "late", lacking, **at(3))
+    v.push(1, 4, "aggregated", **at(4))
+    v.sees(result_from_ps(4, lanes(7), **at(4)), OPTICAL[0], "result", unchanged(To.OTHERS))
+    v.push(3, 4, "completed", partial_sum(4, sum_of(4, 1, 3), **at(4)), **at(4))  # a whole one has its sum
     v.sees(result_from_ps(3, lanes(8), to_ip="239.192.0.9", **at(3)), OPTICAL[0], "malformed")
     v.sees(result_from_ps(3, lanes(8), slot=SLOTS), OPTICAL[0], "bad_slot")
 
