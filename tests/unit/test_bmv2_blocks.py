@@ -108,6 +108,14 @@ def test_a_further_contribution_sets_it_back() -> None:
     assert seen.due(marks(), 9.0, trees) == []
 
 
+def test_a_block_does_not_inherit_the_wait_of_a_gone_job() -> None:
+    seen, tree = SeenMarks(), timed()
+    seen.due(marks(m12=(4, 4, 1)), 1.0, [tree])
+    again = replace(tree, entry=replace(tree.entry, generation=tree.entry.generation + 1))
+    assert seen.due(marks(m12=(4, 4, 1)), 1.011, [again]) == []
+    assert len(seen.due(marks(m12=(4, 4, 1)), 1.022, [again])) == 1
+
+
 def test_a_tick_comes_again_twice_as_seldom_each_time() -> None:
     seen, trees, came = SeenMarks(), [timed()], []
     for ms in range(400):

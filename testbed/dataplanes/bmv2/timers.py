@@ -50,11 +50,16 @@ class SeenMarks:
         self._since = np.zeros(P4_RECORDS)
         self._due = np.full(P4_RECORDS, np.inf)
         self._ticks = np.zeros(P4_RECORDS, np.int64)  # that were due for what a mark says
+        self._starts: dict[int, tuple[int, int, int]] = {}  # of jobs' trees, by the row that each has
 
     def due(self, read: Sequence[int], now: float, timed: Iterable[TimedTree]) -> list[tuple[Entry, Tick]]:
         """Return the ticks that are due by marks which were read at `now`, in seconds."""
-        marks = np.array(read, np.int64)
+        marks, timed = np.array(read, np.int64), list(timed)
         changed = marks != self._marks
+        for tree in timed:  # one that starts again has the marks of the one that was here
+            start = tree.number, tree.entry.tree, tree.entry.generation
+            changed[tree.row.first : tree.row.end] |= self._starts.get(tree.row.first) != start
+            self._starts[tree.row.first] = start
         self._marks, self._since[changed], self._ticks[changed] = marks, now, 0
         ticks = []
         for tree in timed:
