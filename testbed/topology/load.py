@@ -95,9 +95,7 @@ def parse(data: Any, name: str) -> Topology:
             _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
         ),
         ocs=_ocs(top.get("ocs", {}), units),
-        inc=IncSpec(
-            integer(mapping(top.get("inc", {}), "inc", ("jobs",)), "jobs", 4, low=1, high=32, path="inc.")
-        ),
+        inc=_inc(top.get("inc", {})),
         scale=scale,
         mtu=mtu,
         bmv2=_bmv2(top.get("bmv2", {})),
@@ -167,6 +165,14 @@ def _host(raw: Any, path: str, usual: HostSpec, scale: int) -> HostSpec:
             f"{path}.cpus: {shown(cpus)}; a number of cores from {MIN_CPUS:g} to {MAX_CPUS:g} is accepted"
         )
     return HostSpec(rate, None if cpus is None else float(cpus))
+
+
+def _inc(value: object) -> IncSpec:
+    inc = mapping(value, "inc", ("jobs", "timers"))
+    return IncSpec(
+        integer(inc, "jobs", 4, low=1, high=32, path="inc."),
+        integer(inc, "timers", 16, low=1, high=100, path="inc."),
+    )
 
 
 def _bmv2(raw: Any) -> Bmv2Spec:

@@ -63,9 +63,12 @@ class OcsSpec:
 
 @dataclass(frozen=True, slots=True)
 class IncSpec:
-    """In-network computing at each switch: how many jobs it takes at once."""
+    """In-network computing at each switch: how many jobs it takes at once, and the timers of its table of
+    block records.
+    """
 
     jobs: int = 4
+    timers: int = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,12 @@ def table() -> Iterator[Table]:
         os.close(fd)
 
 
-@pytest.fixture
-def timed(table: Table) -> Iterator[tuple[Timers, socket.socket]]:
+@pytest.fixture(params=[1, 16, 100])
+def timed(request: pytest.FixtureRequest, table: Table) -> Iterator[tuple[Timers, socket.socket]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    timers = Timers(MappedTable(*table.fds, BUCKETS, layout.block(spec.LANES).itemsize), 12, ours)
+    timers = Timers(
+        MappedTable(*table.fds, BUCKETS, layout.block(spec.LANES).itemsize), 12, ours, request.param
+    )
     try:
         theirs.settimeout(LATE_S)
         yield timers, theirs

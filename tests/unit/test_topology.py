@@ -139,6 +139,7 @@ def test_default_is_the_paper_s_testbed() -> None:
             "^pod_rate_mbps: fast; a rate in Mb/s or the word unshaped is accepted",
         ),
         ({"inc": {"jobs": 0}}, "inc.jobs: 0; a whole number from 1 to 32"),
+        ({"inc": {"timers": 101}}, "inc.timers: 101; a whole number from 1 to 100"),
         ({"units": [{"hosts": 1, "engine": "p4"}]}, r"units\[0\].engine: p4; xdp, bmv2, none are accepted"),
         ({"bmv2": {"layout": "deep"}}, "bmv2.layout: deep; wide, registers are accepted"),
         ({"bmv2": {"log": "yes"}}, "bmv2.log: yes; true or false is accepted"),

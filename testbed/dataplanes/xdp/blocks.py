@@ -115,7 +115,7 @@ class BlockTable:
         if self._timers is None:
             record_bytes = layout.block(self._programs.lanes).itemsize
             mapped = MappedTable(self._fds[0], self._fds[1], self.buckets, record_bytes)
-            self._timers = Timers(mapped, self._ifindex, control_socket())
+            self._timers = Timers(mapped, self._ifindex, control_socket(), self._cells.timers)
         return self._timers
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:

@@ -9,13 +9,17 @@ import itertools
 from testbed.aggregation.segments import NoRoomError
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import Programs
+from testbed.topology.model import IncSpec
+
+_TIMERS = IncSpec().timers
 
 
 class Cells:
     """The free cells of the maps that all places of `programs` share."""
 
-    def __init__(self, programs: Programs) -> None:
-        self.programs = programs
+    def __init__(self, programs: Programs, timers: int = _TIMERS) -> None:
+        """`timers` is how many each table of block records gets."""
+        self.programs, self.timers = programs, timers
         self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
         self._serials = itertools.count(1)
 

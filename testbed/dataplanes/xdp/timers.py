@@ -18,7 +18,6 @@ from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
 from testbed.topology.addresses import CONTROL_DEVICES
 
-TIMERS = 16  # of a place, unless told otherwise
 _LIBRARY = Path(__file__).with_name("_timers" + EXTENSION_SUFFIXES[0])
 _SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place
 _QDISC_BYPASS = 20  # PACKET_QDISC_BYPASS
@@ -98,7 +97,7 @@ class Timers:
         table: MappedTable,
         ifindex: int,
         opened: socket.socket,
-        count: int = TIMERS,
+        count: int,
     ) -> None:
         self._library, self._ifindex, self._socket = _library(), ifindex, opened
         self._handle = self._library.timers_open(
