@@ -152,7 +152,7 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 	if (waited < job->timeout_ns || now < t->due[number])
 		return;
 	touched = *(volatile __u64 *)&record->touched_ns;
-	if (touched > t->since[number]) { /* a block of a later job's, with the mark of the one that was here */
+	if (touched > t->since[number]) { /* another job's block, with the mark of the one before */
 		t->since[number] = touched < now ? touched : now;
 		t->due[number] = 0;
 		t->ticked[number] = 0;
