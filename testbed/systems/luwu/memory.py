@@ -1,0 +1,77 @@
+"""What fits: the largest micro-batch of a model, and the largest model, by system. Pure.
+
+A GPU computes a block's activations again when it goes back, so it holds those of one block, and its inputs
+are in the worker's memory. What the systems keep beside is in `gpu_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.systems.luwu.hardware import Hardware
+from testbed.systems.luwu.shapes import PARAMETER_BYTES, SHAPES, STATE_BYTES, Shape
+
+LUWU, INFINITY, ZERO3, SWITCHML, SHARP = "luwu", "zero-infinity", "zero-3", "switchml", "sharp"
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_STAGED = 8
+"""Bytes of a worker's memory for each parameter of its shard in ZeRO-Infinity: gradients in fp32, and what is
+copied on its way to disks in fp32. Chosen so that 175B is the largest that eight workers hold, as measured in
+section 4.2; the paper only says that buffers in CPU memory bound it.
+"""
+
+
+def gpu_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> float:
+    """Return what a GPU holds at the most. Of LuWu a block's parameters and gradients; of sharded systems one
+    block's more, fetched ahead, and of ZeRO-3 a shard of everything; of SwitchML everything, in fp32.
+    """
+    block = shape.layer_parameters * PARAMETER_BYTES
+    whole = (2 * PARAMETER_BYTES + STATE_BYTES) * shape.parameters
+    held = {
+        LUWU: 2.0 * block,
+        INFINITY: 3.0 * block,
+        SHARP: 3.0 * block,
+        ZERO3: whole / workers + 3 * block,
+        SWITCHML: 16.0 * shape.parameters,  # parameters, gradients and moments, 4 bytes each
+    }[system]
+    widths = 2 if system == SWITCHML else 1
+    return held + widths * shape.activation_bytes(micro_batch)
+
+
+def host_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> float:
+    """Return what a worker's own memory holds: the inputs of all blocks, and in ZeRO-Infinity what goes to
+    and comes from disks.
+    """
+    inputs = PARAMETER_BYTES * micro_batch * 1024 * shape.hidden * shape.layers
+    staged = _STAGED * shape.parameters / workers if system in (INFINITY, SHARP) else 0.0
+    return inputs + staged
+
+
+def disk_bytes(system: str, shape: Shape) -> float:
+    """Return what all disks hold."""
+    kept = PARAMETER_BYTES + STATE_BYTES
+    return float(kept * shape.parameters) if system in (LUWU, INFINITY, SHARP) else 0.0
+
+
+def fits(system: str, shape: Shape, hardware: Hardware, micro_batch: int = 1) -> bool:
+    disks = hardware.disks if system == LUWU else 2 * hardware.workers
+    return (
+        gpu_bytes(system, shape, hardware.workers, micro_batch) <= hardware.gpu_memory_bytes
+        and host_bytes(system, shape, hardware.workers, micro_batch) <= hardware.cpu_memory_bytes
+        and disk_bytes(system, shape) <= disks * hardware.disk_bytes
+    )
+
+
+def largest_micro_batch(
+    system: str, shape: Shape, hardware: Hardware, accepted: Sequence[int] = MICRO_BATCHES
+) -> int | None:
+    """Return the largest that fits; None where none does."""
+    return max((size for size in accepted if fits(system, shape, hardware, size)), default=None)
+
+
+def largest_model(system: str, hardware: Hardware) -> Shape | None:
+    """Return the largest of table 2 that fits with a micro-batch of one."""
+    return max(
+        (shape for shape in SHAPES.values() if fits(system, shape, hardware)),
+        key=lambda shape: shape.parameters,
+        default=None,
+    )

@@ -1,0 +1,215 @@
+"""LuWu's iteration as discrete events: the optimizer's task queues, its disks and link, and a worker. Pure.
+
+All workers do the same, so that one stands for all: parameters come to each at the same time, and a sum is
+there when the worker's gradients are. Layers are passed on whole, as in section 3.3, and disks serve pieces
+of them, so that a queue of higher priority waits for a piece.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import simpy
+
+READ_PARAMETERS, READ_STATES = 0, 1
+"""Priorities of the disks' reads, the first the higher (section 3.3)."""
+PIECES = 8
+"""Of a layer's transfer from or to disks."""
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What an iteration asks for a layer: bytes, and seconds of computing. Activations are computed again
+    within `backward_s`.
+    """
+
+    parameter_bytes: float
+    gradient_bytes: float
+    state_bytes: float
+    forward_s: float
+    backward_s: float
+    update_s: float
+
+    @property
+    def parameter_room(self) -> int:
+        """Return the optimizer's buffer for it on its way forward, in whole bytes."""
+        return _room(self.parameter_bytes)
+
+    @property
+    def whole_room(self) -> int:
+        """Return the optimizer's buffers for it on its way back, in whole bytes."""
+        return _room(self.parameter_bytes + self.gradient_bytes + self.state_bytes)
+
+
+def _room(count: float) -> int:
+    """Whole bytes add up to what they were; what has none takes one, since SimPy hands out no empty share."""
+    return max(1, math.ceil(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
+    has room for. `pool_bytes` bounds the optimizer's buffers.
+    """
+
+    link_bytes_s: float
+    disks_bytes_s: float
+    pool_bytes: float
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A resource at work for a layer, in seconds."""
+
+    resource: str
+    layer: int
+    iteration: int
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Iterations that follow each other: `iteration_s` is the last one's, when all has become periodic."""
+
+    iteration_s: float
+    spans: Sequence[Span]
+
+    def busy(self, resource: str) -> float:
+        """Return the share of the last iteration in which a resource works."""
+        last = max(span.iteration for span in self.spans)
+        its = (span for span in self.spans if span.resource == resource and span.iteration == last)
+        return sum(span.end_s - span.begin_s for span in its) / self.iteration_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    iteration: int
+    layer: int
+    back: bool
+
+
+def run(layers: Sequence[Layer], node: Node, iterations: int = 4) -> Outcome:
+    """Return how long an iteration takes. ValueError where no layer has room in the optimizer's buffers, or
+    there are less than two iterations.
+    """
+    largest = max(layer.whole_room for layer in layers)
+    if largest > node.pool_bytes:
+        raise ValueError(f"pool_bytes {node.pool_bytes:g}: at least a layer's {largest} are accepted")
+    if iterations < 2:
+        raise ValueError(f"iterations {iterations}: at least 2 are accepted")
+    return _Run(layers, node, iterations).outcome()
+
+
+class _Run:
+    """The task queues, each a process that takes steps in order."""
+
+    def __init__(self, layers: Sequence[Layer], node: Node, iterations: int) -> None:
+        self.layers, self.node, self.iterations = layers, node, iterations
+        self.spans: list[Span] = []
+        self.env = env = simpy.Environment()
+        self.reads = simpy.PriorityResource(env)
+        self.pool = simpy.Container(env, self.node.pool_bytes, self.node.pool_bytes)
+        self.room = simpy.Container(env, self.node.ahead, self.node.ahead)
+        self.to_push, self.to_compute = simpy.Store(env), simpy.Store(env)
+        self.to_accept = simpy.Store(env, self.node.ahead)
+        self.to_fetch, self.to_update, self.to_write = (simpy.Store(env) for _ in range(3))
+        indices = range(len(self.layers))
+        self.steps = [
+            _Step(iteration, layer, back)
+            for iteration in range(self.iterations)
+            for back in (False, True)
+            for layer in (reversed(indices) if back else indices)
+        ]
+        self.backward = [step for step in self.steps if step.back]
+        self.accepted, self.fetched, self.written = (
+            {(step.iteration, step.layer): env.event() for step in self.backward} for _ in range(3)
+        )
+
+    def outcome(self) -> Outcome:
+        for queue in (self._read, self._push, self._compute):
+            self.env.process(queue(self.steps))
+        for queue in (self._accept, self._fetch, self._update):
+            self.env.process(queue(self.backward))
+        self.env.run(self.env.process(self._write(self.backward)))
+        ends = [self._end(iteration) for iteration in range(self.iterations)]
+        return Outcome([after - before for before, after in pairwise(ends)][-1], self.spans)
+
+    def _end(self, iteration: int) -> float:
+        return max(span.end_s for span in self.spans if span.iteration == iteration)
+
+    def _read(self, steps: Sequence[_Step]) -> Process:
+        for step in steps:
+            layer = self.layers[step.layer]
+            if step.iteration and not step.back:
+                yield self.written[step.iteration - 1, step.layer]
+            yield self.pool.get(layer.whole_room if step.back else layer.parameter_room)
+            yield from self._from_disks(step, layer.parameter_bytes, READ_PARAMETERS)
+            yield self.to_push.put(step)
+            if step.back:
+                yield self.to_fetch.put(step)
+
+    def _push(self, steps: Sequence[_Step]) -> Process:
+        for _ in steps:
+            step = yield self.to_push.get()
+            layer = self.layers[step.layer]
+            yield self.room.get(1)
+            yield from self._work("down", step, layer.parameter_bytes / self.node.link_bytes_s)
+            if not step.back:
+                yield self.pool.put(layer.parameter_room)
+            yield self.to_compute.put(step)
+
+    def _compute(self, steps: Sequence[_Step]) -> Process:
+        for _ in steps:
+            step = yield self.to_compute.get()
+            layer = self.layers[step.layer]
+            yield from self._work("gpu", step, layer.backward_s if step.back else layer.forward_s)
+            yield self.room.put(1)
+            if step.back:
+                yield self.to_accept.put(step)
+
+    def _accept(self, steps: Sequence[_Step]) -> Process:
+        for _ in steps:
+            step = yield self.to_accept.get()
+            yield from self._work("up", step, self.layers[step.layer].gradient_bytes / self.node.link_bytes_s)
+            self.accepted[step.iteration, step.layer].succeed()
+
+    def _fetch(self, steps: Sequence[_Step]) -> Process:
+        for _ in steps:
+            step = yield self.to_fetch.get()
+            yield from self._from_disks(step, self.layers[step.layer].state_bytes, READ_STATES)
+            self.fetched[step.iteration, step.layer].succeed()
+
+    def _update(self, steps: Sequence[_Step]) -> Process:
+        for step in steps:
+            key = step.iteration, step.layer
+            yield self.env.all_of([self.accepted[key], self.fetched[key]])
+            yield from self._work("update", step, self.layers[step.layer].update_s)
+            yield self.to_write.put(step)
+
+    def _write(self, steps: Sequence[_Step]) -> Process:
+        for _ in steps:
+            step = yield self.to_write.get()
+            layer = self.layers[step.layer]
+            written = layer.parameter_bytes + layer.state_bytes
+            yield from self._work("write", step, written / self.node.disks_bytes_s)
+            yield self.pool.put(layer.whole_room)
+            self.written[step.iteration, step.layer].succeed()
+
+    def _from_disks(self, step: _Step, count: float, priority: int) -> Process:
+        for _ in range(PIECES):
+            with self.reads.request(priority) as turn:
+                yield turn
+                yield from self._work("read", step, count / self.node.disks_bytes_s / PIECES)
+
+    def _work(self, resource: str, step: _Step, seconds: float) -> Process:
+        begin = self.env.now
+        yield self.env.timeout(seconds)
+        self.spans.append(Span(resource, step.layer, step.iteration, begin, self.env.now))
