@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from testbed.systems.luwu import pipeline
 from workloads.luwu.disk import Purpose
 from workloads.luwu.layout import Layer, Model, Tensor
 from workloads.luwu.node import BACKWARD, FORWARD, Node
@@ -155,6 +156,19 @@ def main() -> None:
             direct = store.direct
     finally:
         shutil.rmtree(top)
+    predicted_s = None
+    if options.reads_mbps and options.reads_mbps == options.writes_mbps and options.link_mbps:
+        # gradients cross the link in two bytes each; updates are left out
+        load = pipeline.Layer(
+            layer.parameters_bytes, layer.gradients_bytes / 2, layer.states_bytes, 0.0, 0.0, 0.0
+        )
+        declared = pipeline.Node(
+            link_bytes_s=options.link_mbps * 1e6,
+            disks_bytes_s=options.disks * options.reads_mbps * 1e6,
+            pool_bytes=needed * options.pool_layers,
+            ahead=options.layers,
+        )
+        predicted_s = round(pipeline.run([load] * options.layers, declared).iteration_s, 3)
     if options.spans:
         options.spans.write_text(json.dumps(spans))
     medians = {name: statistics.median(values[1:]) for name, values in taken.items()}
@@ -167,6 +181,7 @@ def main() -> None:
         "disks": options.disks,
         "direct": all(direct),
         "seconds": {name: [round(value, 3) for value in values] for name, values in taken.items()},
+        "predicted_s": predicted_s,
         "node_s": round(medians["node"], 3),
         "sequence_s": round(medians["sequence"], 3),
         "times_faster": round(medians["sequence"] / medians["node"], 2),
