@@ -162,7 +162,7 @@ def main() -> None:
         load = pipeline.Layer(
             layer.parameters_bytes, layer.gradients_bytes / 2, layer.states_bytes, 0.0, 0.0, 0.0
         )
-        declared = pipeline.Node(
+        declared = pipeline.OptimizerNode(
             link_bytes_s=options.link_mbps * 1e6,
             disks_bytes_s=options.disks * options.reads_mbps * 1e6,
             pool_bytes=needed * options.pool_layers,

@@ -18,10 +18,10 @@ from testbed.systems.luwu import memory, pipeline, prediction, sharded
 from testbed.systems.luwu.figures import FIGURES
 from testbed.systems.luwu.hardware import Hardware, gpu_rate
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
-from testbed.systems.luwu.pipeline import Layer, Node
+from testbed.systems.luwu.pipeline import Layer, OptimizerNode
 from testbed.systems.luwu.shapes import SHAPES
 
-NODE = Node(link_bytes_s=1.0, disks_bytes_s=1.0, pool_bytes=100.0, ahead=2)
+NODE = OptimizerNode(link_bytes_s=1.0, disks_bytes_s=1.0, pool_bytes=100.0, ahead=2)
 
 
 def test_one_layer_is_counted_by_hand() -> None:
@@ -64,8 +64,8 @@ LAYERS = st.lists(
 def test_no_resource_works_longer_than_an_iteration(
     layers: list[Layer], ahead: int, pool_bytes: float
 ) -> None:
-    """With any layers and any room it ends, and an iteration is no shorter than each resource's work, and no
-    longer than all of it.
+    """It ends, whatever the layers and the room; an iteration is no shorter than any resource's work, and no
+    longer than all work.
     """
     node = replace(NODE, ahead=ahead, pool_bytes=pool_bytes)
     iteration_s = pipeline.run(layers, node).iteration_s

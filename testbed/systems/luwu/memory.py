@@ -1,4 +1,4 @@
-"""What fits: the largest micro-batch of a model, and the largest model, by system. Pure.
+"""Memory: the largest micro-batch of a model, and the largest model, that fits, by system. Pure.
 
 A GPU computes a block's activations again when it goes back, so it holds those of one block, and its inputs
 are in the worker's memory. What the systems keep beside is in `gpu_bytes`.

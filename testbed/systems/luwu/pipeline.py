@@ -25,7 +25,7 @@ Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What an iteration asks for a layer: bytes, and seconds of computing. Activations are computed again
+    """A layer's share of an iteration: bytes, and seconds of computing. Activations are computed again
     within `backward_s`.
     """
 
@@ -53,7 +53,7 @@ def _room(count: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OptimizerNode:
     """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
     has room for. `pool_bytes` bounds the optimizer's buffers.
     """
@@ -76,7 +76,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Iterations:
     """Iterations that follow each other: `iteration_s` is the last one's, when all has become periodic."""
 
     iteration_s: float
@@ -96,7 +96,7 @@ class _Step:
     back: bool
 
 
-def run(layers: Sequence[Layer], node: Node, iterations: int = 4) -> Outcome:
+def run(layers: Sequence[Layer], node: OptimizerNode, iterations: int = 4) -> Iterations:
     """Return how long an iteration takes. ValueError where no layer has room in the optimizer's buffers, or
     there are less than two iterations.
     """
@@ -111,7 +111,7 @@ def run(layers: Sequence[Layer], node: Node, iterations: int = 4) -> Outcome:
 class _Run:
     """The task queues, each a process that takes steps in order."""
 
-    def __init__(self, layers: Sequence[Layer], node: Node, iterations: int) -> None:
+    def __init__(self, layers: Sequence[Layer], node: OptimizerNode, iterations: int) -> None:
         self.layers, self.node, self.iterations = layers, node, iterations
         self.spans: list[Span] = []
         self.env = env = simpy.Environment()
@@ -133,14 +133,14 @@ class _Run:
             {(step.iteration, step.layer): env.event() for step in self.backward} for _ in range(3)
         )
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Iterations:
         for queue in (self._read, self._push, self._compute):
             self.env.process(queue(self.steps))
         for queue in (self._accept, self._fetch, self._update):
             self.env.process(queue(self.backward))
         self.env.run(self.env.process(self._write(self.backward)))
         ends = [self._end(iteration) for iteration in range(self.iterations)]
-        return Outcome([after - before for before, after in pairwise(ends)][-1], self.spans)
+        return Iterations([after - before for before, after in pairwise(ends)][-1], self.spans)
 
     def _end(self, iteration: int) -> float:
         return max(span.end_s for span in self.spans if span.iteration == iteration)

@@ -1,4 +1,4 @@
-"""What an iteration of each system takes on declared hardware: one place for figures 10 to 15. Pure."""
+"""Predictions of an iteration of each system on declared hardware: one place for figures 10 to 15. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def predict(system: str, shape: Shape, hardware: Hardware, micro_batch: int) -> 
 RESOURCES = ("gpu", "read", "write", "down", "up", "update")
 
 
-def luwu(shape: Shape, hardware: Hardware, micro_batch: int) -> pipeline.Outcome:
+def luwu(shape: Shape, hardware: Hardware, micro_batch: int) -> pipeline.Iterations:
     """Return LuWu's iterations: gradients have as many bytes on links as parameters, as the paper's S."""
     forward_s = shape.forward_flop(micro_batch) / gpu_rate(shape.hidden)
     block = shape.layer_parameters
@@ -84,7 +84,9 @@ def luwu(shape: Shape, hardware: Hardware, micro_batch: int) -> pipeline.Outcome
         backward_s=3 * forward_s,
         update_s=block / hardware.adam_parameters_s,
     )
-    node = pipeline.Node(hardware.link_bytes_s, hardware.disks_bytes_s, hardware.pool_bytes, hardware.ahead)
+    node = pipeline.OptimizerNode(
+        hardware.link_bytes_s, hardware.disks_bytes_s, hardware.pool_bytes, hardware.ahead
+    )
     return pipeline.run([layer] * shape.layers, node)
 
 

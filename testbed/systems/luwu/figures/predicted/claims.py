@@ -59,17 +59,17 @@ def _by_micro_batch(rows: Rows) -> list[Finding]:
 
 def _by_model(rows: Rows) -> list[Finding]:
     by = {(row["system"], row["model"]): row["tflops"] for row in rows}
-    found = []
+    said = []
     for of, paper in ((ZERO3, 2.04), (INFINITY, 2.34)):
         both = [model for model in ("13B", "30B", "66B", "175B") if (of, model) in by]
         least = min(both, key=lambda model: by[LUWU, model] / by[of, model])
         text = f"13B to 175B: LuWu over {TITLES[of]}, at least (ours: at {least})"
-        found.append(_ratio(text, paper, by[LUWU, least], by[of, least]))
-    found.append(_number("LuWu on 276B", 184, by[LUWU, "276B"], " TFLOPS"))
+        said.append(_ratio(text, paper, by[LUWU, least], by[of, least]))
+    said.append(_number("LuWu on 276B", 184, by[LUWU, "276B"], " TFLOPS"))
     fall = by[LUWU, "505B"] < 0.95 * by[LUWU, "276B"] and by[LUWU, "1.0T"] < 0.95 * by[LUWU, "505B"]
     ours = f"{by[LUWU, '276B']:.0f}, {by[LUWU, '505B']:.0f}, {by[LUWU, '1.0T']:.0f} TFLOPS"
-    found.append(Finding("LuWu falls from 276B to 505B and 1T", "yes", ours, AGREES if fall else DIFFERS))
-    return found
+    said.append(Finding("LuWu falls from 276B to 505B and 1T", "yes", ours, AGREES if fall else DIFFERS))
+    return said
 
 
 def _beside_sharp(rows: Rows) -> list[Finding]:
@@ -84,12 +84,12 @@ def _beside_sharp(rows: Rows) -> list[Finding]:
 
 def _by_workers(rows: Rows) -> list[Finding]:
     by = {(row["system"], row["micro_batch"], row["workers"]): row["tflops"] * row["workers"] for row in rows}
-    found = []
+    said = []
     for size, paper in ((8, 1.21), (32, 1.94)):
         text = f"micro-batch {size}, 8 workers: LuWu over {TITLES[BOUND]}"
-        found.append(_ratio(text, paper, by[LUWU, size, 8], by[BOUND, size, 8]))
+        said.append(_ratio(text, paper, by[LUWU, size, 8], by[BOUND, size, 8]))
     for size in (8, 32):
-        found.append(
+        said.append(
             _number(
                 f"micro-batch {size}: LuWu, 8 workers over 1", 8, by[LUWU, size, 8] / by[LUWU, size, 1], ""
             )
@@ -97,17 +97,17 @@ def _by_workers(rows: Rows) -> list[Finding]:
         grows = by[INFINITY, size, 8] / by[INFINITY, size, 1]
         word = AGREES if grows > 8 else DIFFERS
         text = f"micro-batch {size}: ZeRO-Infinity, 8 workers over 1"
-        found.append(Finding(text, "more than 8", f"{grows:.1f}", word))
-    return found
+        said.append(Finding(text, "more than 8", f"{grows:.1f}", word))
+    return said
 
 
 def _by_disks(rows: Rows) -> list[Finding]:
     by = {(row["disks"], row["micro_batch"]): row for row in rows}
-    found = []
+    said = []
     for disks in (4, 8):
         few, more = by[disks, 4]["iteration_s"], by[disks, 16]["iteration_s"]
         word = AGREES if abs(more / few - 1) < 0.05 else DIFFERS
-        found.append(
+        said.append(
             Finding(
                 f"{disks} disks: the same time to a micro-batch of 16", "yes", f"{more / few - 1:+.0%}", word
             )
@@ -118,8 +118,8 @@ def _by_disks(rows: Rows) -> list[Finding]:
         expected = size >= 16
         text = f"12 disks, micro-batch {size}: computing bounds"
         word = AGREES if (waits < 0.05) == expected else DIFFERS
-        found.append(Finding(text, "yes" if expected else "no", f"{waits:+.0%} beyond computing", word))
-    return found
+        said.append(Finding(text, "yes" if expected else "no", f"{waits:+.0%} beyond computing", word))
+    return said
 
 
 def _ratio(text: str, paper: float, ours: float, theirs: float) -> Finding:
