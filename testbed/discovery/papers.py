@@ -1,4 +1,4 @@
-"""The papers and their figures by name, as the systems say them. Owns no figure."""
+"""The papers and their figures by name, as the systems and their packages say them. Owns no figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
-from testbed.discovery.registry import systems
+from testbed.discovery.registry import simulations, systems
 from testbed.discovery.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
 
@@ -19,6 +19,8 @@ def papers() -> dict[str, Figures]:
     for system in systems().values():
         if system.paper is not None:
             by_paper.setdefault(system.paper, []).extend(system.figures)
+    for paper, figures in simulations():
+        by_paper.setdefault(paper, []).extend(figures)
     return {paper: _by_name(paper, figures) for paper, figures in by_paper.items()}
 
 

@@ -1,11 +1,16 @@
-"""The systems that there are, by name: every package of testbed/systems/ says which it has in `SYSTEMS`."""
+"""The systems that there are, by name: every package of testbed/systems/ says which it has in `SYSTEMS`. One
+with simulations of a paper says them in `PAPERS`, by the paper, where no system of its brings them.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from types import ModuleType
 
+from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
 from testbed.discovery.user_class import in_a_line
 from testbed.errors import RequestError, TestbedError
@@ -18,24 +23,37 @@ def systems() -> dict[str, System]:
     """Return all systems by name, in the order of their names. TestbedError names a package that cannot be
     imported, or a name that two systems have.
     """
-    package = importlib.import_module(PACKAGE)
     named: dict[str, System] = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.ispkg:
-            for system in _systems_of(info.name):
-                if system.name in named:
-                    raise TestbedError(
-                        f"system {system.name!r}: two have this name, the second in {PACKAGE}.{info.name}"
-                    )
-                named[system.name] = system
+    for package in _packages():
+        for system in package.SYSTEMS:
+            if system.name in named:
+                raise TestbedError(
+                    f"system {system.name!r}: two have this name, the second in {package.__name__}"
+                )
+            named[system.name] = system
     return dict(sorted(named.items()))
 
 
-def _systems_of(name: str) -> tuple[System, ...]:
+def simulations() -> list[tuple[str, tuple[Figure, ...]]]:
+    """Return papers, each with figures that need no system. TestbedError names a package that cannot be
+    imported.
+    """
+    said: list[Mapping[str, tuple[Figure, ...]]] = [getattr(each, "PAPERS", {}) for each in _packages()]
+    return [(paper, figures) for papers in said for paper, figures in papers.items()]
+
+
+def _packages() -> tuple[ModuleType, ...]:
+    package = importlib.import_module(PACKAGE)
+    return tuple(_imported(info.name) for info in pkgutil.iter_modules(package.__path__) if info.ispkg)
+
+
+def _imported(name: str) -> ModuleType:
     try:
-        return tuple(importlib.import_module(f"{PACKAGE}.{name}").SYSTEMS)
+        package = importlib.import_module(f"{PACKAGE}.{name}")
+        tuple(package.SYSTEMS)
     except Exception as error:  # a package of somebody's may raise anything
         raise TestbedError(f"import {PACKAGE}.{name}: {in_a_line(error)}") from error
+    return package
 
 
 def find(name: str) -> System:

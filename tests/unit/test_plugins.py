@@ -107,6 +107,15 @@ def test_a_system_that_brings_a_policy_and_a_figure_is_found_and_used(
     assert "figures of deep: fig42\n" in printed
 
 
+def test_a_package_without_a_system_brings_simulations(registered: Registered, tmp_path: Path) -> None:
+    registered(EXTRA.replace("SYSTEMS = (Extra(),)", 'SYSTEMS = ()\nPAPERS = {"far": (Answer(),)}'))
+    assert "extra" not in registry.systems()
+    assert reproduce.main(["far", "fig42", "--out", str(tmp_path / "out")]) == 0
+    assert json.loads((tmp_path / "out" / "fig42.json").read_text())["answers"] == [42]
+    with pytest.raises(RequestError, match="no paper 'deep'; accepted: .*far"):
+        reproduce.main(["deep", "fig42"])
+
+
 def test_another_system_with_instead_changes_no_policys_choice(registered: Registered) -> None:
     before = policies.choice("inc-tw"), policies.choice("mine.py:Own"), policies.usual()
     registered(EXTRA)
