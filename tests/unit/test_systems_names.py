@@ -22,6 +22,8 @@ NAMES = frozenset(
     for name in (*systems(), *FOLDERS, *policies(), *(name for paper in papers().values() for name in paper))
 )
 PAPERS = frozenset(papers())
+OWN = ("testbed/systems", "workloads")
+"""A system has its folder in the first, and in the second what runs beside a training script."""
 CAPITALS = re.compile(r"\b[A-Z][A-Z0-9+-]*\b")  # a system's name, as prose writes it
 # What is called as a system is, and is none: (module, word) and why.
 OTHERS = {
@@ -88,7 +90,7 @@ def namings() -> set[tuple[str, int, str]]:
     return {
         (str(file.relative_to(CHECKOUT)), line, word)
         for file in files
-        if not any(file.is_relative_to(CHECKOUT / "testbed" / "systems" / folder) for folder in FOLDERS)
+        if not any(file.is_relative_to(CHECKOUT / top / name) for top in OWN for name in FOLDERS)
         for line, word in said(ast.parse(file.read_text(), str(file)))
     }
 
