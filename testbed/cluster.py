@@ -14,6 +14,7 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.aggregation.system import racks_of
     from testbed.client.caller import Caller
+    from testbed.client.once import Once
     from testbed.discovery.registry import systems
     from testbed.errors import RequestError
     from testbed.jobs.placement import parse_place, place_workers
@@ -31,7 +32,10 @@ def main(argv: list[str]) -> int:
         "--config", default="default", metavar="FILE", help="as `testbed up` has it (default)"
     )
     parser.add_argument(
-        "--place", metavar="UNIT:WORKERS", help="as `testbed run` has it (the first gpu unit)"
+        "--place",
+        action=Once,
+        metavar="UNIT:WORKERS,...",
+        help="as `testbed run` has it (the first gpu unit)",
     )
     parser.add_argument(
         "--server",

@@ -24,6 +24,8 @@ SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
+    from testbed.client.once import Once
+
     parser = argparse.ArgumentParser(
         prog="testbed demo",
         description="Bring a testbed up, train one real job over it with each kind of synchronisation, "
@@ -34,6 +36,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--place",
+        action=Once,
         metavar="UNIT:WORKERS,...",
         help="where the workers of all jobs go, such as u1:2,u2:2; without it, in one unit and then in two",
     )

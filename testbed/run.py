@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
+    from testbed.client.once import Once
     from testbed.client.runtime import DEFAULT_NAME
     from testbed.discovery.policies import choice, usual
     from testbed.discovery.registry import systems
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
         "--place",
+        action=Once,
         metavar="UNIT:WORKERS,...",
         help="such as u1:2,u2:2, or u1r1:2,u1r2:2 in a pod; without it, all of the first gpu unit",
     )

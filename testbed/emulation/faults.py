@@ -23,6 +23,7 @@ from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
 from testbed.errors import RequestError, TestbedError
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
+ALL = "all"  # in the place of a link's name
 MAX_DISTANCE = 10_000
 _ETHERNET_BYTES = 18  # with a VLAN tag
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
@@ -157,7 +158,7 @@ class LinkFaults:
     def wire(self, link: str) -> WireSpec:
         """The wire of that name. RequestError if there is none, or it has no room for a stage."""
         wire = self._wires.get(link)
-        shaped = [name for name, other in self._wires.items() if other.rate_mbps is not None]
+        shaped = self.shaped()
         accepted = f"accepted are {', '.join(shaped)}" if shaped else "this testbed has no link with a rate"
         if wire is None:
             raise RequestError(f"link {link}: there is none; {accepted}")
@@ -166,6 +167,10 @@ class LinkFaults:
                 f"link {link}: it has no rate, and a fault stage only fits into a link that has; {accepted}"
             )
         return wire
+
+    def shaped(self) -> list[str]:
+        """Return the links that have a rate, and so room for a stage, in their order."""
+        return [name for name, wire in self._wires.items() if wire.rate_mbps is not None]
 
     # ---- under the lock ----
 
@@ -199,7 +204,9 @@ class LinkFaults:
 
 
 def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A request of `testbed fault`: does what `action` says and answers with the faults that are set then."""
+    """A request of `testbed fault`: does what `action` says and answers with the faults that are set then.
+    What is to be set on `[ALL]` is set on every link that has a rate.
+    """
     action, links = request.get("action"), request.get("links")
     if links is not None and (
         not isinstance(links, list) or not all(isinstance(link, str) for link in links)
@@ -213,6 +220,8 @@ def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any
                 f"fault set: links, and a fault with keys out of {', '.join(names)} are needed"
             )
         fault, direction = LinkFault(**wanted), request.get("direction", "both")
+        if links == [ALL] and not (links := faults.shaped()):
+            raise RequestError("fault set all: this testbed has no link with a rate")
         for link in links:  # all of them or none
             faults.wire(link)
         for link in links:

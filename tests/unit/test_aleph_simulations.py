@@ -13,6 +13,7 @@ from rich.console import Console
 from testbed import reproduce
 from testbed.errors import RequestError
 from testbed.systems.aleph.figures import FIGURES
+from testbed.systems.aleph.figures.simulated.figure import PLANS
 from testbed.systems.aleph.model import Clustering
 from testbed.systems.aleph.near import nearer
 from testbed.systems.aleph.simulator import (
@@ -98,9 +99,7 @@ def options(name: str, *argv: str) -> argparse.Namespace:
 def test_a_figure_is_run_held_against_the_paper_and_drawn(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = {"fig14": "50,150", "fig15": "10,50"}.get(name, "0,0.3")
-    out = ["--out", str(tmp_path)]
-    assert reproduce.main(["aleph", name, "--seeds", "2", "--values", values, *out]) == 0
+    assert reproduce.main(["aleph", name, "--quick", "--out", str(tmp_path)]) == 0
     assert "statements, and what our runs say" in capsys.readouterr().out
     report: dict[str, Any] = json.loads((tmp_path / f"{name}.json").read_text())
     assert len(report["runs"]) == 2 * 2 * 2 * len(TITLES)
@@ -112,6 +111,15 @@ def test_a_figure_is_run_held_against_the_paper_and_drawn(
         assert set(verdicts.values()) == {"agrees"}
     (figure,) = [figure for figure in FIGURES if figure.name == name]
     figure.show(report, Console(file=None, quiet=True))
+
+
+def test_quick_is_a_smaller_sweep_of_the_same_statements() -> None:
+    assert (options("fig15").seeds, options("fig15").values) == (20, "10,50,100,150,200,250")
+    assert (options("fig15", "--quick").seeds, options("fig15", "--quick").values) == (2, "10,50")
+    chosen = options("fig13", "--quick", "--values", "0.1", "--seeds", "3")
+    assert (chosen.seeds, chosen.values) == (3, "0.1")
+    for plan in PLANS.values():
+        assert set(plan.quick) < set(plan.values)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,18 @@ def test_help_speaks_in_one_voice(name: str, parser_of: Callable[[str], argparse
             "accepted are aleph, aleph-mwcha, aleph-servers, inc, ps, ring, switches",
         ),
         (["testbed.run", "--name", ABSENT, "--place", "u1", "x.py"], 2, "accepted is UNIT:WORKERS"),
+        (
+            ["testbed.run", "--name", ABSENT, "--place", "u1:2", "--place", "u2:2", "x.py"],
+            2,
+            "--place u2:2: it is given twice, u1:2 before; one is accepted, UNIT:WORKERS,...",
+        ),
+        (
+            ["testbed.run", "--name", ABSENT, "--place", "u1:2", "x.py", "--place", "u2:2"],
+            2,
+            f"'{ABSENT}' is not running",
+        ),
+        (["testbed.cluster", "--place", "u1:2", "--place", "u1:2"], 2, "--place u1:2: it is given twice"),
+        (["testbed.demo", "--place", "u1:2", "--place", "u1:3"], 2, "--place u1:3: it is given twice"),
         (["testbed.exec", "--name", ABSENT, "u1h1", "--", "true"], 1, f"'{ABSENT}' is not running"),
         (["testbed.exec", "--name", ABSENT, "u1h1", "--"], 2, "--: a command is to follow"),
         (["testbed.shell", "--name", ABSENT, "-c", "pingall"], 1, f"'{ABSENT}' is not running"),

@@ -4,13 +4,13 @@ shown.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from testbed import fault as command
 from testbed import status
-from testbed.emulation.faults import MAX_DISTANCE, LinkFault
+from testbed.emulation.faults import MAX_DISTANCE, LinkFault, answer
 from testbed.errors import RequestError
 
 
@@ -44,6 +44,53 @@ def test_a_wrong_fault_is_refused_in_one_line(wrong: dict[str, Any], says: str) 
 )
 def test_rates_are_percentages(text: str, share: float) -> None:
     assert command.rate("loss", text) == pytest.approx(share, rel=1e-12)
+
+
+class Links:
+    """The faults of links without a network, by the names of those that have a rate."""
+
+    def __init__(self, *shaped: str) -> None:
+        self.shaped_links, self.faulty = shaped, list[str]()
+
+    def shaped(self) -> list[str]:
+        return list(self.shaped_links)
+
+    def wire(self, link: str) -> None:
+        if link not in self.shaped_links:
+            raise RequestError(f"link {link}: there is none")
+
+    def set(self, link: str, fault: LinkFault, direction: str) -> None:
+        self.faulty.append(f"{link} {fault.loss:g} {direction}")
+
+    def states(self) -> list[str]:
+        return self.faulty
+
+
+@pytest.mark.parametrize(
+    ("links", "faulty"),
+    [(["all"], ["u1h1 0.1 up", "u1o1 0.1 up"]), (["u1o1"], ["u1o1 0.1 up"])],
+)
+def test_all_is_every_link_that_has_a_rate(links: list[str], faulty: list[str]) -> None:
+    request = {"action": "set", "links": links, "fault": {"loss": 0.1}, "direction": "up"}
+    assert answer(cast(Any, Links("u1h1", "u1o1")), request) == faulty
+
+
+@pytest.mark.parametrize(
+    ("shaped", "links", "says"),
+    [
+        ((), ["all"], "fault set all: this testbed has no link with a rate"),
+        (("u1h1",), ["u1h1", "all"], "link all: there is none"),
+        (("u1h1",), [], "fault set: links, and a fault"),
+        (("u1h1",), None, "fault set: links, and a fault"),
+    ],
+)
+def test_links_that_there_are_not_are_refused_and_nothing_is_set(
+    shaped: tuple[str, ...], links: list[str] | None, says: str
+) -> None:
+    faults = Links(*shaped)
+    with pytest.raises(RequestError, match=says):
+        answer(cast(Any, faults), {"action": "set", "links": links, "fault": {"loss": 0.1}})
+    assert faults.faulty == []
 
 
 def test_room_for_frames_held() -> None:

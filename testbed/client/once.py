@@ -1,0 +1,29 @@
+"""An option that is given once. Imports the standard library and the typed errors."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from testbed.errors import RequestError
+
+
+class Once(argparse.Action):
+    """Stores an option's value, as argparse does, but refuses a second one, where argparse would take it in
+    place of the first without a word. For options whose default is None.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if (first := getattr(namespace, self.dest)) is not None:
+            raise RequestError(
+                f"{option_string} {values}: it is given twice, {first} before; one is accepted, "
+                f"{self.metavar or 'a value'}"
+            )
+        setattr(namespace, self.dest, values)
