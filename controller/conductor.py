@@ -21,6 +21,7 @@ from controller.history import History
 from controller.planes import Plane
 from controller.state import State, begin
 from controller.steps import (
+    LIGHT,
     Began,
     Came,
     ChangeRoutes,
@@ -270,24 +271,26 @@ class Conductor:
             task = todo.popleft()
             if isinstance(task, End):
                 return self._end(task)
-            *before, last = task.steps
-            if isinstance(last, Watch):
-                answer = self._carry_out(task.about, before)
-                self._routed_ns = time.monotonic_ns() if self._plane else 0
-                with self._turning:
-                    self._turns += 1
-                    self._turning.notify_all()
-                if isinstance(answer, Failed) and self._turned and self._watched is not None:
-                    self._fast_path.seen()  # else it were the answer to the next turn
-                if isinstance(answer, Done):
-                    out.add(self._watcher.submit(self._carry_out, task.about, [last]))
-                    continue
-            elif task.about != OXC_DPID:
+            if any(isinstance(step, Watch) for step in task.steps):
+                if self._plane is None:
+                    self._have_turned()
+                out.add(self._watcher.submit(self._carry_out, task.about, task.steps))
+                continue
+            if task.about not in (OXC_DPID, LIGHT):
                 out.add(self._tellers.submit(self._carry_out, task.about, task.steps))
                 continue
-            else:
-                answer = self._carry_out(task.about, task.steps)
+            answer = self._carry_out(task.about, task.steps)
+            if task.about == LIGHT:
+                self._routed_ns = time.monotonic_ns()
+                self._have_turned()
+                if isinstance(answer, Failed) and self._turned and self._watched is not None:
+                    self._fast_path.seen()  # else it were the answer to the next turn
             todo.extendleft(reversed(self._decide(answer)))
+
+    def _have_turned(self) -> None:
+        with self._turning:
+            self._turns += 1
+            self._turning.notify_all()
 
     def _decide(self, event: Event) -> tuple[Task | End, ...]:
         with self._deciding:

@@ -18,15 +18,16 @@ from typing import Any
 
 from controller.flows import (
     Flow,
+    RouteChanges,
     Routes,
-    as_routes,
+    TorFlows,
     circuits_of,
     oxc_flows,
     port_numbers,
     routes_of,
     tor_flows,
 )
-from controller.state import Change, Errand, State, TorFlows
+from controller.state import Change, Errand, State
 from controller.steps import (
     LIGHT,
     Began,
@@ -108,6 +109,11 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
             if began_ns is not None:
                 state = _with_change(state, began_ns=began_ns)
             return _wait(_with_change(state, lit_ns=at_ns, resolution_ns=resolution_ns, routed_ns=routed_ns))
+        case Done(about) if about == LIGHT:
+            return _follow(_answered(state, LIGHT), now_ns, Task(LIGHT, (Watch(_lit(_change(state))),)))
+        case Failed(about, error) if about == LIGHT and not _change(state).are_tors_told:
+            state = _answered(state.without_trust(OXC_DPID), LIGHT)
+            return _follow(_failed(state, about, error), now_ns)
         case Done(about):
             return _verify(_answered(state, about), about, now_ns, random)
         case Failed(about, error):
@@ -250,26 +256,34 @@ def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
 
 
 def _connect(state: State, now_ns: int) -> Course:
-    """Gives the fast path the new circuits, and, while they are dark, its routes; each ToR whose flows differ
-    its own beside that: the change is made.
+    """Gives the fast path the new circuits, and, while they are dark, its routes: the change is made. What
+    ToRs are told is computed after that, and they are told it (`_follow`).
     """
     change, before = _change(state), state.tor_flows
     state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
-    state = _with_change(state, is_made=True, made_ns=now_ns)
-    others = {
-        dpid for dpid, flows in state.tor_flows.items() if flows is not before[dpid] and flows != before[dpid]
-    }
-    steps: tuple[Step, ...] = (Watch(()),)
-    if state.premises.has_plane:
-        new = _peers(change.added)
-        turned: Peers = tuple((port, new.get(port)) for port in _numbers(change.ports))
-        routed = _changed_routes(state, before, sorted(others))
-        steps = (Turn(turned, change.dark.total_ns), *routed, Watch(_numbers(ports_of(change.added))))
-    light = Task(LIGHT, steps)
-    state = _with_errand(state, out=frozenset({LIGHT}))
-    dpids = others | {dpid for dpid in state.tor_flows if dpid not in state.verified}
-    state, tasks = _settle(state, dpids, now_ns)
-    return state, (light, *tasks)
+    state = _with_change(state, is_made=True, made_ns=now_ns, before=before)
+    if not state.premises.has_plane:
+        return _follow(state, now_ns, Task(LIGHT, (Watch(()),)))
+    new = _peers(change.added)
+    turned: Peers = tuple((port, new.get(port)) for port in _numbers(change.ports))
+    routed = _changed_routes(state, before, sorted(state.tor_flows.differing(before)))
+    return _wait(state, Task(LIGHT, (Turn(turned, change.dark.total_ns), *routed)))
+
+
+def _follow(state: State, now_ns: int, *tasks: Task) -> Course:
+    """Has each ToR whose flows differ, or that is not known to hold what it should, told its own."""
+    change = _change(state)
+    assert change.before is not None
+    state = _with_change(state, are_tors_told=True)
+    state = _with_errand(state, out=_errand(state).out | {task.about for task in tasks})
+    stale = {dpid for dpid in state.tor_flows if dpid not in state.verified}
+    state, others = _settle(state, change.tor_flows.differing(change.before) | stale, now_ns)
+    return state, (*tasks, *others)
+
+
+def _lit(change: Change) -> tuple[int, ...]:
+    """The numbers of the ports that have light after a change."""
+    return _numbers(ports_of(change.added))
 
 
 # ---- how it ends ----
@@ -277,9 +291,12 @@ def _connect(state: State, now_ns: int) -> Course:
 
 def _fail(state: State, about: Dpid, error: Exception, now_ns: int) -> Course:
     """Gives a task up. What its switch holds is not known then."""
-    state = state.without_trust(OXC_DPID if about == LIGHT else about)
-    failures = (*_errand(state).failures, (about, error))
-    return _wait(_with_change(_with_errand(state, failures=failures), settled_ns=now_ns))
+    state = _failed(state.without_trust(OXC_DPID if about == LIGHT else about), about, error)
+    return _wait(_with_change(state, settled_ns=now_ns))
+
+
+def _failed(state: State, about: Dpid, error: Exception) -> State:
+    return _with_errand(state, failures=(*_errand(state).failures, (about, error)))
 
 
 def _wait(state: State, *tasks: Task) -> Course:
@@ -375,15 +392,14 @@ def _changed_routes(state: State, before: TorFlows, dpids: Iterable[Dpid]) -> It
     """The steps to the routes of switches whose flows were others before: of all that held these, what is
     new and what is gone alone, for the others' may be many.
     """
-    changes: dict[Dpid, tuple[Routes, Routes]] = {}
+    changed: list[Dpid] = []
     for dpid in filter(state.premises.speaks_openflow, dpids):
         if dpid in state.verified:
-            was, wanted = before[dpid], state.tor_flows[dpid]
-            changes[dpid] = (as_routes(dpid, was - wanted), as_routes(dpid, wanted - was))
+            changed.append(dpid)
         else:
             yield _routes(state, dpid)
-    if changes:
-        yield ChangeRoutes(changes)
+    if changed:
+        yield ChangeRoutes(RouteChanges(before, state.tor_flows, changed))
 
 
 def _ends(c: Circuit) -> tuple[int, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from testbed.ocs.circuits import Circuit, circuit
-from testbed.ocs.routes import next_hops
+from testbed.ocs.routes import Hops, Rerouted, next_hops
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
@@ -21,7 +24,6 @@ NOWHERE = 0  # the port of what is dropped
 _MAX_TORS = addresses.MAX_UNITS * addresses.MAX_RACKS_PER_POD  # of pods; none's flows change with circuits
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
-RouteChanges = Mapping[Dpid, tuple[Routes, Routes]]  # by switch: what is taken away, what is set
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,22 +75,114 @@ def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]
     return frozenset(circuit(names[a], names[b]) for a, b in ways if (b, a) in ways and a != b)
 
 
-def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> dict[Dpid, frozenset[Flow]]:
-    """Return the flows of each unit's switches."""
-    hops = next_hops(circuits, (unit.index for unit in topology.units))
-    racks = tuple((unit.racks, unit.hosts) for unit in topology.units)
-    flows: dict[Dpid, frozenset[Flow]] = {}
-    for unit in topology.units:
-        own, *tors = unit.switches
-        flows[own] = _flows_of(unit.index, tuple(hops[unit.index].items()), racks)
-        flows |= {tor: _flows_of_rack(tor, unit.hosts) for tor in tors}
-    return flows
-
-
 Racks = tuple[tuple[int, int], ...]
 """Of each unit, in the order of their numbers: how many racks it has, 0 where it is one, and how many hosts
 each has.
 """
+
+
+class TorFlows(Mapping[Dpid, frozenset[Flow]]):
+    """The flows of each unit's switches, which are made when they are asked for: what a change of circuits
+    changes is known without them (`RouteChanges`).
+    """
+
+    def __init__(self, switches: Iterable[Dpid], racks: Racks, hops: Hops) -> None:
+        self._switches, self._racks, self.hops = dict.fromkeys(switches), racks, hops
+        self._made: dict[Dpid, frozenset[Flow]] = {}
+
+    def __getitem__(self, dpid: Dpid) -> frozenset[Flow]:
+        flows = self._made.get(dpid)
+        if flows is None:
+            if dpid not in self._switches:
+                raise KeyError(dpid)
+            unit = addresses.tor_unit(dpid)
+            if addresses.tor_rack(dpid):
+                flows = _flows_of_rack(dpid, self._racks[unit - 1][1])
+            else:
+                flows = _flows_of(unit, tuple(self.hops[unit].items()), self._racks)
+            self._made[dpid] = flows
+        return flows
+
+    def __iter__(self) -> Iterator[Dpid]:
+        return iter(self._switches)
+
+    def __len__(self) -> int:
+        return len(self._switches)
+
+    def __contains__(self, dpid: object) -> bool:
+        return dpid in self._switches
+
+    def differing(self, before: TorFlows) -> frozenset[Dpid]:
+        """Return the switches, of the same topology, that had other flows before: of units alone, for those
+        of a pod's ToRs are the same whatever circuits there are.
+        """
+        changed = (self.hops.since(before.hops) != self.hops.numbers).any(axis=1)
+        return frozenset(
+            addresses.tor_dpid(unit) for unit, is_new in zip(self.hops.units, changed, strict=True) if is_new
+        )
+
+    def rerouted(self, before: TorFlows, dpids: Iterable[Dpid]) -> Rerouted:
+        """Return the routes of some units' switches that were others before."""
+        ours, units = self.hops, np.array(self.hops.units)
+        was = ours.since(before.hops)
+        chosen = {addresses.tor_unit(dpid) for dpid in dpids}
+        of_them = np.array([unit in chosen for unit in ours.units])
+        rows, goals = np.nonzero((was != ours.numbers) & of_them[:, None])
+        # of each unit all networks, and where they begin
+        networks = [
+            [_number(addresses.rack_network(unit, rack)) for rack in range(self._racks[unit - 1][0] + 1)]
+            for unit in ours.units
+        ]
+        counts = np.array([len(each) for each in networks])
+        starts, times = np.cumsum(counts) - counts, counts[goals]
+        ends = np.cumsum(times)
+        places = np.arange(times.sum()) - np.repeat(ends - times, times) + np.repeat(starts[goals], times)
+        return Rerouted(
+            units=np.repeat(units[rows], times),
+            networks=np.array(list(itertools.chain.from_iterable(networks)), np.uint32)[places],
+            before=np.repeat(was[rows, goals], times),
+            now=np.repeat(ours.numbers[rows, goals], times),
+            bundles=ours.bundles_since(before.hops),
+        )
+
+
+class RouteChanges(Mapping[Dpid, tuple[Routes, Routes]]):
+    """The routes that some units' switches lose, and those that they get, when their flows change, by switch.
+    Made when they are asked for; `rerouted` has the same of all switches side by side.
+    """
+
+    def __init__(self, before: TorFlows, now: TorFlows, dpids: Iterable[Dpid]) -> None:
+        self._before, self._now, self._dpids = before, now, tuple(dpids)
+
+    def __getitem__(self, dpid: Dpid) -> tuple[Routes, Routes]:
+        if dpid not in self._dpids:
+            raise KeyError(dpid)
+        was, wanted = self._before[dpid], self._now[dpid]
+        return as_routes(dpid, was - wanted), as_routes(dpid, wanted - was)
+
+    def __iter__(self) -> Iterator[Dpid]:
+        return iter(self._dpids)
+
+    def __len__(self) -> int:
+        return len(self._dpids)
+
+    def rerouted(self) -> Rerouted:
+        """Return the routes that change, and how."""
+        return self._now.rerouted(self._before, self._dpids)
+
+
+def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> TorFlows:
+    """Return the flows of each unit's switches."""
+    hops = next_hops(circuits, (unit.index for unit in topology.units))
+    return TorFlows(topology.switches, tuple((unit.racks, unit.hosts) for unit in topology.units), hops)
+
+
+NO_TOR_FLOWS = TorFlows((), (), next_hops((), ()))  # before circuits are known
+
+
+@lru_cache(1 << 16)
+def _number(network: str) -> int:
+    return int(ipaddress.IPv4Address(network))
 
 
 @lru_cache(2 * addresses.MAX_UNITS)  # most switches' flows are as they were before a change

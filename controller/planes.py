@@ -71,10 +71,14 @@ class FastPath:
     def __init__(self, pinned: PinnedPlane, turner: Turner) -> None:
         self._pinned, self._turner = pinned, turner
         self.circuits, self.lit = pinned.circuits, pinned.lit
-        self.set_routes, self.change_routes = pinned.routes.set, pinned.routes.change
+        self.set_routes = pinned.routes.set
         self.turn, self.seen = turner.turn, turner.seen
         self.keep, self.is_kept, self.kept = pinned.keep, pinned.is_kept, pinned.kept
         self.crossings = pinned.crossings
+
+    def change_routes(self, changes: RouteChanges) -> None:
+        """Sets what changes in switches' tables, and reads it back."""
+        self._pinned.routes.change(changes.rerouted())
 
     def leave(self, peers: Peers, dark_ns: int) -> Turned:
         """Ends the timetable in the dark, and clears what is left of it."""

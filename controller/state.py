@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.flows import Flow, oxc_flows, routes_of, tor_flows, unit_ports
+from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows, unit_ports
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.latency import DarkTime
@@ -16,8 +16,6 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
-
-TorFlows = Mapping[Dpid, frozenset[Flow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,10 @@ class Change:
     began_ns: int = 0
     began_unix_s: float = 0.0
     is_made: bool = False  # at the optical switch, read back
+    before: TorFlows | None = None  # those of the circuits that it changes, once it is made
     made_ns: int = 0
     routed_ns: int = 0  # in the fast path
+    are_tors_told: bool = False
     settled_ns: int = 0
     lit_ns: int | None = None
     resolution_ns: int = 0
@@ -219,5 +219,5 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
         unit_ports(topology),
         frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge),
     )
-    state = State(premises, circuits=None, tor_flows={}, history=tuple(history))
+    state = State(premises, circuits=None, tor_flows=NO_TOR_FLOWS, history=tuple(history))
     return state if topology.optical_ports else state.with_circuits(frozenset())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
+import numpy as np
 
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit
@@ -12,6 +15,7 @@ from testbed.topology.addresses import parse_optical_port, unit_name
 from testbed.topology.units import Unit
 
 Ports = dict[tuple[Unit, Unit], list[int]]
+Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph[Unit], Ports]:
@@ -30,27 +34,91 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph
     return graph, ports
 
 
-def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> dict[Unit, dict[Unit, tuple[int, ...]]]:
-    """Return, for each unit and each other unit that it can reach, the optical ports of the first hop of a
-    shortest path: of all circuits to the same next unit, over which packets are spread
-    (`testbed.contract.spreading`). Unreachable units are left out.
+class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
+    """First hops of shortest paths: for each unit and each other unit that it can reach, the optical ports of
+    all circuits to the same next unit, over which packets are spread (`testbed.contract.spreading`).
+    Unreachable units are left out.
+
+    `units` is in order, `bundles` says which ports, none first, and `numbers` has by unit and by goal, in
+    that order, the number of a bundle. Not to be written to.
+    """
+
+    def __init__(
+        self, units: tuple[Unit, ...], bundles: tuple[tuple[int, ...], ...], numbers: Numbers
+    ) -> None:
+        self.units, self.bundles, self.numbers = units, bundles, numbers
+        self._rows = {unit: row for row, unit in enumerate(units)}
+
+    def __getitem__(self, unit: Unit) -> dict[Unit, tuple[int, ...]]:
+        numbers = self.numbers[self._rows[unit]].tolist()
+        return {
+            goal: self.bundles[number] for goal, number in zip(self.units, numbers, strict=True) if number
+        }
+
+    def __iter__(self) -> Iterator[Unit]:
+        return iter(self.units)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def since(self, before: Hops) -> Numbers:
+        """Return the numbers of what there was before, of the same units: those of our bundles, and further
+        ones, in their order, for bundles that we have not.
+        """
+        known = {ports: number for number, ports in enumerate(self.bundles)}
+        return np.array([known.setdefault(ports, len(known)) for ports in before.bundles])[before.numbers]
+
+    def bundles_since(self, before: Hops) -> tuple[tuple[int, ...], ...]:
+        """Return the bundles that `since` numbers."""
+        return tuple(dict.fromkeys((*self.bundles, *before.bundles)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rerouted:
+    """Routes that changed, side by side: whose switch's (of a unit), to which network (the number of its
+    first address; 256 of them), and by which of `bundles` of optical ports before and now, the first being
+    none.
+    """
+
+    units: Numbers
+    networks: Numbers
+    before: Numbers
+    now: Numbers
+    bundles: tuple[tuple[int, ...], ...]
+
+
+def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> Hops:
+    """Return the first hops of shortest paths: of several that are as short, that by the unit with the least
+    number. All goals are looked for at once, from near to far, a bit each.
     """
     graph, ports = _graph(circuits, units)
-    near = {unit: sorted(graph[unit]) for unit in graph}
-    parallel = {way: tuple(numbers) for way, numbers in ports.items()}
-    hops: dict[Unit, dict[Unit, tuple[int, ...]]] = {unit: {} for unit in graph}
-    for destination in graph:
-        reached, front = {destination}, [destination]
-        while front:  # unit by unit in their order: each is reached by the first of those that are as near
-            beyond = []
-            for via in front:
-                for unit in near[via]:
-                    if unit not in reached:
-                        reached.add(unit)
-                        beyond.append(unit)
-                        hops[unit][destination] = parallel[unit, via]
-            front = sorted(beyond)
-    return hops
+    order = tuple(graph)
+    row = {unit: number for number, unit in enumerate(order)}
+    near = [sorted(graph[unit]) for unit in order]
+    degree, size = max(map(len, near), default=0), len(order)
+    bundles: dict[tuple[int, ...], int] = {(): 0}
+    # by place among a unit's neighbours: the neighbour's row, or one behind all, where nothing is reached
+    via = np.full((degree, size), size)
+    by = np.zeros((degree, size), np.int32)
+    for number, unit in enumerate(order):
+        for place, other in enumerate(near[number]):
+            via[place, number] = row[other]
+            by[place, number] = bundles.setdefault(tuple(ports[unit, other]), len(bundles))
+    front = np.packbits(np.eye(size + 1, size, dtype=bool), axis=1)
+    reached, taken = front[:size].copy(), np.zeros((degree, size, front.shape[1]), np.uint8)
+    while front.any():
+        beyond = np.zeros_like(front)
+        for place in range(degree):
+            step = front[via[place]] & ~reached
+            reached |= step
+            taken[place] |= step
+            beyond[:size] |= step
+        front = beyond
+    numbers = np.zeros((size, size), np.int32)
+    for place in range(degree):
+        numbers += np.unpackbits(taken[place], axis=1, count=size) * by[place][:, None]
+    numbers.setflags(write=False)
+    return Hops(order, tuple(bundles), numbers)
 
 
 def tree(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
 from testbed.dataplanes.xdp import kept, layout, plane, routes
+from testbed.dataplanes.xdp.syscall import Rows, records
 
 FDS = {name: number for number, name in enumerate(plane.PINNED_MAPS)}
 _ZEROS = {"circuits": layout.CIRCUIT, "glimpses": layout.GLIMPSE, "timetables": layout.TIMETABLE}
@@ -28,12 +32,11 @@ class ModelMaps:
         for name, function in (("map_delete", self._delete), ("map_keys", self._keys)):
             monkeypatch.setattr(kept, name, function)
         monkeypatch.setattr(routes, "map_lookup", self._lookup)
-        monkeypatch.setattr(routes, "map_update_all", self._update_all)
-        monkeypatch.setattr(routes, "map_delete_all", self._delete_all)
-        monkeypatch.setattr(routes, "map_entries", lambda fd, *sizes: dict(self.entries[fd]))
-        monkeypatch.setattr(
-            socket, "if_nametoindex", lambda device: int(device[4:]) if device.startswith("port") else 1
-        )
+        monkeypatch.setattr(routes, "map_update_rows", self._update_rows)
+        monkeypatch.setattr(routes, "map_delete_rows", self._delete_rows)
+        monkeypatch.setattr(routes, "map_rows", self._rows)
+        monkeypatch.setattr(routes, "map_entries", lambda fd, *kinds: dict(self.entries[fd]))
+        monkeypatch.setattr(socket, "if_nametoindex", lambda device: int(re.sub(r"\D", "", device)))
 
     def plane(self, ports: int) -> plane.PinnedPlane:
         """Return a plane of ports 1 to `ports`, as another process opens it."""
@@ -52,13 +55,17 @@ class ModelMaps:
             raise OSError(7, "Argument list too long")
         self.entries[fd][key] = value
 
-    def _update_all(self, fd: int, entries: Mapping[bytes, bytes]) -> None:
-        for key, value in entries.items():
+    def _update_rows(self, fd: int, keys: Rows, values: Rows) -> None:
+        for key, value in zip(records(keys), records(values), strict=True):
             self._update(fd, key, value)
 
-    def _delete_all(self, fd: int, keys: Sequence[bytes]) -> None:
-        for key in keys:
+    def _delete_rows(self, fd: int, keys: Rows) -> None:
+        for key in records(keys):
             self._delete(fd, key)
+
+    def _rows(self, fd: int, key: np.dtype[Any], value: np.dtype[Any], most: int) -> tuple[Rows, Rows]:
+        entries = self.entries[fd]
+        return np.frombuffer(b"".join(entries), key), np.frombuffer(b"".join(entries.values()), value)
 
     def _lookup(self, fd: int, key: bytes, value_bytes: int) -> bytes | None:
         name = plane.PINNED_MAPS[fd]

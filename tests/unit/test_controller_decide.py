@@ -172,12 +172,14 @@ def test_the_steps_of_a_change_in_their_order() -> None:
         Modify(OXC_DPID, oxc_flows([gone]), oxc_flows([new])),
         Read(OXC_DPID),
     )
-    light, *tors = world.decide(Held(OXC_DPID, oxc_flows(change.target)))
+    (light,) = world.decide(Held(OXC_DPID, oxc_flows(change.target)))
     turn = Turn(((a, c), (b, None), (c, a)), change.dark.total_ns)
     assert isinstance(light, Task)
     assert light.about == LIGHT
-    first, routes, last = light.steps
-    assert (first, last) == (turn, Watch((a, c)))
+    first, routes = light.steps
+    assert first == turn
+    watch, *tors = world.decide(Done(LIGHT))
+    assert watch == Task(LIGHT, (Watch((a, c)),))
     tasked = [task.about for task in tors if isinstance(task, Task)]
     assert isinstance(routes, ChangeRoutes), "while it is dark, before anybody is told"
     assert tasked == sorted(routes.changes)
@@ -190,6 +192,14 @@ def test_the_steps_of_a_change_in_their_order() -> None:
         assert isinstance(modify, Modify)
         assert modify.add
         assert read == Read(modify.dpid)
+
+
+def test_tors_are_told_of_a_change_whose_turn_failed() -> None:
+    world = settled(SWITCHED, True)
+    (_,) = asked(world, world.state.current | {circuit("u1o3", "u2o3")})
+    world.decide(Held(OXC_DPID, world.state.wanted(OXC_DPID)))
+    tors = world.decide(Failed(LIGHT, TestbedError("refused")))
+    assert [task.about for task in tors if isinstance(task, Task)] == [1, 2]
 
 
 def test_without_a_fast_path_the_flows_absence_is_the_darkness() -> None:
@@ -210,7 +220,8 @@ def test_a_change_tells_the_tors_that_it_concerns_and_no_other() -> None:
     """A second circuit between two units changes routes at these two alone."""
     world = settled(SWITCHED, True)
     (_,) = asked(world, world.state.current | {circuit("u1o3", "u2o3")})
-    _, *tors = world.decide(Held(OXC_DPID, world.state.wanted(OXC_DPID)))
+    (_,) = world.decide(Held(OXC_DPID, world.state.wanted(OXC_DPID)))
+    _, *tors = world.decide(Done(LIGHT))
     assert [task.about for task in tors if isinstance(task, Task)] == [1, 2]
 
 
@@ -220,7 +231,8 @@ def test_a_tor_that_failed_is_told_again_by_the_next_change() -> None:
     world.decide(Restarted(4))
     world.decide(Failed(4, TestbedError("no answer")))
     (_,) = asked(world, world.state.current | {circuit("u1o3", "u2o3")})
-    _, *tors = world.decide(Held(OXC_DPID, world.state.wanted(OXC_DPID)))
+    (_,) = world.decide(Held(OXC_DPID, world.state.wanted(OXC_DPID)))
+    _, *tors = world.decide(Done(LIGHT))
     assert [task.about for task in tors if isinstance(task, Task)] == [1, 2, 4]
     assert tors[-1] == Task(4, (Read(4),)), "what it holds is not known"
 

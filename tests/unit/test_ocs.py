@@ -17,7 +17,7 @@ from testbed.ocs.exact import counted, exact
 from testbed.ocs.latency import draw
 from testbed.ocs.plan import plan
 from testbed.ocs.routes import next_hops, tree
-from testbed.topology.addresses import optical_port_name
+from testbed.topology.addresses import optical_port_name, parse_optical_port
 from testbed.topology.model import Delay, OcsSpec
 
 
@@ -134,6 +134,28 @@ def test_next_hops_lead_to_every_reachable_unit(
                 here = int(ends.pop()[1:])
                 steps += 1
             assert steps == nx.shortest_path_length(graph, start, goal)
+
+
+@given(fabrics())
+def test_of_several_next_units_that_are_as_near_the_first_is_taken(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],
+) -> None:
+    """A reference that looks at each pair of units for itself."""
+    table, current, _ = fabric
+    graph = nx.Graph(c.units for c in current)
+    graph.add_nodes_from(table)
+    far = dict(nx.all_pairs_shortest_path_length(graph))
+    bundles: dict[tuple[int, int], list[int]] = {}
+    for c in sorted(current):
+        (a, port_a), (b, port_b) = (parse_optical_port(port) for port in c.ports)
+        bundles.setdefault((a, b), []).append(port_a)
+        bundles.setdefault((b, a), []).append(port_b)
+    wanted: dict[int, dict[int, tuple[int, ...]]] = {unit: {} for unit in table}
+    for unit, goal in itertools.permutations(table, 2):
+        if goal in far[unit]:
+            via = min(near for near in graph[unit] if far[near][goal] == far[unit][goal] - 1)
+            wanted[unit][goal] = tuple(bundles[unit, via])
+    assert dict(next_hops(current, table)) == wanted
 
 
 def test_both_ends_have_parallel_circuits_in_one_order() -> None:

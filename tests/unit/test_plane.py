@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from controller.flows import oxc_flows
+from controller.flows import RouteChanges, TorFlows, oxc_flows, routes_of, tor_flows
 from controller.planes import FastPath
 from testbed.dataplanes.xdp import kept, layout, routes
-from testbed.dataplanes.xdp.routes import Routes
+from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes
+from testbed.dataplanes.xdp.syscall import Rows
 from testbed.errors import RequestError, SettingError
+from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.topology.addresses import OXC_DPID, Dpid
+from testbed.topology.load import parse
+from testbed.topology.model import Topology
 from tests.unit.model_maps import Killed, ModelMaps
-from tests.unit.model_switches import ModelPlane, ModelSwitch
+from tests.unit.model_switches import ModelPlane, ModelSwitch, with_change
 from tests.unit.test_controller import connected
 
 U1, U2 = Dpid(1), Dpid(2)
@@ -47,44 +55,93 @@ def based(maps: ModelMaps) -> ModelMaps:
     return maps
 
 
-WAYS: Routes = {("10.0.2.0", 24): (("port2", "port3", "port4"), ""), ("10.0.3.0", 24): (("port2",), "")}
+UNITS = st.fixed_dictionaries(
+    {"hosts": st.integers(1, 2), "optical_ports": st.integers(1, 4)}, optional={"racks": st.integers(1, 3)}
+)
 
 
-@pytest.mark.parametrize("whole_from", [1, 1000])
+def wired(topology: Topology, chance: Random) -> frozenset[Circuit]:
+    """Circuits between ports of a fabric, any."""
+    ports = list(topology.optical_ports)
+    chance.shuffle(ports)
+    pairs = list(zip(ports[::2], ports[1::2], strict=False))
+    return checked(pairs[: chance.randint(0, len(pairs))], ports)
+
+
+def filled(routes: PinnedRoutes, flows: TorFlows) -> None:
+    for dpid in flows:
+        routes.set(dpid, routes_of(dpid, flows[dpid]))
+
+
+@pytest.mark.parametrize("whole_from", [1, 100_000])
+@settings(max_examples=60, deadline=None)
+@given(
+    units=st.lists(UNITS, min_size=1, max_size=7),
+    chance=st.randoms(use_true_random=False),
+    left_out=st.sets(st.integers(1, 7), max_size=2),
+)
 def test_a_change_of_routes_leaves_what_setting_them_would(
-    maps: ModelMaps, monkeypatch: pytest.MonkeyPatch, whole_from: int
+    whole_from: int, units: list[dict[str, int]], chance: Random, left_out: set[int]
 ) -> None:
-    monkeypatch.setattr(routes, "READ_WHOLE_FROM", whole_from)
-    plane = maps.plane(4)
-    plane.routes.set(U1, {**BASE, **WAYS})
-    plane.routes.set(U2, WAYS)
-    held = dict(maps.of("routes"))
-    fewer: Routes = {("10.0.2.0", 24): (("port4", "port3"), "")}
-    plane.routes.change({U1: (WAYS, fewer), U2: (fewer, {})})
-    plane.routes.change({U2: (WAYS, WAYS), U1: ({}, {})})
-    changed = dict(maps.of("routes"))
-    for dpid, table in ((U1, {**BASE, **fewer}), (U2, WAYS)):
-        plane.routes.set(dpid, table)
-        maps.plane(4).routes.set(dpid, table)  # another that knows nothing
-    assert maps.of("routes") == changed
-    plane.routes.change({U1: (fewer, WAYS)})
-    assert maps.of("routes") == held
+    """Any fabric is changed three times; switches that are left out have their table set."""
+    topology = parse({"units": units}, "some")
+    steps = [tor_flows(topology, wired(topology, chance)) for _ in range(4)]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(routes, "READ_WHOLE_FROM", whole_from)
+        maps, plane = (made := ModelMaps(monkeypatch)), made.plane(4)
+        filled(plane.routes, steps[0])
+        for before, now in itertools.pairwise(steps):
+            rerouted = now.differing(before) - left_out
+            changes = RouteChanges(before, now, sorted(rerouted))
+            for dpid in changes:
+                gone, new = changes[dpid]
+                was = routes_of(dpid, before[dpid])
+                assert with_change(was, gone, new) == routes_of(dpid, now[dpid])
+            plane.routes.change(changes.rerouted())
+            for dpid in now.keys() - rerouted:
+                plane.routes.set(dpid, routes_of(dpid, now[dpid]))
+            changed = dict(maps.of("routes"))
+            filled(plane.routes, now)  # which knows what it changed
+            filled(maps.plane(4).routes, now)  # and another, which reads all
+            assert maps.of("routes") == changed
+        other = ModelMaps(monkeypatch)
+        filled(other.plane(4).routes, steps[-1])
+        assert changed == other.of("routes")
+
+
+PAIR = parse({"units": [{"hosts": 1, "optical_ports": 3}] * 2}, "pair")
+ONE, THREE = (
+    tor_flows(PAIR, checked([(f"u1o{n}", f"u2o{n}") for n in range(1, count + 1)], PAIR.optical_ports))
+    for count in (1, 3)
+)
+
+
+def test_further_ways_are_written_before_the_first_and_go_after_it(maps: ModelMaps) -> None:
+    def ways(rows: Rows) -> list[int]:
+        return [int(row["way"]) for row in rows if row["owner"] == U1]
+
+    _, keys, values = routes.packed_changes(THREE.rerouted(ONE, [U1, U2]))
+    assert (ways(keys), values["ways"].tolist()) == ([2, 1, 0], [3] * 6)
+    gone, keys, _ = routes.packed_changes(ONE.rerouted(THREE, [U1, U2]))
+    assert (ways(gone), ways(keys)) == ([1, 2], [0])
 
 
 @pytest.mark.parametrize("whole_from", [1, 1000])
+@pytest.mark.parametrize("broken", ["map_delete_rows", "map_update_rows"])
 def test_a_change_that_reads_back_another_is_an_error_and_is_made_good(
-    maps: ModelMaps, monkeypatch: pytest.MonkeyPatch, whole_from: int
+    maps: ModelMaps, monkeypatch: pytest.MonkeyPatch, whole_from: int, broken: str
 ) -> None:
     monkeypatch.setattr(routes, "READ_WHOLE_FROM", whole_from)
     plane = maps.plane(4)
-    plane.routes.set(U1, {**BASE, **WAYS})
-    plane.routes.change({U1: (BASE, {})})
-    with monkeypatch.context() as broken:
-        broken.setattr(routes, "map_delete_all", lambda fd, keys: None)
+    filled(plane.routes, ONE)
+    plane.routes.change(THREE.rerouted(ONE, [U1]))
+    plane.routes.change(THREE.rerouted(ONE, [U2]))
+    with monkeypatch.context() as context:
+        context.setattr(routes, broken, lambda *arguments: None)
         with pytest.raises(SettingError, match="routes of u1: what was set"):
-            plane.routes.change({U1: (WAYS, BASE)})
-    plane.routes.set(U1, BASE)
-    assert len(maps.of("routes")) == 1
+            plane.routes.change(ONE.rerouted(THREE, [U1]))
+    filled(plane.routes, ONE)
+    assert len(maps.of("routes")) == 4
 
 
 def test_a_timetable_that_fails_half_way_leaves_nothing(based: ModelMaps) -> None:

@@ -9,23 +9,36 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.kept import MATCHING_SHIFT
-from testbed.dataplanes.xdp.syscall import map_delete_all, map_entries, map_lookup, map_update_all, u32
+from testbed.dataplanes.xdp.syscall import (
+    Rows,
+    map_delete_rows,
+    map_entries,
+    map_lookup,
+    map_rows,
+    map_update_rows,
+    records,
+    u32,
+)
 from testbed.errors import SettingError
+from testbed.ocs.routes import Rerouted
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
+from testbed.topology.units import Unit
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 _OWNER_BYTES = layout.ROUTE_KEY["owner"].itemsize  # the key's first member
 _WAY_BYTES = layout.ROUTE_KEY["way"].itemsize  # its last
 _WAYS = tuple(u32(way) for way in range(addresses.MAX_OPTICAL_PORTS_PER_UNIT))
 READ_WHOLE_FROM = 2000  # entries: one by one they take longer than the whole map at its largest
+_OF_UNIT = 24  # the prefix of the routes that circuits change
 
 
 @lru_cache(1 << 16)
@@ -71,6 +84,59 @@ def _value(device: str, ways: int, mac: str) -> bytes:
     return value.tobytes()
 
 
+def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:
+    """Return the map's keys that go when units' switches are rerouted; the keys that are set, in the order in
+    which they are to be written, and their values.
+    """
+    bundles = rerouted.bundles
+    ways = np.array([len(ports) for ports in bundles])
+    pairs = rerouted.units * len(bundles) + rerouted.now
+    values = np.zeros((ways.max(initial=0), pairs.max(initial=-1) + 1), layout.ROUTE)
+    for pair in np.flatnonzero(np.bincount(pairs)):  # far fewer than there are routes
+        unit, bundle = divmod(int(pair), len(bundles))
+        for way, port in enumerate(bundles[bundle]):
+            device = addresses.optical_device(Unit(unit), port)
+            values[way, pair] = np.frombuffer(_value(device, len(bundles[bundle]), ""), layout.ROUTE)[0]
+    before, now = ways[rerouted.before], ways[rerouted.now]
+    gone = [np.flatnonzero((before > way) & (now <= way)) for way in range(len(_WAYS))]
+    # the first way of a route, which says how many there are, comes last
+    new = [(way, np.flatnonzero(now > way)) for way in reversed(range(len(values)))]
+    return (
+        _joined(layout.ROUTE_KEY, [_keys(rerouted, rows, way) for way, rows in enumerate(gone) if len(rows)]),
+        _joined(layout.ROUTE_KEY, [_keys(rerouted, rows, way) for way, rows in new]),
+        _joined(layout.ROUTE, [values[way, pairs[rows]] for way, rows in new]),
+    )
+
+
+def _keys(rerouted: Rerouted, rows: Rows, way: int) -> Rows:
+    """Return the keys of a way of some routes."""
+    keys = np.zeros(len(rows), layout.ROUTE_KEY)
+    keys["owner"], keys["ip"] = rerouted.units[rows], rerouted.networks[rows]
+    keys["prefix"], keys["way"] = _OF_UNIT, way
+    return keys
+
+
+def _joined(kind: np.dtype[Any], parts: Sequence[Rows]) -> Rows:
+    """Return rows one after another, as the map has them: `concatenate` would change the order of bytes."""
+    rows = np.empty(sum(map(len, parts)), kind)
+    return np.concatenate(parts, out=rows) if parts else rows
+
+
+def _rows(kind: np.dtype[Any], packed: Iterable[bytes]) -> Rows:
+    return np.frombuffer(b"".join(packed), kind)
+
+
+def _numbers(keys: Rows) -> Rows:
+    """Return a number of each key of a switch's routes that no other has: of 16 bits of its owner, 32 of the
+    address, 3 of the prefix and 6 of the way.
+    """
+    parts = ((keys["owner"], 41), (keys["ip"], 9), (keys["prefix"] >> 3, 6), (keys["way"], 0))
+    numbers = np.zeros(len(keys), np.uint64)
+    for part, shift in parts:
+        numbers |= part.astype(np.uint64) << np.uint64(shift)
+    return numbers
+
+
 def _owner(key: bytes) -> Dpid:
     """Return the switch whose route this key is, no timetable's."""
     return Dpid(int.from_bytes(key[:_OWNER_BYTES], sys.byteorder))
@@ -99,7 +165,7 @@ class PinnedRoutes:
         self._walking = threading.Lock()
         self._held: dict[Dpid, dict[bytes, bytes]] = {}  # as they were read back
         self._is_walked = False
-        self._changes: list[tuple[dict[bytes, bytes], dict[bytes, bytes]]] = []  # since, not in `_held` yet
+        self._changes: list[tuple[Rows, Rows, Rows]] = []  # since, not in `_held` yet: gone, set, to what
         self._forgotten: set[Dpid] = set()
 
     def set(self, dpid: Dpid, routes: Routes) -> None:
@@ -109,34 +175,52 @@ class PinnedRoutes:
         wanted = packed_routes([(dpid, routes)])
         held = self._held_by(dpid)
         changed = {key: value for key, value in wanted.items() if held.get(key) != value}
-        self._write((dpid,), changed, held.keys() - wanted.keys())
+        keys, values = _rows(layout.ROUTE_KEY, changed), _rows(layout.ROUTE, changed.values())
+        self._write((dpid,), _rows(layout.ROUTE_KEY, held.keys() - wanted.keys()), keys, values)
         self._held[dpid] = wanted
 
-    def change(self, changes: Mapping[Dpid, tuple[Routes, Routes]]) -> None:
-        """Take the first of these routes of each switch away, and set the second: where a change of circuits
-        changes many tables, all in one piece, and what is the same is not looked at.
+    def change(self, rerouted: Rerouted) -> None:
+        """Set what changes in units' tables, which are as it says before: all in one piece, and what is the
+        same is not looked at.
         """
-        gone = packed_routes((dpid, routes) for dpid, (routes, _) in changes.items())
-        wanted = packed_routes((dpid, routes) for dpid, (_, routes) in changes.items())
-        self._write(changes, wanted, gone.keys() - wanted.keys())
-        self._changes.append((gone, wanted))
+        gone, keys, values = packed_changes(rerouted)
+        dpids = [addresses.tor_dpid(unit) for unit in np.unique(rerouted.units).tolist()]
+        self._write(dpids, gone, keys, values)
+        self._changes.append((gone, keys, values))
 
-    def _write(self, dpids: Iterable[Dpid], wanted: Mapping[bytes, bytes], gone: Set[bytes]) -> None:
+    def _write(self, dpids: Sequence[Dpid], gone: Rows, keys: Rows, values: Rows) -> None:
         """Set entries and take others away, and read them back: each, or, if they are many, the whole map."""
         try:
-            map_update_all(self._map, wanted)
-            map_delete_all(self._map, list(gone))
-            if len(wanted) + len(gone) < READ_WHOLE_FROM:
-                size = layout.ROUTE.itemsize
-                read = {key: map_lookup(self._map, key, size) for key in (*wanted, *gone)}
-            else:
-                read = {**dict.fromkeys(gone), **self._there()}
-            if any(read.get(key) != wanted.get(key) for key in (*wanted, *gone)):
+            map_update_rows(self._map, keys, values)
+            map_delete_rows(self._map, gone)
+            is_as_set = self._is_whole if len(keys) + len(gone) >= READ_WHOLE_FROM else self._is_each
+            if not is_as_set(gone, keys, values):
                 names = ", ".join(addresses.tor_name(dpid) for dpid in sorted(dpids))
                 raise SettingError(f"routes of {names}: what was set and what is read back differ")
         except (OSError, SettingError):
             self._forgotten.update(dpids)
             raise
+
+    def _is_each(self, gone: Rows, keys: Rows, values: Rows) -> bool:
+        """Return whether the map has these entries, and others not, by a look at each of them."""
+        size = layout.ROUTE.itemsize
+        entries = {**dict.fromkeys(records(gone)), **dict(zip(records(keys), records(values), strict=True))}
+        return all(map_lookup(self._map, key, size) == value for key, value in entries.items())
+
+    def _is_whole(self, gone: Rows, keys: Rows, values: Rows) -> bool:
+        """Return the same by the whole map."""
+        held, to = map_rows(self._map, layout.ROUTE_KEY, layout.ROUTE, layout.SIZES["MAX_ROUTES"])
+        ours = np.flatnonzero(held["owner"] >> MATCHING_SHIFT == 0)
+        numbers = _numbers(held[ours])
+        order = np.argsort(numbers)
+        numbers, wanted = numbers[order], _numbers(keys)
+        if np.isin(_numbers(gone), numbers).any():
+            return False
+        if not len(numbers):
+            return not len(keys)
+        places = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        is_there = bool((numbers[places] == wanted).all())
+        return is_there and to[ours[order[places]]].tobytes() == values.tobytes()
 
     def _held_by(self, dpid: Dpid) -> dict[bytes, bytes]:
         """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set
@@ -147,10 +231,10 @@ class PinnedRoutes:
                 self._held, self._is_walked = _by_owner(self._there()), True
                 self._changes.clear()
             while self._changes:  # who changes circuits does not wait for this
-                gone, wanted = self._changes.pop(0)
-                for key in gone:
+                gone, keys, values = self._changes.pop(0)
+                for key in records(gone):
                     self._held.setdefault(_owner(key), {}).pop(key, None)
-                for key, value in wanted.items():
+                for key, value in zip(records(keys), records(values), strict=True):
                     self._held.setdefault(_owner(key), {})[key] = value
             if dpid in self._forgotten:
                 self._held[dpid] = _by_owner(self._there()).get(dpid, {})
@@ -158,5 +242,4 @@ class PinnedRoutes:
             return self._held.setdefault(dpid, {})
 
     def _there(self) -> dict[bytes, bytes]:
-        most = layout.SIZES["MAX_ROUTES"]
-        return map_entries(self._map, layout.ROUTE_KEY.itemsize, layout.ROUTE.itemsize, most)
+        return map_entries(self._map, layout.ROUTE_KEY, layout.ROUTE, layout.SIZES["MAX_ROUTES"])

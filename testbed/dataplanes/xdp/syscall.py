@@ -11,8 +11,11 @@ import ctypes
 import os
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from testbed.errors import HostError, TestbedError
 
@@ -28,6 +31,8 @@ F_INNER_MAP = 1 << 12  # an inner map may have another size than the template
 _LIVE_FRAMES = 1 << 1
 
 XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)
+
+Rows = np.ndarray[Any, np.dtype[Any]]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -92,22 +97,24 @@ def map_delete(fd: int, key: bytes) -> bool:
     return True
 
 
-def map_update_all(fd: int, entries: Mapping[bytes, bytes]) -> None:
-    """Set entries in their order, by one call. OSError at the first that cannot be set."""
-    if entries:
-        keys, values = _packed(entries), _packed(entries.values())
+def map_update_rows(fd: int, keys: Rows, values: Rows) -> None:
+    """Set entries in their order, by one call, from arrays of keys and of values. OSError at the first that
+    cannot be set.
+    """
+    if len(keys):
         _bpf(
             _UPDATE_BATCH,
-            _attributes(_BATCH, 0, 0, _address(keys), _address(values), len(entries), fd, 0, 0),
+            _attributes(_BATCH, 0, 0, keys.ctypes.data, values.ctypes.data, len(keys), fd, 0, 0),
             "update a map",
         )
 
 
-def map_delete_all(fd: int, keys: Sequence[bytes]) -> None:
-    """Remove entries, those that are there, by one call where all are."""
-    while keys:
-        packed = _packed(keys)
-        attributes = _attributes(_BATCH, 0, 0, _address(packed), 0, len(keys), fd, 0, 0)
+def map_delete_rows(fd: int, keys: Rows) -> None:
+    """Remove the entries of an array of keys in their order, those that are there, by one call where all
+    are.
+    """
+    while len(keys):
+        attributes = _attributes(_BATCH, 0, 0, keys.ctypes.data, 0, len(keys), fd, 0, 0)
         try:
             _bpf(_DELETE_BATCH, attributes, "delete from a map")
         except FileNotFoundError:
@@ -117,28 +124,28 @@ def map_delete_all(fd: int, keys: Sequence[bytes]) -> None:
             return
 
 
-def map_entries(fd: int, key_bytes: int, value_bytes: int, most: int) -> dict[bytes, bytes]:
-    """Return all entries of a hash map that has room for `most`, by one call. Do not change it meanwhile."""
-    keys, values = (
-        ctypes.create_string_buffer(most * key_bytes),
-        ctypes.create_string_buffer(most * value_bytes),
-    )
-    end = ctypes.create_string_buffer(max(8, key_bytes))
-    attributes = _attributes(_BATCH, 0, _address(end), _address(keys), _address(values), most, fd, 0, 0)
+def map_rows(fd: int, key: np.dtype[Any], value: np.dtype[Any], most: int) -> tuple[Rows, Rows]:
+    """Return the keys and the values of all entries of a map that has room for `most`, by one call: of an
+    array in its order. Do not change a hash map meanwhile.
+    """
+    keys, values = np.empty(most, key), np.empty(most, value)
+    end = ctypes.create_string_buffer(max(8, key.itemsize))
+    attributes = _attributes(_BATCH, 0, _address(end), keys.ctypes.data, values.ctypes.data, most, fd, 0, 0)
     with contextlib.suppress(FileNotFoundError):  # the end was reached, and what was there was read
         _bpf(_LOOKUP_BATCH, attributes, "read a map")
     (count,) = struct.unpack_from("=I", attributes, _BATCH_COUNT_AT)
-    rows = (_records(keys, count, key_bytes), _records(values, count, value_bytes))
-    return dict(zip(*rows, strict=True))
+    return keys[:count], values[:count]
 
 
-def _packed(rows: Iterable[bytes]) -> ctypes.Array[ctypes.c_char]:
-    packed = b"".join(rows)
-    return ctypes.create_string_buffer(packed, len(packed))
+def map_entries(fd: int, key: np.dtype[Any], value: np.dtype[Any], most: int) -> dict[bytes, bytes]:
+    """Return all entries of a map, as `map_rows` does."""
+    keys, values = map_rows(fd, key, value, most)
+    return dict(zip(records(keys), records(values), strict=True))
 
 
-def _records(buffer: ctypes.Array[ctypes.c_char], count: int, size: int) -> list[bytes]:
-    packed = ctypes.string_at(buffer, count * size)
+def records(rows: Rows) -> list[bytes]:
+    """Return each of an array's rows as a map's key or value is."""
+    packed, size = rows.tobytes(), rows.dtype.itemsize
     return [packed[at : at + size] for at in range(0, len(packed), size)]
 
 
