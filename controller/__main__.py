@@ -58,6 +58,7 @@ def main(argv: list[str]) -> int:
         type=Path,
         help="folder of the pinned maps of the fast path; without it flows alone make the circuits",
     )
+    parser.add_argument("--bridges", type=Path, help="folder of Open vSwitch's management sockets")
     parser.add_argument("--library", help="fail if this Python has another one, ryu or os-ken, than that")
     parser.add_argument("--held", action="store_true", help="gets ready, and begins when standard input ends")
     parser.add_argument("--uid", type=int, help="user who may send requests, besides root")
@@ -66,6 +67,7 @@ def main(argv: list[str]) -> int:
 
     from controller.adapter import API, LIBRARY, library
     from controller.app import SwitchesApp
+    from controller.management import PER_TURN, Management
 
     if arguments.library not in (None, LIBRARY):
         raise HostError(f"--library {arguments.library}: {sys.executable} has {library()}")
@@ -90,7 +92,16 @@ def main(argv: list[str]) -> int:
     with contextlib.suppress(PermissionError):  # where that is not allowed, a busy machine makes it late
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     gc.disable()
-    conductor = Conductor(topology, plane, arguments.history, _let_be)
+    management: Management | None = None
+    if arguments.bridges:
+        management = Management(arguments.bridges / f"{addresses.OXC_BRIDGE}.mgmt")
+
+    def ready() -> None:
+        if management and len(topology.optical_ports) > PER_TURN:
+            management.open(len(topology.optical_ports))
+        _let_be()
+
+    conductor = Conductor(topology, plane, arguments.history, ready)
     conductor.begin()
 
     ended = threading.Event()
@@ -98,6 +109,7 @@ def main(argv: list[str]) -> int:
         signal.signal(number, lambda *_: ended.set())
 
     SwitchesApp.conductor = conductor
+    SwitchesApp.management = management
     API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
     with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid):
         ended.wait()

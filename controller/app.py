@@ -8,8 +8,10 @@ from typing import Any
 
 from controller.adapter import API
 from controller.conductor import Conductor
+from controller.management import Management
 from controller.switch import Switch
 from testbed.errors import TestbedError
+from testbed.topology.addresses import OXC_DPID
 
 LOG = logging.getLogger("controller")
 CONFIG, MAIN, DEAD = (
@@ -22,10 +24,13 @@ Application: Any = API.application
 
 
 class SwitchesApp(Application):
-    """Hands switches to the conductor. `conductor` is set before the application is made."""
+    """Hands switches to the conductor. `conductor` is set before the application is made, and `management`
+    of the optical switch, whose changes may be large.
+    """
 
     OFP_VERSIONS = (API.protocol.OFP_VERSION,)
     conductor: Conductor
+    management: Management | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +40,10 @@ class SwitchesApp(Application):
     def on_state(self, event: Any) -> None:
         datapath = event.datapath
         if event.state == MAIN:
-            switch = self._switches[datapath] = Switch(datapath)
+            management = self.management if datapath.id == OXC_DPID else None
+            if management:
+                management.close()  # whoever comes may be another process than before
+            switch = self._switches[datapath] = Switch(datapath, management)
             # not on this thread: it brings the replies that `connected` waits for
             threading.Thread(
                 target=self._connected, args=(switch,), name=f"switch-{datapath.id:#x}", daemon=True

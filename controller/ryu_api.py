@@ -36,11 +36,16 @@ class Bundling:
 
     _encoded: ClassVar[dict[tuple[Hashable, ...], bytes]] = {}
 
-    def send_all(self, make: Callable[..., Any], each: Iterable[tuple[Hashable, ...]]) -> None:
-        """Sends what `make` makes of each, which is the same for any switch, as one piece: the thread that
-        sends wakes once, and what was sent to another switch before is not made again.
-        """
+    def send_all(self, messages: Iterable[bytes]) -> None:
+        """Sends messages as one piece: the thread that sends wakes once."""
         connection: Any = self
+        if piece := b"".join(messages):
+            connection.send(piece)
+
+    def encoded(self, make: Callable[..., Any], each: Iterable[tuple[Hashable, ...]]) -> list[bytes]:
+        """Returns what `make` makes of each, which is the same for any switch, as it is sent: what was made
+        for another switch before is not made again.
+        """
         parts = []
         for key in each:
             encoded = self._encoded.get(key)
@@ -52,29 +57,37 @@ class Bundling:
                     self._encoded.clear()
                 encoded = self._encoded[key] = bytes(message.buf)
             parts.append(encoded)
-        if parts:
-            connection.send(b"".join(parts))
+        return parts
 
 
 def share_parts(protocol: Any, parser: Any) -> None:
-    """Have a library decode a flow's match and instructions once, for all flows of all switches that have the
-    same. What it decoded is only to be read.
+    """Have a library decode a flow's match once, and its instructions, for all flows of all switches that
+    have the same. What it decoded is only to be read.
     """
     head, whole = struct.Struct(protocol.OFP_FLOW_STATS_0_PACK_STR), parser.OFPFlowStats
-    kept: dict[bytes, tuple[Any, Any]] = {}
+    match_size = struct.Struct("!H")
+    matches: dict[bytes, Any] = {}
+    orders: dict[bytes, Any] = {}  # instructions: a circuit's two flows have others' in another pair
 
     def decoded(buf: bytes, offset: int) -> Any:
         length, table, s, ns, priority, idle, hard, flags, cookie, packets, octets = head.unpack_from(
             buf, offset
         )
-        rest = bytes(buf[offset + head.size : offset + length])
-        parts = kept.get(rest)
-        if parts is None:
-            if len(kept) >= KEPT:
-                kept.clear()
+        begin = offset + head.size
+        middle = begin + (match_size.unpack_from(buf, begin + 2)[0] + 7 & ~7)  # padded to 8
+        keys = bytes(buf[begin:middle]), bytes(buf[middle : offset + length])
+        match, instructions = matches.get(keys[0]), orders.get(keys[1])
+        if match is None or instructions is None:
+            for kept in (matches, orders):
+                if len(kept) >= KEPT:
+                    kept.clear()
             entry = whole.parser(buf, offset)
-            parts = kept[rest] = entry.match, entry.instructions
-        return whole(table, s, ns, priority, idle, hard, flags, cookie, packets, octets, *parts, length)
+            match, instructions = entry.match, entry.instructions
+            matches[keys[0]], orders[keys[1]] = match, instructions
+        return whole(
+            *(table, s, ns, priority, idle, hard, flags, cookie, packets, octets),
+            *(match, instructions, length),
+        )
 
     parser.OFPFlowStatsReply.cls_stats_body_cls = SimpleNamespace(parser=decoded)
 

@@ -29,6 +29,7 @@ from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
 from testbed.dataplanes.xdp.room import open_room
+from testbed.emulation import openvswitch
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import die_with_parent
@@ -204,6 +205,7 @@ class Network:
         argv += ["--topology", str(self._folder / "topology.json")]
         argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
         argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
+        argv += ["--bridges", str(openvswitch.RUN_DIR)]
         argv += ["--uid", str(self._uid)] if self._uid is not None else []
         argv += ["--held"] if held else []
         stdin = subprocess.PIPE if held else subprocess.DEVNULL

@@ -32,6 +32,8 @@ class ModelMaps:
         for name, function in (("map_delete", self._delete), ("map_keys", self._keys)):
             monkeypatch.setattr(kept, name, function)
         monkeypatch.setattr(routes, "map_lookup", self._lookup)
+        monkeypatch.setattr(plane, "map_lookup_rows", self._lookup_rows)
+        monkeypatch.setattr(plane, "map_update_rows", self._update_rows)
         monkeypatch.setattr(routes, "map_update_rows", self._update_rows)
         monkeypatch.setattr(routes, "map_delete_rows", self._delete_rows)
         monkeypatch.setattr(routes, "map_rows", self._rows)
@@ -66,6 +68,10 @@ class ModelMaps:
     def _rows(self, fd: int, key: np.dtype[Any], value: np.dtype[Any], most: int) -> tuple[Rows, Rows]:
         entries = self.entries[fd]
         return np.frombuffer(b"".join(entries), key), np.frombuffer(b"".join(entries.values()), value)
+
+    def _lookup_rows(self, fd: int, keys: Rows, value: np.dtype[Any]) -> Rows:
+        values = (self._lookup(fd, key, value.itemsize) for key in records(keys))
+        return np.frombuffer(b"".join(each or b"" for each in values), value).copy()
 
     def _lookup(self, fd: int, key: bytes, value_bytes: int) -> bytes | None:
         name = plane.PINNED_MAPS[fd]

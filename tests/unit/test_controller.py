@@ -224,8 +224,13 @@ class Recording(Switch):
             def __init__(self, sent: list[object]) -> None:
                 self.sent = sent
 
-            def send_all(self, make: Callable[..., object], each: Iterable[tuple[object, ...]]) -> None:
-                self.sent.extend(make(*of) for of in each)
+            def encoded(
+                self, make: Callable[..., object], each: Iterable[tuple[object, ...]]
+            ) -> list[object]:
+                return [make(*of) for of in each]
+
+            def send_all(self, messages: Iterable[object]) -> None:
+                self.sent.extend(messages)
 
         self.sent: list[object] = []
         super().__init__(Connection(self.sent))

@@ -33,9 +33,12 @@ class Table:
         self.asked += 1
         request.xid = self.asked
 
-    def send_all(self, make: Callable[..., Any], each: Iterable[tuple[Any, ...]]) -> None:
-        for of in each:
-            self.send_msg(make(*of))
+    def encoded(self, make: Callable[..., Any], each: Iterable[tuple[Any, ...]]) -> list[Any]:
+        return [make(*of) for of in each]
+
+    def send_all(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            self.send_msg(message)
 
     def send_msg(self, message: Any) -> None:
         parser, protocol = ofproto_v1_3_parser, ofproto_v1_3

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.flows import RouteChanges, TorFlows, oxc_flows, routes_of, tor_flows
 from controller.planes import FastPath
-from testbed.dataplanes.xdp import kept, layout, routes
+from testbed.dataplanes.xdp import kept, layout, plane, routes
 from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes
 from testbed.dataplanes.xdp.syscall import Rows
 from testbed.errors import RequestError, SettingError
@@ -142,6 +142,16 @@ def test_a_change_that_reads_back_another_is_an_error_and_is_made_good(
             plane.routes.change(ONE.rerouted(THREE, [U1]))
     filled(plane.routes, ONE)
     assert len(maps.of("routes")) == 4
+
+
+def test_a_circuit_that_reads_back_another_is_an_error(
+    maps: ModelMaps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane_of_four = maps.plane(4)
+    plane_of_four.turn({1: 2, 2: 1}, 0, 0)
+    monkeypatch.setattr(plane, "map_update_rows", lambda *arguments: None)
+    with pytest.raises(SettingError, match="optical port 3: the circuit read back"):
+        plane_of_four.darken({3: 1, 1: 3}, 5)
 
 
 def test_a_timetable_that_fails_half_way_leaves_nothing(based: ModelMaps) -> None:

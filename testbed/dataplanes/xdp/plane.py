@@ -30,8 +30,11 @@ from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes, ip_number, packe
 from testbed.dataplanes.xdp.syscall import (
     XDP_DROP,
     XDP_TX,
+    Rows,
     map_lookup,
+    map_lookup_rows,
     map_update,
+    map_update_rows,
     open_pin,
     pin,
     run,
@@ -96,6 +99,12 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
     map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
 
 
+def _port_keys(ports: Sequence[int]) -> Rows:
+    keys = np.zeros(len(ports), layout.DEVICE)
+    keys["ifindex"] = ports
+    return keys
+
+
 def _meeting_key(port: int, matching: int) -> bytes:
     key = np.zeros((), layout.MEETING_KEY)
     key["port"], key["matching"] = port, matching
@@ -133,31 +142,29 @@ class PinnedPlane:
 
         What it was turned to last it keeps until it goes dark. Written for the programs' clock to carry out.
         """
-        for port, peer in peers.items():
-            circuit = np.zeros((), layout.CIRCUIT)
-            was = self._circuit(port)
-            circuit["before"], circuit["before_ifindex"] = was["peer"], was["ifindex"]
-            circuit["dark_at_ns"], circuit["lit_at_ns"] = dark_at_ns, NEVER_NS
-            if peer is not None:
-                circuit["peer"], circuit["ifindex"] = peer, self._device_of(peer)
-            self._set_circuit(port, circuit)
+        ports = list(peers)
+        was, circuits = self._circuits_of(ports), np.zeros(len(ports), layout.CIRCUIT)
+        circuits["before"], circuits["before_ifindex"] = was["peer"], was["ifindex"]
+        circuits["dark_at_ns"], circuits["lit_at_ns"] = dark_at_ns, NEVER_NS
+        circuits["peer"] = [peer or 0 for peer in peers.values()]
+        circuits["ifindex"] = [0 if peer is None else self._device_of(peer) for peer in peers.values()]
+        self._set_circuits(ports, circuits)
 
     def light(self, ports: Iterable[int], lit_at_ns: int) -> None:
         """Say when the darkness of ports ends that were darkened. Who has returned from this before it begins
         need do nothing further.
         """
-        for port in ports:
-            circuit = self._circuit(port)
-            circuit["lit_at_ns"] = lit_at_ns
-            self._set_circuit(port, circuit)
+        ports = list(ports)
+        circuits = self._circuits_of(ports)
+        circuits["lit_at_ns"] = lit_at_ns
+        self._set_circuits(ports, circuits)
 
     def circuits(self) -> dict[int, int]:
         """Return the peer of each port that has a circuit, dark or not; 0 where nobody has said when the
         darkness ends, for who was to say it was killed or has failed.
         """
         peers = {}
-        for port in self._ifindex:
-            circuit = self._circuit(port)
+        for port, circuit in zip(self._ifindex, self._circuits_of(list(self._ifindex)), strict=True):
             if circuit["lit_at_ns"] == NEVER_NS:
                 peers[port] = 0
             elif circuit["peer"]:
@@ -265,18 +272,20 @@ class PinnedPlane:
             raise TestbedError(f"optical port {port}: there is none; ports are {sorted(self._ifindex)}")
         return self._ifindex[port]
 
-    def _circuit(self, port: int) -> np.ndarray:
-        self._device_of(port)
-        value = map_lookup(self._circuits, u32(port), layout.CIRCUIT.itemsize)
-        if value is None:
-            raise TestbedError(f"optical port {port}: beyond the table")
-        circuit = np.zeros((), layout.CIRCUIT)
-        circuit[()] = np.frombuffer(value, layout.CIRCUIT)[0]
-        return circuit
+    def _circuits_of(self, ports: Sequence[int]) -> Rows:
+        """Return these ports' circuits."""
+        for port in ports:
+            self._device_of(port)
+        size = layout.SIZES["MAX_OPTICAL_PORTS"]
+        if ports and max(ports) >= size:
+            raise TestbedError(f"optical port {max(ports)}: beyond the table")
+        return map_lookup_rows(self._circuits, _port_keys(ports), layout.CIRCUIT)
 
-    def _set_circuit(self, port: int, circuit: np.ndarray) -> None:
-        map_update(self._circuits, u32(port), circuit.tobytes())
-        if self._circuit(port).tobytes() != circuit.tobytes():
+    def _set_circuits(self, ports: Sequence[int], circuits: Rows) -> None:
+        map_update_rows(self._circuits, _port_keys(ports), circuits)
+        read = self._circuits_of(ports)
+        if read.tobytes() != circuits.tobytes():
+            port = ports[int(np.flatnonzero(read != circuits)[0])]
             raise SettingError(f"optical port {port}: the circuit read back differs from the one set")
 
 

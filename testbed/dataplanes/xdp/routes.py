@@ -38,6 +38,7 @@ _OWNER_BYTES = layout.ROUTE_KEY["owner"].itemsize  # the key's first member
 _WAY_BYTES = layout.ROUTE_KEY["way"].itemsize  # its last
 _WAYS = tuple(u32(way) for way in range(addresses.MAX_OPTICAL_PORTS_PER_UNIT))
 READ_WHOLE_FROM = 2000  # entries: one by one they take longer than the whole map at its largest
+_NO_NUMBER = np.uint64(1 << 63)  # of no key
 _OF_UNIT = 24  # the prefix of the routes that circuits change
 
 
@@ -152,6 +153,15 @@ def _by_owner(entries: Mapping[bytes, bytes]) -> dict[Dpid, dict[bytes, bytes]]:
     return tables
 
 
+def _placed(numbers: Rows, wanted: Rows) -> tuple[Rows, Rows]:
+    """Return where in numbers others stand, and whether they do: both in order, which is ten times as quick
+    as to look for them in any.
+    """
+    places = np.searchsorted(numbers, wanted)
+    numbers = np.append(numbers, _NO_NUMBER)
+    return places, numbers[places] == wanted
+
+
 class PinnedRoutes:
     """The map `routes`, but for those of timetables. Routes of different switches may be set by several
     threads at once.
@@ -213,14 +223,13 @@ class PinnedRoutes:
         ours = np.flatnonzero(held["owner"] >> MATCHING_SHIFT == 0)
         numbers = _numbers(held[ours])
         order = np.argsort(numbers)
-        numbers, wanted = numbers[order], _numbers(keys)
-        if np.isin(_numbers(gone), numbers).any():
+        numbers = numbers[order]
+        if _placed(numbers, np.sort(_numbers(gone)))[1].any():
             return False
-        if not len(numbers):
-            return not len(keys)
-        places = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        is_there = bool((numbers[places] == wanted).all())
-        return is_there and to[ours[order[places]]].tobytes() == values.tobytes()
+        wanted = _numbers(keys)
+        by = np.argsort(wanted)
+        places, are_held = _placed(numbers, wanted[by])
+        return bool(are_held.all()) and to[ours[order[places]]].tobytes() == values[by].tobytes()
 
     def _held_by(self, dpid: Dpid) -> dict[bytes, bytes]:
         """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set

@@ -87,6 +87,18 @@ def map_lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
     return v.raw
 
 
+def map_lookup_rows(fd: int, keys: Rows, value: np.dtype[Any]) -> Rows:
+    """Return the values of an array of keys, all of which are there."""
+    values = np.empty(len(keys), value)
+    attributes = _attributes("=IIQQQ", fd, 0, 0, 0, 0)
+    at, to = keys.ctypes.data, values.ctypes.data
+    for _ in range(len(keys)):
+        struct.pack_into("=QQ", attributes, 8, at, to)
+        _bpf(_LOOKUP, attributes, "look up in a map")
+        at, to = at + keys.itemsize, to + value.itemsize
+    return values
+
+
 def map_delete(fd: int, key: bytes) -> bool:
     """Remove an entry and return whether it was there."""
     k = ctypes.create_string_buffer(key, len(key))

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol
 from testbed.errors import TestbedError
 from testbed.ocs.glimpses import Glimpses, Turned
 
-LEAD_NS, LEAD_PER_PORT_NS = 2_000_000, 40_000  # from the first word of a turn to its darkness
+LEAD_NS, LEAD_PER_PORT_NS = 2_000_000, 12_000  # from the first word of a turn to its darkness
 PATIENCE_S = 10.0
 _MESSAGE_BYTES = 1 << 20  # of ten thousand ports
 _PR_SET_PDEATHSIG = 1
