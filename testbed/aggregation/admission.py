@@ -70,7 +70,7 @@ class Places:
         if not 1 <= self._jobs <= self._slots // MIN_SLOTS:
             raise RequestError(f"inc.jobs: {self._jobs}; 1 to {self._slots // MIN_SLOTS} are accepted")
         self._lanes = spec.lanes_for(topology.mtu)
-        self._buckets = buckets_for(self._lanes)
+        self._buckets = buckets_for(self._lanes, topology.inc.blocks)
         self._queue_packets = topology.host_link.buffer_packets
         self._topology = topology
         self._engines = {unit.index: unit.engine for unit in topology.units}

@@ -23,7 +23,8 @@ KEPT_WINDOWS = 4  # so many times that is kept
 MOST_SOURCES = 256  # of a place: the paper's masks
 MOST_BUCKETS = 8192  # of a place: 65,536 records
 BUCKETS = 4096  # of a place, where they fit into
-MOST_TABLE_BYTES = 64 << 20  # the memory of its records
+MOST_TABLE_BYTES = 64 << 20  # the memory of its records, where nobody says how many
+LEAST_RECORDS, MOST_RECORDS = 1024, BUCKET * MOST_BUCKETS  # powers of two
 MOST_JOB_RECORDS = 1024  # of all places
 P4_RECORDS = 2048  # of a P4 switch: cells of its registers, behind those of slots
 P4_CELLS = SLOTS + P4_RECORDS
@@ -152,8 +153,12 @@ P4_TERMS: tuple[Field, ...] = (
 """A tree that is summed by blocks, for the P4 program: the parameters of its action `set_terms`."""
 
 
-def buckets_for(lanes: int) -> int:
-    """Return how many buckets a place has on a fabric with so many lanes a packet."""
+def buckets_for(lanes: int, records: int | None = None) -> int:
+    """Return how many buckets a place has: of so many records, or of what fits on a fabric with so many
+    lanes a packet.
+    """
+    if records is not None:
+        return records // BUCKET
     buckets = BUCKETS
     while buckets * BUCKET * BLOCK.dtype(lanes).itemsize > MOST_TABLE_BYTES:
         buckets //= 2

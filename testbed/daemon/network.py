@@ -105,7 +105,7 @@ class Network:
             # attaching a program to a veth turns GRO on
             for port in self._switch_ports():
                 set_offloads(port.device, gro=False)
-            cells = Cells(self.plane.programs, self.topology.inc.timers)
+            cells = Cells(self.plane.programs, self.topology.inc)
             stack.enter_context(self.tors.standing(cells))
             self.places = self._made_places(stack, cells)
             stack.callback(self._end_controller)  # before all that it uses

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from testbed.contract.blocks import LEAST_RECORDS, MOST_RECORDS
 from testbed.contract.spec import MAX_MTU
 from testbed.errors import RequestError
 from testbed.topology import addresses
@@ -168,11 +169,20 @@ def _host(raw: Any, path: str, usual: HostSpec, scale: int) -> HostSpec:
 
 
 def _inc(value: object) -> IncSpec:
-    inc = mapping(value, "inc", ("jobs", "timers"))
+    inc = mapping(value, "inc", ("jobs", "timers", "blocks"))
     return IncSpec(
         integer(inc, "jobs", 4, low=1, high=32, path="inc."),
         integer(inc, "timers", 16, low=1, high=100, path="inc."),
+        _blocks(inc) if "blocks" in inc else None,
     )
+
+
+def _blocks(inc: Mapping[str, Any]) -> int:
+    accepted = f"a power of two from {LEAST_RECORDS} to {MOST_RECORDS}"
+    blocks = inc["blocks"]
+    if not isinstance(blocks, int) or blocks.bit_count() != 1 or not LEAST_RECORDS <= blocks <= MOST_RECORDS:
+        raise RequestError(f"inc.blocks: {shown(blocks)}; {accepted} is accepted")
+    return blocks
 
 
 def _bmv2(raw: Any) -> Bmv2Spec:

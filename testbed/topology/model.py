@@ -63,12 +63,13 @@ class OcsSpec:
 
 @dataclass(frozen=True, slots=True)
 class IncSpec:
-    """In-network computing at each switch: how many jobs it takes at once, and the timers of its table of
-    block records.
+    """In-network computing at each switch: how many jobs it takes at once, the timers of its table of block
+    records, and how many records that has; None: those that fit into 64 MiB, 32,768 at most.
     """
 
     jobs: int = 4
     timers: int = 16
+    blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

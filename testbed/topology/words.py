@@ -39,7 +39,11 @@ def words(topology: Topology) -> dict[str, Any]:
             "seed": topology.ocs.seed,
             "circuits": [list(circuit) for circuit in topology.ocs.circuits],
         },
-        "inc": {"jobs": topology.inc.jobs, "timers": topology.inc.timers},
+        "inc": {
+            "jobs": topology.inc.jobs,
+            "timers": topology.inc.timers,
+            **({} if topology.inc.blocks is None else {"blocks": topology.inc.blocks}),
+        },
         "scale": topology.scale,
         "mtu": topology.mtu,
         "bmv2": {"layout": topology.bmv2.layout, "log": topology.bmv2.log},

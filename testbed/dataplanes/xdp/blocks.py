@@ -39,7 +39,7 @@ class BlockTable:
         self._ifindex = ifindex
         self._timers: Timers | None = None
         self._cells, self._programs = cells, cells.programs
-        self.buckets = buckets = buckets_for(self._programs.lanes)
+        self.buckets = buckets = buckets_for(self._programs.lanes, cells.inc.blocks)
         self._records: dict[Key, int] = {}
         self._cell = cells.take("tables")
         self._fds: list[int] = []
@@ -115,7 +115,7 @@ class BlockTable:
         if self._timers is None:
             record_bytes = layout.block(self._programs.lanes).itemsize
             mapped = MappedTable(self._fds[0], self._fds[1], self.buckets, record_bytes)
-            self._timers = Timers(mapped, self._ifindex, control_socket(), self._cells.timers)
+            self._timers = Timers(mapped, self._ifindex, control_socket(), self._cells.inc.timers)
         return self._timers
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:

@@ -11,15 +11,15 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import Programs
 from testbed.topology.model import IncSpec
 
-_TIMERS = IncSpec().timers
+_USUAL = IncSpec()
 
 
 class Cells:
     """The free cells of the maps that all places of `programs` share."""
 
-    def __init__(self, programs: Programs, timers: int = _TIMERS) -> None:
-        """`timers` is how many each table of block records gets."""
-        self.programs, self.timers = programs, timers
+    def __init__(self, programs: Programs, inc: IncSpec = _USUAL) -> None:
+        """`inc` says how many timers and records each table of block records gets."""
+        self.programs, self.inc = programs, inc
         self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
         self._serials = itertools.count(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from testbed.aggregation.figure import Figure
+from testbed.systems.trio.figures.packets.figure import PLANS, PacketsFigure
 from testbed.systems.trio.figures.slow.figure import SlowWorkersFigure
 
-FIGURES: tuple[Figure, ...] = (SlowWorkersFigure(),)
+FIGURES: tuple[Figure, ...] = (SlowWorkersFigure(), *(PacketsFigure(name) for name in PLANS))

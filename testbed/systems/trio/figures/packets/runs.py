@@ -1,0 +1,114 @@
+"""The runs of figures 14 to 16: three servers at one switch, without declared rates, so that what is measured
+is this machine. Owns no claim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.client.caller import Caller
+from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
+from testbed.reproduction import live
+
+WORKERS = 3
+MTU = 4200  # 1,024 gradients of a packet, and headers
+WORKER = Path(__file__).with_name("worker.py")
+PUSHED_BACK_TO_BACK = 20  # section 6.3
+AGED_GRADIENTS = 256
+MOST_AGED_RUNS = 100  # further packets meet results that the absent worker has not taken
+Row = dict[str, Any]
+OnDone = Callable[[str], None]
+
+
+def network() -> dict[str, Any]:
+    return {
+        "units": [{"hosts": WORKERS}],
+        "host_rate_mbps": "unshaped",
+        "mtu": MTU,
+        "inc": {"blocks": MOST_RECORDS},
+    }
+
+
+def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[Row]:
+    """Return by timeout, on a machine that is quiet and on one with busy cores, how many timeouts packets
+    take to which one of two workers does not contribute.
+    """
+    rows = []
+    with live.testbed("fig14", network(), folder) as testbed:
+        for is_busy in (False, True):
+            for timeout_ms in timeouts_ms:
+                stem = f"{timeout_ms:g}.{'busy' if is_busy else 'quiet'}"
+                words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
+                script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
+                with _busy_cores() if is_busy else contextlib.nullcontext():
+                    pushers_s, _ = _run(testbed, folder / stem, words, script, workers=2)
+                over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
+                rows.append({"timeout_ms": timeout_ms, "busy": is_busy, "over": over})
+                on_done(f"{timeout_ms:g} ms, {'busy' if is_busy else 'quiet'}")
+    return rows
+
+
+def streamed(
+    name: str, settings: Sequence[tuple[int, int]], packets: int, runs: int, folder: Path, on_done: OnDone
+) -> list[Row]:
+    """Return by gradients of a packet and window what each run's packets took: the last worker's time."""
+    rows = []
+    with live.testbed(name, network(), folder) as testbed:
+        for gradients, window in settings:
+            # ages are not asked for here, and 100 ms are rarely reached
+            words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
+            script = ["--packets", str(packets), "--runs", str(runs)]
+            taken_s = _run(testbed, folder / f"{gradients}.{window}", words, script)
+            last_s = [max(each) for each in zip(*taken_s, strict=True)]
+            rows.append({"gradients": gradients, "window": window, "packets": packets, "seconds": last_s})
+            on_done(f"{gradients} gradients, window {window}")
+    return rows
+
+
+def latency_us(row: Row) -> float:
+    """Return a packet's time from its push to its result, the mean: with as many under way as the window
+    has, their number over the rate (Little's law).
+    """
+    return 1e6 * float(row["window"]) * _packet_s(row)
+
+
+def rate(row: Row) -> float:
+    """Return gradients that are summed in a microsecond: of each worker, as the paper counts."""
+    return float(row["gradients"]) / (1e6 * _packet_s(row))
+
+
+def _packet_s(row: Row) -> float:
+    return float(statistics.median(row["seconds"])) / int(row["packets"])
+
+
+def _run(
+    testbed: live.Testbed, stem: Path, words: Sequence[str], script: Sequence[str], workers: int = WORKERS
+) -> list[list[float]]:
+    """Return by worker its times."""
+    result = stem.with_name(f"{stem.name}.json")
+    testbed.command(
+        *("run", "--place", f"u1:{workers}", "--sync", "trio", *words, "--json", str(result)),
+        *(str(WORKER), *script, "--out", str(stem)),
+    )
+    with Caller.of_this_process().acting():
+        files = [stem.with_name(f"{stem.name}.{rank}") for rank in range(workers)]
+        return [json.loads(file.read_text())["seconds"] for file in files]
+
+
+@contextlib.contextmanager
+def _busy_cores() -> Iterator[None]:
+    """A process on every core that does nothing but compute, for as long as the block lasts."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield

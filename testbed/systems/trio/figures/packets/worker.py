@@ -1,0 +1,166 @@
+"""A worker that sums packets of raw integers and times them: `testbed run --sync trio ... worker.py`. The
+sums are known beforehand; a wrong one ends it with exit code 1.
+
+Without `--aged` all workers sum a vector of so many packets, `--runs` times, and a run's time is this
+worker's from the first packet's push to the last result. With it, worker 0 alone pushes so many packets back
+to back: a time for each, from its push to its result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import mmap
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from testbed.contract import spec
+from testbed.contract.codec import Header
+from testbed.contract.rings import RESULT
+from workloads.endpoint import Endpoint
+from workloads.job_env import JobEnv
+
+TIMEOUT_S = 60.0
+BETWEEN_S = 0.05
+"""Between two runs of packets that age out, and two looks for the result of who pushes."""
+POLL_S = 0.00002
+PR_SET_TIMERSLACK = 29  # linux/prctl.h
+
+
+def meet(endpoint: Endpoint, workers: int) -> None:
+    """Wait until so many have come, so that all begin together. A sum may go without those who are late; it
+    says so to all, and all try again.
+    """
+    contributors = 0
+    while contributors < workers:
+        endpoint.submit_lanes(np.ones(1, np.uint32))
+        contributors = endpoint.finish().contributors
+
+
+def streams(endpoint: Endpoint, job: JobEnv, packets: int, runs: int) -> list[float]:
+    """Return each run's seconds. ValueError for a wrong sum."""
+    size = packets * int(job.endpoint["lanes"])
+    pattern = np.arange(size, dtype=np.uint32) % 1009
+    total = job.world_size * (job.world_size + 1) // 2
+    times = []
+    for run in range(runs):
+        vector = np.ascontiguousarray(pattern * (job.rank + 1), np.uint32)
+        meet(endpoint, job.world_size)
+        begin_s = time.monotonic()
+        endpoint.submit_lanes(vector)
+        endpoint.finish()
+        times.append(time.monotonic() - begin_s)
+        if not np.array_equal(vector, pattern * total):
+            raise ValueError(f"worker {job.rank}: the sum of run {run} is wrong")
+    return times
+
+
+def ages(job: JobEnv, packets: int, runs: int) -> list[float]:
+    """Return each packet's seconds. Packets are made here: an endpoint's come behind a vote, which ages out,
+    too. ValueError for a wrong sum.
+    """
+    settings = job.endpoint
+    lanes, address = int(settings["lanes"]), str(settings["trees"][0]["address"])
+    ring = _ring(settings)
+    times = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        for run in range(runs):
+            first = run * packets
+            datagrams = [_push(job, block, lanes) for block in range(first, first + packets)]
+            pushed_s = []
+            for datagram in datagrams:
+                pushed_s.append(time.monotonic())
+                udp.sendto(datagram, (address, spec.UDP_PORT))
+            came_s = _results(ring, first, packets)
+            times += [after - before for before, after in zip(pushed_s, came_s, strict=True)]
+            for block in range(first, first + packets):
+                result = ring[block]
+                if result["contributors"] != 1 or not (result["lanes"][:lanes] == block + 1).all():
+                    raise ValueError(f"worker {job.rank}: the sum of packet {block} is wrong")
+            time.sleep(BETWEEN_S)
+    return times
+
+
+def _ring(settings: Mapping[str, Any]) -> np.ndarray:
+    """Return the results' places in the memory that the host's program writes."""
+    kind = RESULT.dtype(int(settings["ring_lanes"]))
+    count = int(settings["ring_entries"])
+    size = -(-kind.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
+    return np.frombuffer(mmap.mmap(int(settings["ring_fd"]), size), kind, count)
+
+
+def _push(job: JobEnv, block: int, lanes: int) -> bytes:
+    settings = job.endpoint
+    header = Header(
+        op=spec.Op.PUSH,
+        job=int(settings["job"]),
+        worker=int(settings["sender"]),
+        contributors=1,
+        generation=int(settings["generation"]),
+        slot=block,
+        fragment=block,
+        count=lanes,
+        lanes=lanes,
+    )
+    return header.pack() + np.full(lanes, block + 1, ">u4").tobytes()
+
+
+def _results(ring: np.ndarray, first: int, count: int) -> list[float]:
+    """Return when each came, by polling: within POLL_S and what the machine adds. ValueError where some do
+    not come.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)  # or sleeps are 50 us longer
+    came_s = [0.0] * count
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not all(came_s):
+        sequences = ring["sequence"][first : first + count]
+        now_s = time.monotonic()
+        if now_s > deadline_s:
+            raise ValueError(f"no result of packet {first + came_s.index(0.0)} in {TIMEOUT_S:g} s")
+        for packet in range(count):
+            if not came_s[packet] and sequences[packet] == first + packet + 1:
+                came_s[packet] = now_s
+        time.sleep(POLL_S)
+    return came_s
+
+
+def result_of(out: Path, rank: int) -> Path:
+    """Return the file of a worker's results."""
+    return out.with_name(f"{out.name}.{rank}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Sum packets of raw integers, and time them.")
+    parser.add_argument("--packets", type=int, required=True, metavar="N", help="of a run")
+    parser.add_argument("--runs", type=int, required=True, metavar="N")
+    parser.add_argument("--aged", action="store_true", help="worker 0 pushes, and nobody else")
+    parser.add_argument("--out", type=Path, required=True, help="results of each worker: FILE.RANK, as JSON")
+    options = parser.parse_args()
+    job = JobEnv.from_environ()
+    try:
+        if not options.aged:
+            endpoint = Endpoint(job.endpoint, job.board, TIMEOUT_S)
+            times = streams(endpoint, job, options.packets, options.runs)
+            endpoint.close()
+        elif job.rank == 0:
+            times = ages(job, options.packets, options.runs)
+        else:
+            times = []
+            while not result_of(options.out, 0).exists():
+                time.sleep(BETWEEN_S)  # who ends is missed
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    result_of(options.out, job.rank).write_text(json.dumps({"seconds": times}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

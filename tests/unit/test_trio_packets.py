@@ -1,0 +1,134 @@
+"""`testbed reproduce trio fig14` to `fig16`: what is said of the paper, shown, drawn and asked. Made-up runs,
+no testbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from testbed.errors import RequestError
+from testbed.reproduction.verdicts import AGREES, DIFFERS
+from testbed.systems.trio.figures import FIGURES
+from testbed.systems.trio.figures.packets import claims
+from testbed.systems.trio.figures.packets.figure import PLANS, PacketsFigure
+from testbed.systems.trio.figures.packets.runs import latency_us, network, rate
+from testbed.topology.load import parse
+
+AGED = [
+    {"timeout_ms": 1.0, "busy": False, "over": [1.1, 1.3, 1.4]},
+    {"timeout_ms": 20.0, "busy": False, "over": [1.05, 1.06, 1.1]},
+    {"timeout_ms": 20.0, "busy": True, "over": [1.1, 2.4]},
+]
+
+
+def streamed(gradients: int, window: int, packet_us: float) -> dict[str, Any]:
+    seconds = [packet_us / 1e6 * 1000 * factor for factor in (0.9, 1.0, 1.5)]
+    return {"gradients": gradients, "window": window, "packets": 1000, "seconds": seconds}
+
+
+SIZES = [streamed(64, 1, 30.0), streamed(128, 1, 35.0), streamed(256, 1, 60.0)]
+WINDOWS = [
+    streamed(512, 1, 40.0),
+    streamed(512, 64, 20.0),
+    streamed(512, 4096, 19.5),
+    streamed(1024, 1, 60.0),
+    streamed(1024, 64, 90.0),
+    streamed(1024, 4096, 30.0),
+]
+ROWS = {"fig14": AGED, "fig15": SIZES, "fig16": WINDOWS}
+
+
+def figure(name: str) -> PacketsFigure:
+    return next(each for each in FIGURES if each.name == name)  # type: ignore[return-value]
+
+
+def report_of(name: str) -> dict[str, Any]:
+    report: dict[str, Any] = {"figure": name, "about": PLANS[name].about, "runs": 3, "rows": ROWS[name]}
+    return {**report, "claims": figure(name).claims(report)}
+
+
+def options(name: str, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    figure(name).options(parser)
+    parsed = parser.parse_args(words)
+    figure(name).check(parsed)
+    return parsed
+
+
+def test_latency_is_by_littles_law_and_rates_are_a_workers() -> None:
+    row = streamed(512, 64, 20.0)
+    assert latency_us(row) == pytest.approx(1280.0)
+    assert rate(row) == pytest.approx(25.6)
+
+
+def test_ages_are_held_against_two_timeouts_and_the_median_asked_for() -> None:
+    said = {claim["text"]: (claim["ours"], claim["verdict"]) for claim in claims.of("fig14", AGED)}
+    assert said == {
+        "1 ms, quiet: within two timeouts": ("1.40 at most, median 1.30", AGREES),
+        "1 ms, quiet: median within 1.2 timeouts": ("1.30", DIFFERS),
+        "20 ms, quiet: within two timeouts": ("1.10 at most, median 1.06", AGREES),
+        "20 ms, quiet: median within 1.2 timeouts": ("1.06", AGREES),
+        "20 ms, every core busy: within two timeouts": ("2.40 at most, median 1.75", DIFFERS),
+    }
+
+
+def test_latency_grows_by_less_than_the_size_and_the_rate_flattens() -> None:
+    grows, flattens = claims.of("fig15", SIZES)
+    assert (grows["ours"], grows["verdict"]) == ("2.0 for 4", AGREES)
+    assert (flattens["ours"], flattens["verdict"]) == ("1.71, 1.17", AGREES)
+    steeper = [streamed(64, 1, 30.0), streamed(128, 1, 40.0), streamed(256, 1, 150.0)]
+    assert [claim["verdict"] for claim in claims.of("fig15", steeper)] == [DIFFERS, AGREES]
+    assert (
+        claims.of("fig15", [steeper[0], streamed(128, 1, 58.0), steeper[1] | {"gradients": 256}])[1][
+            "verdict"
+        ]
+        == DIFFERS
+    )
+
+
+def test_what_windows_gain_and_which_is_the_best() -> None:
+    said = {claim["text"]: (claim["ours"], claim["verdict"]) for claim in claims.of("fig16", WINDOWS)}
+    assert said["512 gradients: throughput grows with the window"] == ("2.1 times from 1 to 4096", AGREES)
+    assert said["512 gradients: so does latency"] == ("40 to 79872 us", AGREES)
+    best = "gradients: the smallest window with 95% of the highest throughput"
+    assert said[f"512 {best}"] == ("64", DIFFERS)
+    assert said[f"1024 {best}"] == ("4096", AGREES)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_reports_are_shown_and_drawn(name: str, tmp_path: Path) -> None:
+    report = report_of(name)
+    console = Console(file=io.StringIO(), width=200)
+    figure(name).show(report, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(claim["text"] in shown for claim in report["claims"])
+    figure(name).draw(report, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_what_is_usual() -> None:
+    assert options("fig14").runs == 10
+    assert (options("fig15").runs, options("fig15").packets) == (20, 10_000)
+    assert (options("fig16", "--quick").runs, options("fig16", "--quick").packets) == (2, 500)
+    topology = parse(network(), "made up")
+    assert (topology.mtu, topology.inc.blocks) == (4200, 65536)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("fig14", ["--runs", "101"], "--runs 101: 1 to 100 are accepted"),
+        ("fig15", ["--runs", "0"], "--runs 0: 1 to 1000 are accepted"),
+        ("fig15", ["--packets", "0"], "--packets 0: 1 to 100000 are accepted"),
+        ("fig16", ["--packets", "4095"], "--packets 4095: 4096 to 100000 are accepted"),
+    ],
+)
+def test_one_line_for_what_cannot_be(name: str, words: list[str], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        options(name, *words)
