@@ -25,6 +25,7 @@ def rendered() -> dict[Path, str]:
         bpf / "link_faults.h": render_c.link_faults(),
         bpf / "link_marks.h": render_c.link_marks(),
         ROOT / "workloads" / "native" / "contract.h": render_c.endpoint_header(),
+        ROOT / "workloads" / "native" / "ends_contract.h": render_c.ends_header(),
         p4 / "wire.p4": render_p4.header(),
         p4 / "verdicts.p4": render_p4.verdict_constants(),
         p4 / "places.p4": render_p4.places_header(),

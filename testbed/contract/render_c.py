@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import blocks, endpoint, links, places, recovery, rings, spec, spreading, verdicts
+from testbed.contract import blocks, endpoint, ends, links, places, recovery, rings, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.records import Lanes, Member, Record
@@ -141,6 +141,16 @@ def endpoint_header() -> str:
         *(line for record in endpoint.RECORDS for line in _struct(record)),
     )
     return _file("CONTRACT_H", ("endpoint",), _without_last(body))
+
+
+def ends_header() -> str:
+    """workloads/native/ends_contract.h."""
+    body = (
+        *_defines(ends.NUMBERS),
+        "",
+        *(line for record in ends.RECORDS for line in _struct(record)),
+    )
+    return _file("ENDS_CONTRACT_H", ("ends",), _without_last(body))
 
 
 def _without_last(lines: Sequence[str]) -> Sequence[str]:

@@ -119,6 +119,13 @@ class Rule:
                 }
             step.step()
 
+    def names(self) -> list[list[str]]:
+        """Return the tensors of each group, by name."""
+        return [
+            [name for name, own in self._groups.items() if own == number]
+            for number in range(len(self.optimizer.param_groups))
+        ]
+
     def advance(self) -> None:
         """An iteration has ended: the schedule goes on, and has seen the optimizer step."""
         self.optimizer.step()  # on placeholders without gradients: nothing

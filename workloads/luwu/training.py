@@ -22,6 +22,7 @@ from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
 from workloads.luwu.store import Store
 from workloads.luwu.transport import Local, Transport
+from workloads.luwu.worker import Opening
 
 WHOLE = (nn.MultiheadAttention, nn.RNNBase)  # these use their children's parameters without calling them
 _MOST_PUSHES = 2  # under way, each with its buffer
@@ -113,7 +114,9 @@ class Held:
         self._uses = 0  # calls of its modules under way
         self._backward = False  # between its outputs' gradients and its last parameter's
         self.here = False
-        self._flat = torch.empty(layer.used, dtype=dtype)
+        shared = worker.transport.parameters(number)
+        self._is_shared = shared is not None
+        self._flat = torch.empty(layer.used, dtype=dtype) if shared is None else shared
         self._views = [
             self._flat[start:][: tensor.numel].view(tensor.shape)
             for start, tensor in zip(layer.starts, layer.tensors, strict=True)
@@ -121,7 +124,7 @@ class Held:
         self._absent = [
             torch.full((), float("nan"), dtype=dtype).expand(tensor.shape) for tensor in layer.tensors
         ]
-        self._flat.untyped_storage().resize_(0)
+        self._free()
         self._gradients: torch.Tensor | None = None
         self._arrived: set[int] = set()
 
@@ -147,7 +150,7 @@ class Held:
     def let_go(self) -> None:
         """Storage goes; what autograd saved of it finds it again where it was."""
         self.here = False
-        self._flat.untyped_storage().resize_(0)
+        self._free()
         self._point(self._absent)
 
     def missing(self) -> str | None:
@@ -166,10 +169,18 @@ class Held:
     def _fetch(self) -> None:
         if self.here:
             return
-        self._flat.untyped_storage().resize_(self._flat.numel() * PARAMETER_BYTES)
+        if not self._is_shared:
+            self._flat.untyped_storage().resize_(self._flat.numel() * PARAMETER_BYTES)
         self._worker.transport.pull(self.number, _bytes(self._flat)).result()
         self._point(self._views)
         self.here = True
+
+    def _free(self) -> None:
+        """The memory goes, and its address stays."""
+        if self._is_shared:
+            self._worker.transport.forget(self.number)
+        else:
+            self._flat.untyped_storage().resize_(0)
 
     def _settle(self) -> None:
         if self.here and self._uses == 0 and not self._backward:
@@ -228,7 +239,7 @@ class Worker:
     def buffer(self, elements: int) -> torch.Tensor:
         """Return zeros for a layer's gradients, when few enough others are under way."""
         self._wait(_MOST_PUSHES - 1)
-        return torch.zeros(elements)
+        return self.transport.gradients(elements)
 
     def push(self, layer: int, gradients: torch.Tensor) -> None:
         self._pushes.append((self.transport.push(layer, _bytes(gradients)), gradients))
@@ -336,7 +347,7 @@ def initialize(
     resume: bool = False,
     rates: Rates | None = None,
     values: Callable[[str], torch.Tensor] | None = None,
-    connect: Callable[[Model, Rule], Transport] | None = None,
+    connect: Callable[[Opening], Transport] | None = None,
 ) -> tuple[nn.Module, NodeOptimizer]:
     """Put the states and parameters of a model on disks in these folders, and return the model with hooks
     and an optimizer for an unchanged loop. Raises LuwuError where the model cannot be cut.
@@ -358,7 +369,8 @@ def initialize(
     )
     rule = Rule(optimizer, shape, named)
     if connect is not None:
-        transport = connect(shape, rule)
+        first = values or (lambda name: named[name].detach())
+        transport: Transport = connect(Opening(shape, rule, first, resume))
     else:
         paths = [Path(folder) for folder in folders]
         if resume:

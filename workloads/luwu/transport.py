@@ -30,6 +30,15 @@ class Transport(Protocol):
     def iteration(self) -> int:
         """The last that is whole."""
 
+    def parameters(self, layer: int) -> torch.Tensor | None:
+        """Return memory that a pull of this layer fills without a copy, if the transport has any."""
+
+    def forget(self, layer: int) -> None:
+        """Give that memory back to the system; its address stays."""
+
+    def gradients(self, elements: int) -> torch.Tensor:
+        """Return zeros in binary32, for one push."""
+
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
         """Fill the buffer with the parameters as the last whole iteration left them."""
 
@@ -74,6 +83,15 @@ class Local:
     @property
     def iteration(self) -> int:
         return self._store.iteration
+
+    def parameters(self, layer: int) -> torch.Tensor | None:
+        return None
+
+    def forget(self, layer: int) -> None:
+        """Do nothing: there is none."""
+
+    def gradients(self, elements: int) -> torch.Tensor:
+        return torch.zeros(elements)
 
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
         return self._thread.submit(self._pull, layer, parameters)

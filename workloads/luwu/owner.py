@@ -1,0 +1,336 @@
+"""The optimizer node's end: a store, whose updates the workers call for, and the owner's end of their tree.
+
+Carries out the n-th call when all workers have made it. Imports torch, and of the project the node's parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workloads.luwu.calls import (
+    CLEAR,
+    CLOSE,
+    NORM,
+    PULL,
+    PUSH,
+    STEP,
+    Connection,
+    GoneError,
+    Message,
+    spoken,
+)
+from workloads.luwu.errors import LuwuError
+from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer, Model, Tensor
+from workloads.luwu.nic import Nic, Request, Tree, scale_of
+from workloads.luwu.rates import Rates
+from workloads.luwu.rule import RULES, Rule, first_states, placeholders
+from workloads.luwu.store import Store
+from workloads.luwu.transport import Local
+from workloads.luwu.worker import groups_of, set_groups
+
+_SLOTS = 2  # layers under way in a stream
+_NOT_FINITE = 255  # exponent
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker's connection, its greeting, and the calls of it that were not carried out."""
+
+    connection: Connection
+    greeting: Message
+    calls: queue.SimpleQueue[Message]
+    exponents: queue.SimpleQueue[Message]
+
+
+class Owner:
+    """`serve` the workers of a job until they have closed. `names` are theirs, for messages."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        udp: socket.socket,
+        listener: socket.socket,
+        folders: Sequence[Path],
+        names: Sequence[str],
+        host: bool = False,
+        rates: Rates | None = None,
+    ) -> None:
+        self._tree, self._udp, self._listener = tree, udp, listener
+        self._folders, self._names, self._host, self._rates = folders, names, host, rates
+        self._reason: str | None = None
+        self._over = threading.Event()
+        self._workers: list[_Worker] = []
+        self._threads: list[threading.Thread] = []
+
+    def serve(self) -> None:
+        """Return when all workers have closed. Raises LuwuError, which they hear, too."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._listener)
+            stack.callback(self._udp.close)
+            self._meet(stack)
+            try:
+                model, rule, store = self._opened()
+            except LuwuError as problem:
+                self._tell({"error": str(problem)})
+                raise
+            local = Local(store, rule)
+            stack.callback(local.close)
+            sizes = [
+                max(layer.used for layer in model.layers) * each for each in (PARAMETER_BYTES, GRADIENT_BYTES)
+            ]
+            starts = [0, _SLOTS * -(-sizes[0] // 4096) * 4096]
+            room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
+            nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
+            steps = [-(-size // 4096) * 4096 for size in sizes]
+            self._tell({"iteration": store.iteration, "groups": groups_of(rule)})
+            for number, worker in enumerate(self._workers):
+                thread = threading.Thread(
+                    target=self._hear, args=(number, worker), name=f"luwu worker {number}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+            carrier = _Carrier(
+                self,
+                model,
+                rule,
+                local,
+                nic,
+                [
+                    [start + number * step for number in range(_SLOTS)]
+                    for start, step in zip(starts, steps, strict=True)
+                ],
+            )
+            try:
+                carrier.carry_out()
+            except LuwuError as problem:
+                reason = self._reason or str(problem)
+                self.fail(reason)
+                raise LuwuError(reason) from problem
+            finally:
+                self._over.set()
+                for worker in self._workers:
+                    worker.connection.shut()
+                for thread in self._threads:
+                    thread.join()
+
+    # ------------------------------------------------------------ for what carries out
+
+    def next_calls(self) -> list[Message]:
+        """Return the next call of each worker. Raises LuwuError."""
+        return [self._next(worker.calls) for worker in self._workers]
+
+    def next_exponents(self) -> list[Message]:
+        """Return what each worker measured next."""
+        return [self._next(worker.exponents) for worker in self._workers]
+
+    def name(self, worker: int) -> str:
+        return f"worker {worker} ({self._names[worker]})"
+
+    def fail(self, reason: str) -> None:
+        """Let all hear it once."""
+        if self._reason is None:
+            self._reason = reason
+        self._tell({"error": reason})
+
+    def answer(self, number: int, message: Message) -> None:
+        self._tell({"of": number, **message})
+
+    # ------------------------------------------------------------ within
+
+    def _next(self, messages: queue.SimpleQueue[Message]) -> Message:
+        while True:
+            try:
+                return messages.get(timeout=0.2)
+            except queue.Empty:
+                if self._reason is not None:
+                    raise LuwuError(self._reason) from None
+
+    def _meet(self, stack: contextlib.ExitStack) -> None:
+        """Wait until all workers have come and greeted."""
+        met: dict[int, _Worker] = {}
+        while len(met) < self._tree.workers:
+            end, address = self._listener.accept()
+            connection = Connection(end, f"the worker at {address[0]}")
+            stack.callback(connection.close)
+            greeting, _ = connection.receive()
+            number = int(greeting["worker"])
+            connection.peer = self.name(number)
+            if (int(greeting["job"]), int(greeting["generation"])) != (self._tree.job, self._tree.generation):
+                connection.send({"error": f"this is the optimizer node of job {self._tree.job}"})
+                continue
+            met[number] = _Worker(connection, greeting, queue.SimpleQueue(), queue.SimpleQueue())
+        self._workers = [met[number] for number in range(self._tree.workers)]
+
+    def _opened(self) -> tuple[Model, Rule, Store]:
+        """The model that all workers have, and its store. Raises LuwuError."""
+        first = self._workers[0].greeting
+        for number, worker in enumerate(self._workers):
+            for name in ("model", "dtype", "rule", "names", "groups", "resume"):
+                if worker.greeting[name] != first[name]:
+                    raise LuwuError(
+                        f"{self.name(number)} has another {name} than {self.name(0)}: "
+                        f"{_difference(worker.greeting[name], first[name])}"
+                    )
+        layers = [
+            Layer(name, tuple(Tensor(each, tuple(shape)) for each, shape in tensors))
+            for name, tensors in first["model"]
+        ]
+        model = Model(layers, first["dtype"])
+        named = placeholders(model)
+        groups: list[dict[str, Any]] = [
+            {"params": [named[name] for name in names]} for names in first["names"]
+        ]
+        if first["rule"] not in RULES:
+            raise LuwuError(f"optimizer {first['rule']}: accepted are {', '.join(RULES)}")
+        rule = Rule(RULES[first["rule"]](groups, fused=True), model, named)
+        set_groups(rule, first["groups"])
+        dtype = getattr(torch, model.dtype)
+        if first["resume"]:
+            return model, rule, Store.resume(self._folders, model, rule.name, self._rates)
+        fill = first_states(self._value, dtype)
+        return model, rule, Store.create(self._folders, model, rule.name, fill, self._rates)
+
+    def _value(self, name: str) -> torch.Tensor:
+        """A first value of a tensor, from the first worker."""
+        connection = self._workers[0].connection
+        connection.send({"values": name})
+        message, content = connection.receive()
+        flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, message["dtype"]))
+        return flat.view(message["shape"])
+
+    def _tell(self, message: Message) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(GoneError):
+                worker.connection.send(message)
+
+    def _hear(self, number: int, worker: _Worker) -> None:
+        closed = False
+        try:
+            while True:
+                message, _ = worker.connection.receive()
+                closed = closed or message.get("call") == CLOSE
+                (worker.calls if "call" in message else worker.exponents).put(message)
+        except LuwuError as problem:
+            if not closed and not self._over.is_set() and self._reason is None:
+                self.fail(f"{self.name(number)} is gone" if isinstance(problem, GoneError) else str(problem))
+
+
+class _Carrier:
+    """Carries the calls out, in their order: what the tree brings and takes goes on beside the next ones."""
+
+    def __init__(
+        self, owner: Owner, model: Model, rule: Rule, local: Local, nic: Nic, slots: list[list[int]]
+    ) -> None:
+        self._owner, self._model, self._rule, self._local, self._nic = owner, model, rule, local, nic
+        self._names = [layer.name for layer in model.layers]
+        self._parameters, self._gradients = slots
+        self._pulls: list[Request] = []  # under way, the oldest first; each has the slot of its turn
+        self._pushes: list[tuple[Request, int, int]] = []
+        self._added: list[Future[None]] = []
+        self._pulled = self._pushed = 0
+
+    def carry_out(self) -> None:
+        acts: dict[str, Callable[[Message], None]] = {PULL: self._pull, PUSH: self._push}
+        while True:
+            calls = self._owner.next_calls()
+            self._compare(calls)
+            call = calls[0]
+            if call["call"] == CLOSE:
+                self._settle()
+                while self._pulls:
+                    self._pulls.pop(0).wait()
+                return
+            if call["call"] in acts:
+                acts[call["call"]](call)
+                continue
+            self._settle()
+            try:
+                value = self._value(call)
+            except LuwuError as problem:
+                self._owner.answer(call["number"], {"error": str(problem)})
+            else:
+                self._owner.answer(call["number"], {"value": value})
+
+    def _compare(self, calls: Sequence[Message]) -> None:
+        first = calls[0]
+        for number, call in enumerate(calls):
+            if call != first:
+                words = [spoken(each, self._names) for each in (call, first)]
+                if words[0] == words[1]:
+                    words = [
+                        f"{each} with {call.get('groups')}"
+                        for each, call in zip(words, (call, first), strict=True)
+                    ]
+                raise LuwuError(
+                    f"{self._owner.name(number)} asks for {words[0]}, {self._owner.name(0)} for {words[1]}: "
+                    f"all workers make the same calls in the same order"
+                )
+
+    def _pull(self, call: Message) -> None:
+        layer = self._model.layers[call["layer"]]
+        if len(self._pulls) == _SLOTS:
+            self._pulls.pop(0).wait()
+        start = self._parameters[self._pulled % _SLOTS]
+        self._pulled += 1
+        size = layer.used * PARAMETER_BYTES
+        self._local.pull(call["layer"], self._nic.memory[start : start + size]).result()
+        self._pulls.append(self._nic.give(f"parameters of layer {layer.name}", start, size))
+
+    def _push(self, call: Message) -> None:
+        layer = self._model.layers[call["layer"]]
+        if len(self._pushes) == _SLOTS:
+            self._add()
+        start = self._gradients[self._pushed % _SLOTS]
+        self._pushed += 1
+        exponents = self._owner.next_exponents()
+        for number, each in enumerate(exponents):
+            if each["exponent"] >= _NOT_FINITE:
+                raise LuwuError(
+                    f"{self._owner.name(number)} has NaN or infinity in its gradients of layer {layer.name}"
+                )
+        workers = len(exponents)
+        scale = scale_of(max(each["exponent"] for each in exponents), workers)
+        what = f"gradients of layer {layer.name}"
+        request = self._nic.get_numbers(what, start, layer.used, 2.0**-scale / workers)
+        self._owner.answer(call["number"], {"scale": scale})
+        self._pushes.append((request, call["layer"], start))
+
+    def _add(self) -> None:
+        """Wait for the oldest gradients, and add them."""
+        request, layer, start = self._pushes.pop(0)
+        request.wait()
+        size = self._model.layers[layer].used * GRADIENT_BYTES
+        self._local.push(layer, self._nic.memory[start : start + size]).result()
+
+    def _settle(self) -> None:
+        while self._pushes:
+            self._add()
+
+    def _value(self, call: Message) -> object:
+        if call["call"] == CLEAR:
+            self._local.clear().result()
+            return None
+        if call["call"] == NORM:
+            return float(self._local.norm().result())
+        assert call["call"] == STEP
+        set_groups(self._rule, call["groups"])
+        return self._local.step(call["clip_norm"]).result()
+
+
+def _difference(theirs: object, ours: object) -> str:
+    if isinstance(theirs, list) and isinstance(ours, list):
+        for each, other in zip(theirs, ours, strict=False):
+            if each != other:
+                return f"{each} and {other}"
+        return f"{len(theirs)} and {len(ours)} of them"
+    return f"{theirs} and {ours}"

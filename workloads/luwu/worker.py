@@ -1,0 +1,355 @@
+"""The transport of a worker to an optimizer node elsewhere: parameters and gradients by the job's owned tree,
+calls over TCP.
+
+Imports torch, and of the project the node's parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import queue
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from workloads.luwu.calls import CLEAR, CLOSE, NORM, PULL, PUSH, STEP, Connection, GoneError, Message
+from workloads.luwu.errors import LuwuError
+from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Model
+from workloads.luwu.nic import Nic, Request, Tree
+from workloads.luwu.rule import Rule
+
+T = TypeVar("T")
+PUSHES = 3  # of gradients that have a buffer in the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The facts that `initialize` has when it connects."""
+
+    model: Model
+    rule: Rule
+    values: Callable[[str], torch.Tensor]
+    resume: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request of the tree under way, and what is done when it is carried out."""
+
+    request: Request
+    future: Future[None]
+    then: Callable[[], None]
+
+
+class Distant:
+    """A `Transport`. `udp` is bound, `control` connected to the node, whose name is `node`; both are this
+    one's from now on. The buffers that `parameters` and `gradients` return are shared with the NIC: what is
+    pulled and pushed in these is not copied by this process.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        tree: Tree,
+        udp: socket.socket,
+        control: socket.socket,
+        node: str,
+        host: bool = False,
+    ) -> None:
+        self._model, self._rule = opening.model, opening.rule
+        self._reason: str | None = None
+        self._lock = threading.Lock()
+        self._number = 0
+        self._replies: dict[int, Future[Message]] = {}
+        self._iteration = 0
+        layers = self._model.layers
+        self._starts: list[int] = []
+        end = 0
+        for layer in layers:
+            self._starts.append(end)
+            end += _pages(layer.used * PARAMETER_BYTES)
+        slot = _pages(max(layer.used for layer in layers) * GRADIENT_BYTES)
+        self._slots = [end + number * slot for number in range(PUSHES)]
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._lent: set[int] = set()
+        for start in self._slots:
+            self._free.put(start)
+        self._queues: dict[str, queue.SimpleQueue[_Asked | None]] = {
+            name: queue.SimpleQueue() for name in ("luwu pulls", "luwu scales", "luwu pushes")
+        }
+        with contextlib.ExitStack() as stack:
+            self._control = Connection(control, node)
+            stack.callback(self._control.close)
+            room = end + PUSHES * slot
+            self._nic = stack.enter_context(Nic(tree, udp, room, host, lambda: self._reason))
+            self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._nic.memory))
+            self._workers = tree.workers
+            self._greet(opening, tree)
+            self._threads = [
+                threading.Thread(target=self._hear, name="luwu replies", daemon=True),
+                *(
+                    threading.Thread(target=self._finish, args=(name,), name=name, daemon=True)
+                    for name in self._queues
+                ),
+            ]
+            for thread in self._threads:
+                thread.start()
+            self._stack = stack.pop_all()
+
+    @property
+    def iteration(self) -> int:
+        return self._iteration
+
+    @property
+    def nic(self) -> Nic:
+        """The end of the tree, for who measures it."""
+        return self._nic
+
+    # ------------------------------------------------------------ buffers that the NIC shares
+
+    def parameters(self, layer: int) -> torch.Tensor:
+        """Return the elements that a pull of this layer may fill without a copy. `forget` gives their memory
+        back.
+        """
+        used = self._model.layers[layer].used
+        return torch.frombuffer(
+            self._nic.memory,
+            dtype=getattr(torch, self._model.dtype),
+            count=used,
+            offset=self._starts[layer],
+        )
+
+    def forget(self, layer: int) -> None:
+        """Give the memory of a layer's parameters back to the system; they are zeros until the next pull."""
+        size = _pages(self._model.layers[layer].used * PARAMETER_BYTES)
+        self._nic.forget(self._starts[layer], size)
+
+    def gradients(self, elements: int) -> torch.Tensor:
+        """Return zeros that one push may send without a copy; waits while PUSHES others are lent or sent."""
+        start = self._take()
+        flat = torch.frombuffer(self._nic.memory, dtype=torch.float32, count=elements, offset=start)
+        self._lent.add(start)
+        return flat.zero_()
+
+    # ------------------------------------------------------------ requests
+
+    def pull(self, layer: int, parameters: memoryview) -> Future[None]:
+        start = self._starts[layer]
+        size = len(parameters)
+        shared = self._offset(parameters) == start
+        what = f"pull of layer {self._model.layers[layer].name}"
+
+        def then() -> None:
+            if not shared:
+                parameters[:] = self._nic.memory[start : start + size]
+                self.forget(layer)
+
+        with self._lock:
+            self._call({"call": PULL, "layer": layer})
+            return self._ask("luwu pulls", self._nic.get(what, start, size), then)
+
+    def push(self, layer: int, gradients: memoryview) -> Future[None]:
+        size = len(gradients)
+        start = self._offset(gradients)
+        if start in self._lent:
+            self._lent.remove(start)
+        else:
+            start = self._take()
+            self._nic.memory[start : start + size] = gradients
+        what = f"push of layer {self._model.layers[layer].name}"
+        with self._lock:
+            number, scale = self._call({"call": PUSH, "layer": layer})
+            request = self._nic.give_numbers(what, start, size // GRADIENT_BYTES)
+            future = self._ask("luwu pushes", request, lambda: self._free.put(start))
+            scale.add_done_callback(lambda reply: _set_scale(request, reply))
+            self._queues["luwu scales"].put(
+                _Asked(
+                    request,
+                    Future(),
+                    lambda: self._send({"of": number, "exponent": request.measured()}),
+                )
+            )
+            return future
+
+    def clear(self) -> Future[None]:
+        return _mapped(self._asked({"call": CLEAR}), lambda _: None)
+
+    def norm(self) -> Future[torch.Tensor]:
+        return _mapped(self._asked({"call": NORM}), lambda reply: torch.tensor(reply["value"]))
+
+    def step(self, clip_norm: float | None) -> Future[int]:
+        def take(reply: Message) -> int:
+            self._iteration = int(reply["value"])
+            return self._iteration
+
+        call = {"call": STEP, "clip_norm": clip_norm, "groups": groups_of(self._rule)}
+        return _mapped(self._asked(call), take)
+
+    def close(self) -> None:
+        with contextlib.suppress(LuwuError), self._lock:
+            self._call({"call": CLOSE})
+        for each in self._queues.values():
+            each.put(None)
+        for thread in self._threads[1:]:
+            thread.join()
+        self._fail("closed")
+        self._control.shut()
+        self._threads[0].join()
+        self._stack.close()
+
+    # ------------------------------------------------------------ within
+
+    def _greet(self, opening: Opening, tree: Tree) -> None:
+        """Tell the node of the model, and give it what it asks for."""
+        self._control.send(
+            {
+                "worker": tree.worker,
+                "job": tree.job,
+                "generation": tree.generation,
+                "model": self._model.description(),
+                "dtype": self._model.dtype,
+                "rule": self._rule.name,
+                "names": self._rule.names(),
+                "groups": groups_of(self._rule),
+                "resume": opening.resume,
+            }
+        )
+        while True:
+            message, _ = self._control.receive()
+            if "error" in message:
+                raise LuwuError(message["error"])
+            if "iteration" in message:
+                break
+            value = opening.values(message["values"]).detach().contiguous()
+            kind = str(value.dtype).removeprefix("torch.")
+            content = value.reshape(-1).view(torch.uint8).numpy().tobytes()
+            self._control.send({"dtype": kind, "shape": list(value.shape)}, content)
+        self._iteration = int(message["iteration"])
+        set_groups(self._rule, message["groups"])
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._control.send(message)
+        except GoneError as problem:
+            self._fail(str(problem))
+            raise
+
+    def _call(self, message: Message) -> tuple[int, Future[Message]]:
+        """Send the next call; the lock is held. The node answers some of them."""
+        if self._reason is not None:
+            raise LuwuError(self._reason)
+        number = self._number
+        self._number += 1
+        reply: Future[Message] = Future()
+        if message["call"] not in (PULL, CLOSE):
+            self._replies[number] = reply
+        self._send({**message, "number": number})
+        return number, reply
+
+    def _asked(self, message: Message) -> Future[Message]:
+        with self._lock:
+            return self._call(message)[1]
+
+    def _ask(self, name: str, request: Request, then: Callable[[], None]) -> Future[None]:
+        future: Future[None] = Future()
+        self._queues[name].put(_Asked(request, future, then))
+        return future
+
+    def _finish(self, name: str) -> None:
+        """Wait for requests in the order in which they were asked for."""
+        while (asked := self._queues[name].get()) is not None:
+            try:
+                if name != "luwu scales":
+                    asked.request.wait()
+                asked.then()
+                asked.future.set_result(None)
+            except BaseException as problem:
+                reason = str(problem) if self._reason is None else self._reason
+                self._fail(reason)
+                asked.future.set_exception(LuwuError(reason))
+
+    def _hear(self) -> None:
+        try:
+            while True:
+                message, _ = self._control.receive()
+                if "of" not in message:
+                    raise LuwuError(str(message["error"]))
+                future = self._replies.pop(int(message["of"]))
+                if "error" in message:
+                    future.set_exception(LuwuError(message["error"]))
+                else:
+                    future.set_result(message)
+        except LuwuError as problem:
+            self._fail(str(problem))
+
+    def _fail(self, reason: str) -> None:
+        """Nothing waits from now on."""
+        if self._reason is None:
+            self._reason = reason
+        for future in list(self._replies.values()):
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(LuwuError(self._reason))
+
+    def _take(self) -> int:
+        while True:
+            try:
+                return self._free.get(timeout=0.2)
+            except queue.Empty:
+                if self._reason is not None:
+                    raise LuwuError(self._reason) from None
+
+    def _offset(self, buffer: memoryview) -> int:
+        """Return where in the memory a buffer lies; outside, something else."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) - self._base if len(buffer) else -1
+
+
+def groups_of(rule: Rule) -> list[dict[str, Any]]:
+    """Return the settings of a rule's groups, as JSON has them."""
+    return [
+        {name: _plain(value) for name, value in group.items() if name != "params"}
+        for group in rule.optimizer.param_groups
+    ]
+
+
+def set_groups(rule: Rule, groups: list[Mapping[str, Any]]) -> None:
+    """The inverse of `groups_of`. Raises LuwuError where there are others."""
+    ours = rule.optimizer.param_groups
+    if len(groups) != len(ours):
+        raise LuwuError(f"the states' optimizer has {len(groups)} groups, this one has {len(ours)}")
+    for group, settings in zip(ours, groups, strict=True):
+        group.update({name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()})
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def _pages(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _set_scale(request: Request, reply: Future[Message]) -> None:
+    if reply.exception() is None:
+        request.scale(int(reply.result()["scale"]))
+
+
+def _mapped(asked: Future[Message], function: Callable[[Message], T]) -> Future[T]:
+    """Return what comes of a reply."""
+    future: Future[T] = Future()
+
+    def settle(reply: Future[Message]) -> None:
+        problem = reply.exception()
+        if problem is not None:
+            future.set_exception(problem)
+        else:
+            future.set_result(function(reply.result()))
+
+    asked.add_done_callback(settle)
+    return future

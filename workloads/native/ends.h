@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of an owned tree's ends share (docs/luwu-network.md): an end's state, and the memory that it
+ * has with the process whose requests it carries out.
+ */
+#ifndef ENDS_H
+#define ENDS_H
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <linux/types.h>
+
+#include "../../bpf/wire.h"
+#include "ends_contract.h"
+
+#ifndef WIRE_OP_SUM
+#define WIRE_OP_SUM 9
+#define WIRE_OP_PARAMETERS 10
+#define WIRE_OP_PARAMETER_BEAT 11
+#define WIRE_OP_GRADIENT_BEAT 12
+#endif
+#ifndef WIRE_FLAG_END
+#define WIRE_FLAG_END 16
+#endif
+
+#define ENDS_BURST 32 /* packets that come at once */
+
+/* ---- what a process asks for; any process that has mapped the memory ---- */
+
+static inline struct end_stream *ends_stream(struct end_memory *m, uint32_t direction)
+{
+	return (struct end_stream *)(m + 1) + direction;
+}
+
+static inline struct end_request *ends_request(struct end_memory *m, uint32_t direction, uint64_t number)
+{
+	struct end_request *first = (struct end_request *)(ends_stream(m, DIRECTION_GOTTEN) + 1);
+
+	return first + direction * ENDS_REQUESTS + number % ENDS_REQUESTS;
+}
+
+uint64_t ends_head_bytes(void);
+int64_t ends_submit(struct end_memory *m, int event_fd, uint32_t direction, uint32_t state, uint32_t format,
+		    uint64_t offset, uint64_t elements, int32_t scale, double factor);
+void ends_scale(struct end_memory *m, int event_fd, uint64_t number, int32_t scale);
+uint32_t ends_wait(struct end_memory *m, uint32_t direction, uint64_t number, uint32_t least,
+		   uint64_t limit_ns);
+void ends_stop(struct end_memory *m, int event_fd);
+
+/* ---- the end ---- */
+
+/* What is sent, kept until it is acknowledged. Fragments are counted from 0 in 64 bits. */
+struct given {
+	uint64_t next, ack, credit, end, furthest;
+	uint64_t measured;		    /* requests whose exponent is known, or that need none */
+	uint64_t opened;		    /* requests whose fragments are numbered */
+	uint64_t starts[ENDS_REQUESTS + 1]; /* the first fragment of each, and after the last one's last */
+	uint64_t at;			    /* the request that `next` is of, or an earlier one */
+	uint64_t measuring;		    /* elements of the request `measured`, so far */
+	int64_t since_ns, pace_ns;
+};
+
+/* What came, kept until a request wants it. */
+struct gotten {
+	uint8_t *room;	/* depth packets, fragment s at s modulo depth */
+	uint64_t *held; /* fragment + 1 */
+	uint64_t ack, taken, lanes; /* lanes of the request that is being filled */
+	uint64_t told_ack, told_taken;
+	int64_t beat_ns, every_ns;
+	int told_full, tell;
+};
+
+struct end {
+	struct end_settings s;
+	struct end_memory *memory;
+	size_t memory_bytes, packet_bytes;
+	struct sockaddr_in to;
+	uint32_t bias;
+	uint8_t data_op, beat_op; /* that it sends */
+	uint8_t data_in, beat_in; /* and gets */
+	struct given given;
+	struct gotten gotten;
+	uint8_t *sending, *coming;
+	float *values; /* of a packet, widened */
+};
+
+static inline int64_t ends_now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static inline struct end_stream *stream_of(struct end *e, uint32_t direction)
+{
+	return ends_stream(e->memory, direction);
+}
+
+static inline struct end_request *request_of(struct end *e, uint32_t direction, uint64_t number)
+{
+	return ends_request(e->memory, direction, number);
+}
+
+static inline uint8_t *buffer_of(struct end *e, const struct end_request *r)
+{
+	return (uint8_t *)e->memory + r->offset;
+}
+
+/* Lanes of a request: a number each, or four bytes. */
+static inline uint64_t lanes_in(const struct end_request *r)
+{
+	return r->format == FORMAT_BYTES ? (r->elements + 3) / 4 : r->elements;
+}
+
+/* The fragment that a number of the wire means, which is within 2^31 of this one. */
+static inline uint64_t widened(uint64_t near, uint32_t wire)
+{
+	return near + (int64_t)(int32_t)(wire - (uint32_t)near);
+}
+
+static inline uint64_t ends_least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ends_requests.c */
+void request_settle(struct end_request *r, uint32_t state);
+
+/* ends_values.c */
+uint32_t values_exponent(const void *values, uint32_t format, uint64_t from, uint64_t count, float *scratch);
+uint32_t values_give(struct end *e, const struct end_request *r, uint64_t from, uint32_t count,
+		     uint32_t *lanes);
+void values_take(struct end *e, const struct end_request *r, uint64_t from, uint32_t count,
+		 const uint32_t *lanes);
+
+/* ends_packets.c */
+void packet_open(struct end *e, struct wire_header *h, uint8_t op);
+int packet_send(struct end *e, void *first, size_t bytes, uint32_t count);
+int packets_come(struct end *e, int64_t now);
+
+/* ends_given.c: whether anything was done */
+int given_measure(struct end *e);
+int given_open(struct end *e);
+int given_send(struct end *e, int64_t now);
+void given_hear(struct end *e, const struct wire_header *h, int64_t now);
+int64_t given_timer_ns(const struct end *e);
+
+/* ends_gotten.c */
+void gotten_receive(struct end *e, const struct wire_header *h);
+int gotten_take(struct end *e);
+int gotten_beat(struct end *e, int64_t now);
+
+#endif

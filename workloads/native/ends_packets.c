@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An end's socket. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "ends.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+/* Fills what no fragment changes. */
+void packet_open(struct end *e, struct wire_header *h, uint8_t op)
+{
+	*h = (struct wire_header){
+		.magic = htons(WIRE_MAGIC),
+		.version = WIRE_VERSION,
+		.op = op,
+		.tree = e->s.tree,
+		.job = htons(e->s.job),
+		.worker = htons(e->s.role == ROLE_WORKER ? e->s.worker : WIRE_NO_WORKER),
+		.contributors = htons(op == WIRE_OP_PUSH),
+		.generation = htonl(e->s.generation),
+		.lanes = htons(e->s.lanes),
+	};
+}
+
+/* Whether the kernel took them: packets of these bytes each. What a way refuses is lost, as on a link. */
+int packet_send(struct end *e, void *first, size_t bytes, uint32_t count)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(uint16_t))];
+		struct cmsghdr aligned;
+	} control = {0};
+	struct iovec part = {.iov_base = first, .iov_len = bytes * count};
+	struct msghdr message = {
+		.msg_name = &e->to, .msg_namelen = sizeof(e->to), .msg_iov = &part, .msg_iovlen = 1
+	};
+
+	if (count > 1) {
+		struct cmsghdr *c = &control.aligned;
+
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+		c->cmsg_level = SOL_UDP;
+		c->cmsg_type = UDP_SEGMENT;
+		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+		*(uint16_t *)CMSG_DATA(c) = bytes;
+	}
+	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 ||
+	       (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
+}
+
+/* Whether a packet is one of this tree, to this end, and whole. */
+static int is_ours(struct end *e, const struct wire_header *h, uint32_t bytes)
+{
+	if (bytes < sizeof(*h) || h->magic != htons(WIRE_MAGIC) || h->version != WIRE_VERSION ||
+	    h->job != htons(e->s.job) || h->generation != htonl(e->s.generation) || h->tree != e->s.tree)
+		return 0;
+	if (h->op == e->beat_in)
+		return 1;
+	return h->op == e->data_in && bytes == e->packet_bytes && ntohs(h->lanes) == e->s.lanes &&
+	       ntohs(h->count) <= e->s.lanes;
+}
+
+/* What the kernel counts of what it had no room for, since the socket was made. */
+static void note_dropped(struct end *e, struct msghdr *message)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL)
+			e->memory->dropped = *(uint32_t *)CMSG_DATA(c);
+}
+
+/* Takes what came, a burst at most; whether that was as many as it takes at once. */
+int packets_come(struct end *e, int64_t now)
+{
+	struct mmsghdr messages[ENDS_BURST];
+	struct iovec parts[ENDS_BURST];
+	union {
+		char bytes[CMSG_SPACE(sizeof(uint32_t))];
+		struct cmsghdr aligned;
+	} controls[ENDS_BURST];
+	int count;
+
+	for (int i = 0; i < ENDS_BURST; i++) {
+		parts[i] = (struct iovec){e->coming + i * e->packet_bytes, e->packet_bytes};
+		messages[i].msg_hdr = (struct msghdr){
+			.msg_iov = &parts[i], .msg_iovlen = 1,
+			.msg_control = &controls[i], .msg_controllen = sizeof(controls[i])
+		};
+	}
+	count = recvmmsg(e->s.socket_fd, messages, ENDS_BURST, MSG_DONTWAIT, 0);
+	for (int i = 0; i < count; i++) {
+		const struct wire_header *h = parts[i].iov_base;
+
+		note_dropped(e, &messages[i].msg_hdr);
+		if (!is_ours(e, h, messages[i].msg_hdr.msg_flags & MSG_TRUNC ? 0 : messages[i].msg_len))
+			e->memory->refused++;
+		else if (h->op == e->beat_in)
+			given_hear(e, h, now);
+		else
+			gotten_receive(e, h);
+	}
+	return count == ENDS_BURST;
+}
