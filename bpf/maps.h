@@ -97,6 +97,17 @@ BPF_ARRAY_OF_MAPS(block_tables, "blocks_template", MAX_AGGREGATORS);
 /* block_port() and block_tick_port(). Writer: agent, when it loads the programs; readers: programs. */
 BPF_PROG_ARRAY(block_ports, 2);
 
+/* ---- owned trees ---- */
+
+/*
+ * One for each owned tree at each place. Writer: agent at admission and release; programs, under the record's
+ * lock.
+ */
+BPF_ARRAY(owned_records, struct owned_record, MAX_OWNED_RECORDS);
+
+/* owned_port() alone. Writer: agent, when it loads the programs; readers: programs. */
+BPF_PROG_ARRAY(owned_ports, 1);
+
 /* ---- forwarding ---- */
 
 /*

@@ -151,6 +151,24 @@ static __always_inline int of_worker(struct wire_header *inc)
 	return inc->op == WIRE_OP_PUSH || inc->op == WIRE_OP_EMPTY;
 }
 
+/* What a worker sends by its own port alone. */
+static __always_inline int by_worker(struct wire_header *inc)
+{
+	return of_worker(inc) || inc->op == WIRE_OP_PARAMETER_BEAT;
+}
+
+/* What the owner of a tree sends, and nobody else. */
+static __always_inline int by_owner(struct wire_header *inc)
+{
+	return inc->op == WIRE_OP_PARAMETERS || inc->op == WIRE_OP_GRADIENT_BEAT;
+}
+
+/* What a host hands to the end of an owned tree that it has. */
+static __always_inline int for_end(struct wire_header *inc)
+{
+	return inc->op >= WIRE_OP_SUM && inc->op <= WIRE_OP_GRADIENT_BEAT;
+}
+
 /* 239/8 is for results. */
 static __always_inline int is_group(__be32 ip)
 {

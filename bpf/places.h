@@ -18,6 +18,7 @@
 #define MAX_MATCHINGS 32 /* of a timetable */
 #define MAX_MEETINGS 65536 /* of all of them */
 #define MAX_HOSTS 4096
+#define MAX_OWNED_RECORDS 1024 /* of all places */
 #define MAX_COPIES 16384 /* pairs of devices by which places at hosts copy results */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
@@ -32,6 +33,7 @@
 
 #define PROGRAM_SUM 0 /* bpf/sum.h */
 #define PROGRAM_BLOCKS 1 /* bpf/blocks.h */
+#define PROGRAM_OWNED 2 /* bpf/owned.h */
 
 #define SLOT_EMPTY 0
 #define SLOT_FILLING 1
@@ -40,6 +42,7 @@
 
 #define SUM_MARKED 1 /* a contribution came with congestion experienced (RFC 3168) */
 #define SUM_DEGRADED 2 /* workers are missing; the number is the header flag's */
+#define SUM_END 16 /* of an owned tree: the last fragment of a request; the number is the header flag's */
 #define NOBODY 0xffffffff /* job or worker of a port */
 
 #define SPREAD_FACTOR 0x9e3779b1 /* 2^32 over the golden ratio */
@@ -67,6 +70,7 @@ struct port {
 	__u32 index; /* the entry of the job's first tree at this place */
 	__u32 is_place; /* whether the host is a place of the job */
 	__u32 relays; /* whether that sends copies of results to hosts' own addresses */
+	__u32 is_owner; /* whether the host is the owner of the job's tree */
 };
 
 struct entry_key {
@@ -92,10 +96,10 @@ struct entry {
 	__u32 result_base; /* MemID at the top */
 	__u32 lanes; /* of every packet */
 	__be32 self_ip;
-	__be32 up_ip; /* the place above */
+	__be32 up_ip; /* the place above; at the top of an owned tree, the owner */
 	__be32 group_ip; /* destination of results; 0: a copy goes to each member's own address */
 	__u32 program; /* PROGRAM_* */
-	__u32 record; /* index into job_records, where that is PROGRAM_BLOCKS */
+	__u32 record; /* index into job_records, or into owned_records, as that asks for */
 	__u32 pad;
 };
 
@@ -110,6 +114,18 @@ struct slot {
 	__u16 count; /* of the last packet summed */
 	__u16 age; /* of the packet that completed it */
 	__u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
+};
+
+/* An owned tree at a place: the beats of its members, and the one that was sent up. */
+struct owned_record {
+	__u64 lock; /* 0 free, 1 held, as a slot's */
+	__u64 heard; /* bitmap of the members whose beats came */
+	__u32 leader; /* the lowest member's number */
+	__u32 sent_ack;
+	__u32 sent_credit;
+	__u32 pad;
+	__u32 acks[64]; /* the first fragment that each lacks, */
+	__u32 credits[64]; /* and the first that it has no room for */
 };
 
 struct route_key {

@@ -18,8 +18,9 @@
 #include "forward.h"
 #include "sum.h"
 #include "blocks.h"
-#include "question.h"
 #include "leave.h"
+#include "owned.h"
+#include "question.h"
 #include "dispatch.h"
 #include "pull.h"
 #include "relay.h"
@@ -79,6 +80,13 @@ static __always_inline void pass_block(struct xdp_md *ctx, struct entry *entry, 
 		block_ports.call(ctx, which);
 }
 
+/* The same of an owned tree. */
+static __always_inline void pass_owned(struct xdp_md *ctx, struct entry *entry)
+{
+	if (entry && entry->program == PROGRAM_OWNED)
+		owned_ports.call(ctx, 0);
+}
+
 /* ---- at a ToR ---- */
 
 /*
@@ -91,8 +99,12 @@ static __always_inline int may_send(struct port *port, struct gradient_packet *p
 		return p->inc->op != WIRE_OP_TICK;
 	if (port->job != bpf_ntohs(p->inc->job))
 		return 0;
-	if (of_worker(p->inc))
+	if (by_worker(p->inc))
 		return port->worker == bpf_ntohs(p->inc->worker);
+	if (by_owner(p->inc))
+		return port->is_owner;
+	if (p->inc->op == WIRE_OP_SUM)
+		return 0;
 	if (p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker))
 		return 1;
 	return port->is_place && p->inc->op != WIRE_OP_TICK;
@@ -148,7 +160,7 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
 	if (kind == HAS_LANES && p->inc->op == WIRE_OP_QUESTION) /* there is no question_port() any more */
 		return lost(verdict, V_MALFORMED);
-	if (kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER) {
+	if (p->inc->op == WIRE_OP_ANSWER || for_end(p->inc)) {
 		*verdict = checked(p, by->entry);
 		return lost(verdict, *verdict == V_FINE ? V_MALFORMED : *verdict);
 	}
@@ -180,6 +192,7 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet 
 	if ((void *)(p->inc + 1) <= end) {
 		by->entry = entry_by(p, port);
 		pass_block(ctx, by->entry, BLOCK_PORT);
+		pass_owned(ctx, by->entry);
 	}
 	return at_tor(ctx, p, port, by, verdict);
 }
@@ -285,6 +298,8 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 		return SEND_NOTHING;
 	if (kind == IS_BARE && p->inc->op == WIRE_OP_EMPTY)
 		return lost(verdict, V_BAD_SENDER);
+	if (for_end(p->inc))
+		return hand(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 	if (kind == IS_BARE)
 		return heed(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
 	if (p->inc->op == WIRE_OP_RESULT)
@@ -475,6 +490,42 @@ int block_port(struct xdp_md *ctx)
 	if (port) {
 		by.owner = port->owner;
 		send = at_blocks(ctx, &packet, port, &by, &verdict);
+	}
+	send = leave(ctx, &packet, &by, send, 0, &verdict);
+	return counted(verdict, send);
+}
+
+/* ---- owned trees ---- */
+
+static __always_inline int at_owned(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
+{
+	int kind = intake(ctx, p, verdict);
+
+	if (kind == LOST)
+		return SEND_NOTHING;
+	if (!may_send(port, p))
+		return lost(verdict, V_BAD_SENDER);
+	by->entry = entry_by(p, port);
+	if (by_owner(p->inc) && is_group(p->ip->daddr))
+		return pass_owners(p, by->entry, verdict);
+	if (p->ip->daddr == port->self_ip)
+		return at_owned_place(ctx, p, by, kind == HAS_LANES, verdict);
+	return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
+}
+
+/* What comes by a ToR's port of an owned tree: tor_port() sends it here. */
+int owned_port(struct xdp_md *ctx)
+{
+	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
+	struct port *port = ports.lookup(&ifindex);
+	struct leaving by = {.from = ifindex};
+	struct gradient_packet packet = {};
+	int send = SEND_NOTHING;
+
+	if (port) {
+		by.owner = port->owner;
+		send = at_owned(ctx, &packet, port, &by, &verdict);
 	}
 	send = leave(ctx, &packet, &by, send, 0, &verdict);
 	return counted(verdict, send);

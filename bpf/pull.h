@@ -104,6 +104,16 @@ static __always_inline int hear(struct gradient_packet *p, struct puller *puller
 	return to_socket(p, puller);
 }
 
+/* A packet for the end of an owned tree, which reads it from its socket. */
+static __always_inline int hand(struct gradient_packet *p, struct puller *puller, u32 *verdict)
+{
+	*verdict = puller ? is_for(p, puller) : V_BAD_JOB;
+	if (*verdict != V_FINE)
+		return XDP_DROP;
+	*verdict = V_HANDED;
+	return to_socket(p, puller);
+}
+
 static __always_inline int heed(struct gradient_packet *p, struct puller *puller, u32 *verdict)
 {
 	struct wake *wake = puller ? wake_of(puller) : 0;

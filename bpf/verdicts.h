@@ -20,7 +20,7 @@
 #define V_MALFORMED 13 /* wrong length, magic, version, op or count */
 #define V_CORRUPT 14 /* UDP checksum wrong or missing */
 #define V_LOCK_BUSY 15 /* slot lock not had in time */
-#define V_RESULT 16 /* result passed on to the job's group */
+#define V_RESULT 16 /* result, or parameters, passed on to the job's group */
 #define V_PULLED 17 /* result stored in the worker's ring */
 #define V_PULL_DUPLICATE 18 /* result the ring had already */
 #define V_NOTICE 19 /* congestion notice passed on, or told to the worker */
@@ -34,6 +34,8 @@
 #define V_ANSWERED 29 /* answer: handed to the worker */
 #define V_CAPPED 30 /* no record for a further block of the job: the sender is told */
 #define V_TICK_EARLY 31 /* a tick that a source which lacks kept results is not ready for */
-#define V_COUNT 32 /* how many counters there are */
+#define V_BEAT 32 /* beat of an owned tree: noted, or sent on */
+#define V_HANDED 33 /* packet of an owned tree: handed to the end at this host */
+#define V_COUNT 34 /* how many counters there are */
 
 #endif

@@ -22,10 +22,15 @@
 #define WIRE_OP_EMPTY 6 /* worker to the place that it contributes to: its gradients are zeros, unsent */
 #define WIRE_OP_QUESTION 7 /* worker to its place, and on to the place above: which fragments are missing */
 #define WIRE_OP_ANSWER 8 /* place to the worker that asked: what it found in each fragment's slot */
+#define WIRE_OP_SUM 9 /* place at the top of an owned tree to its owner: the sum of a fragment */
+#define WIRE_OP_PARAMETERS 10 /* owner to the workers: bytes, which are copied and never summed */
+#define WIRE_OP_PARAMETER_BEAT 11 /* worker to its place, and on to the owner: how far it is */
+#define WIRE_OP_GRADIENT_BEAT 12 /* owner to the workers: how far it is */
 #define WIRE_FLAG_FINAL 1
 #define WIRE_FLAG_DEGRADED 2
 #define WIRE_FLAG_ECN 4
 #define WIRE_FLAG_RETRANSMIT 8
+#define WIRE_FLAG_END 16
 #define FOUND_SUMMED 0 /* the sum is complete here, and went to the place above; or nobody has looked */
 #define FOUND_LACKS 1 /* no contribution of the asker's is there */
 #define FOUND_HELD 2 /* the asker's is there, others are missing; or the slot is a newer fragment's */
@@ -37,14 +42,18 @@
 #define WIRE_LANES 360 /* at MTU 1500; for another one the loader says how many */
 #endif
 
-#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_ANSWER)
-#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_EMPTY)
+#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_GRADIENT_BEAT)
+#define WIRE_HAS_LANES(op) ( \
+	(op) != WIRE_OP_NOTICE && \
+	(op) != WIRE_OP_EMPTY && \
+	(op) != WIRE_OP_PARAMETER_BEAT && \
+	(op) != WIRE_OP_GRADIENT_BEAT)
 
 struct wire_header {
 	__be16 magic; /* 0x4f49 */
 	__u8 version; /* of this format */
-	__u8 op; /* 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty, 7 question, 8 answer */
-	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit */
+	__u8 op; /* the operation: WIRE_OP_* */
+	__u8 flags; /* 1 final, 2 degraded, 4 ECN, 8 retransmit, 16 end */
 	__u8 tree; /* which tree of the job, from 0 */
 	__be16 job; /* job id, unique among the running jobs of a testbed */
 	__be16 worker; /* rank of the sender; in a partial, the sending place's number; in a result, 65535 */

@@ -31,8 +31,8 @@ const bit<8> WIRE_FLAG_RETRANSMIT = 8;
 header wire_h {
     bit<16> magic; // 0x4f49
     bit<8> version; // of this format
-    bit<8> op; // 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty, 7 question, 8 answer
-    bit<8> flags; // 1 final, 2 degraded, 4 ECN, 8 retransmit
+    bit<8> op; // the operation: WIRE_OP_*
+    bit<8> flags; // 1 final, 2 degraded, 4 ECN, 8 retransmit, 16 end
     bit<8> tree; // which tree of the job, from 0
     bit<16> job; // job id, unique among the running jobs of a testbed
     bit<16> worker; // rank of the sender; in a partial, the sending place's number; in a result, 65535

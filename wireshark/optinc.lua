@@ -12,20 +12,25 @@ local ops = {
     [6] = "EMPTY",
     [7] = "QUESTION",
     [8] = "ANSWER",
+    [9] = "SUM",
+    [10] = "PARAMETERS",
+    [11] = "PARAMETER_BEAT",
+    [12] = "GRADIENT_BEAT",
 }
 local f = optinc.fields
 -- 0x4f49
 f.magic = ProtoField.uint16("optinc.magic", "magic", base.HEX)
 -- of this format
 f.version = ProtoField.uint8("optinc.version", "version")
--- 1 push, 2 partial, 3 result, 4 notice, 5 tick, 6 empty, 7 question, 8 answer
+-- the operation: WIRE_OP_*
 f.op = ProtoField.uint8("optinc.op", "op", base.DEC, ops)
--- 1 final, 2 degraded, 4 ECN, 8 retransmit
+-- 1 final, 2 degraded, 4 ECN, 8 retransmit, 16 end
 f.flags = ProtoField.uint8("optinc.flags", "flags", base.HEX)
 f.flags_final = ProtoField.bool("optinc.flags.final", "final", 8, nil, 1)
 f.flags_degraded = ProtoField.bool("optinc.flags.degraded", "degraded", 8, nil, 2)
 f.flags_ecn = ProtoField.bool("optinc.flags.ecn", "ecn", 8, nil, 4)
 f.flags_retransmit = ProtoField.bool("optinc.flags.retransmit", "retransmit", 8, nil, 8)
+f.flags_end = ProtoField.bool("optinc.flags.end", "end", 8, nil, 16)
 -- which tree of the job, from 0
 f.tree = ProtoField.uint8("optinc.tree", "tree")
 -- job id, unique among the running jobs of a testbed
@@ -65,6 +70,7 @@ function optinc.dissector(buffer, pinfo, tree)
     flags:add(f.flags_degraded, buffer(4, 1))
     flags:add(f.flags_ecn, buffer(4, 1))
     flags:add(f.flags_retransmit, buffer(4, 1))
+    flags:add(f.flags_end, buffer(4, 1))
     root:add(f.tree, buffer(5, 1))
     root:add(f.job, buffer(6, 2))
     root:add(f.worker, buffer(8, 2))

@@ -64,11 +64,22 @@ class Entry:
     lanes: int  # of every packet of the tree
     program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
     terms: BlockTerms | None = None  # where that is "blocks"; slots are those of workers' rings then
+    owner_ip: str = NO_IP  # of an owned tree, at its top: of the owner, whom sums and beats go to
 
     @property
     def members(self) -> int:
         """Bitmap of all contributors."""
         return self.workers | self.places
+
+    @property
+    def is_owned(self) -> bool:
+        """Say whether the tree's sums go to an owner alone (docs/luwu-network.md)."""
+        return self.program == "owned"
+
+    @property
+    def to_ip(self) -> str:
+        """Return the address that sums made here go to, where they are no results."""
+        return self.owner_ip if self.up_ip == NO_IP else self.up_ip
 
     @property
     def is_relayed(self) -> bool:
@@ -108,3 +119,4 @@ class Sender:
     worker: int | None
     is_place: bool = False
     relays: bool = False  # whether that place sends copies of results to its members' own addresses
+    is_owner: bool = False  # whether the host is the owner of the job's tree

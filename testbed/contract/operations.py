@@ -37,9 +37,18 @@ class Op(Choice):
     EMPTY = 6, Body.NONE, "worker to the place that it contributes to: its gradients are zeros, unsent"
     QUESTION = 7, Body.LANES, "worker to its place, and on to the place above: which fragments are missing"
     ANSWER = 8, Body.LANES, "place to the worker that asked: what it found in each fragment's slot"
+    SUM = 9, Body.LANES, "place at the top of an owned tree to its owner: the sum of a fragment"
+    PARAMETERS = 10, Body.LANES, "owner to the workers: bytes, which are copied and never summed"
+    PARAMETER_BEAT = 11, Body.NONE, "worker to its place, and on to the owner: how far it is"
+    GRADIENT_BEAT = 12, Body.NONE, "owner to the workers: how far it is"
 
 
-NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER})
+BY_OWNERS = frozenset({Op.PARAMETERS, Op.GRADIENT_BEAT})
+"""The operations that the owner of a tree may send, and nobody else."""
+FOR_ENDS = frozenset({Op.SUM, Op.PARAMETERS, Op.PARAMETER_BEAT, Op.GRADIENT_BEAT})
+"""The operations whose packets a host hands to the end of an owned tree that it has."""
+
+NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER}) | FOR_ENDS
 """The operations that the P4 switches do not know: to them a packet of these is malformed."""
 
 OPS: dict[int, Op] = {int(op): op for op in Op}
@@ -53,11 +62,15 @@ class Flag(IntFlag):
     DEGRADED = 2  # the sum lacks workers; `contributors` says how many are in it
     ECN = 4  # congestion: a fragment met a slot that was still taken by another
     RETRANSMIT = 8  # the sender sent this packet before
+    END = 16  # the last fragment of a request in an owned tree
 
 
-def listed(members: type[Op] | type[Flag]) -> str:
-    """`1 push, 2 partial, ...`: the field's meaning."""
-    return ", ".join(f"{int(member)} {_spelled(str(member.name))}" for member in members)
+FLAGS_NOT_IN_P4 = frozenset({Flag.END})
+
+
+def listed() -> str:
+    """`1 final, 2 degraded, ...`: the meaning of the field `flags`."""
+    return ", ".join(f"{int(flag)} {_spelled(str(flag.name))}" for flag in Flag)
 
 
 def _spelled(name: str) -> str:

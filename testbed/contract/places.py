@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from testbed.contract.numbers import Choice, Number
 from testbed.contract.records import Kind, Lanes, Member, Record, members
-from testbed.contract.spec import Field
+from testbed.contract.spec import MAX_WORKERS, Field
 from testbed.contract.spreading import CHECKED
 
 U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
@@ -53,6 +53,7 @@ class Sum(Choice):
 
     MARKED = 1, "a contribution came with congestion experienced (RFC 3168)"
     DEGRADED = 2, "workers are missing; the number is the header flag's"
+    END = 16, "of an owned tree: the last fragment of a request; the number is the header flag's"
 
 
 class Program(Choice):
@@ -60,7 +61,10 @@ class Program(Choice):
 
     SUM = 0, "bpf/sum.h"
     BLOCKS = 1, "bpf/blocks.h"
+    OWNED = 2, "bpf/owned.h"
 
+
+IN_P4 = (Program.SUM, Program.BLOCKS)
 
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
 
@@ -83,6 +87,7 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_MATCHINGS", 32, 32, "of a timetable"),
     Number("MAX_MEETINGS", 65536, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
+    Number("MAX_OWNED_RECORDS", 1024, 32, "of all places"),
     Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
 """Of the XDP programs' maps."""
@@ -103,6 +108,7 @@ PORT = Record(
         Member("index", U32, "the entry of the job's first tree at this place"),
         Member("is_place", U32, "whether the host is a place of the job"),
         Member("relays", U32, "whether that sends copies of results to hosts' own addresses"),
+        Member("is_owner", U32, "whether the host is the owner of the job's tree"),
     ),
 )
 
@@ -132,10 +138,10 @@ ENTRY = Record(
         Member("result_base", U32, "MemID at the top"),
         Member("lanes", U32, "of every packet"),
         Member("self_ip", BE32),
-        Member("up_ip", BE32, "the place above"),
+        Member("up_ip", BE32, "the place above; at the top of an owned tree, the owner"),
         Member("group_ip", BE32, "destination of results; 0: a copy goes to each member's own address"),
         Member("program", U32, "PROGRAM_*"),
-        Member("record", U32, "index into job_records, where that is PROGRAM_BLOCKS"),
+        Member("record", U32, "index into job_records, or into owned_records, as that asks for"),
         Member("pad", U32),
     ),
     "A tree of a job at a place.",
@@ -300,7 +306,20 @@ PULLER = Record(
     ),
 )
 
+OWNED_RECORD = Record(
+    "owned_record",
+    (
+        Member("lock", U64, "0 free, 1 held, as a slot's"),
+        Member("heard", U64, "bitmap of the members whose beats came"),
+        Member("leader", U32, "the lowest member's number"),
+        *members(U32, "sent_ack", "sent_credit", "pad"),
+        Member("acks", U32, "the first fragment that each lacks,", MAX_WORKERS),
+        Member("credits", U32, "and the first that it has no room for", MAX_WORKERS),
+    ),
+    "An owned tree at a place: the beats of its members, and the one that was sent up.",
+)
+
 RECORDS = (
-    *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
+    *(PORT, ENTRY_KEY, ENTRY, SLOT, OWNED_RECORD, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
     *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, COPY, PULLER_KEY, PULLER),
 )

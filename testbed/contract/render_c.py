@@ -31,6 +31,15 @@ def _defines(numbers: Iterable[Number]) -> list[str]:
     return [f"#define {n.name} {n.text}{'ULL' if n.bits == 64 else ''}{_comment(n.meaning)}" for n in numbers]
 
 
+def _macro(name: str, condition: str) -> list[str]:
+    """A macro of an `op`, on lines of its own where it is long."""
+    line = f"#define {name}(op) ({condition})"
+    if len(line) <= _MOST:
+        return [line]
+    *parts, last = condition.split(" && ")
+    return [f"#define {name}(op) ( \\", *(f"\t{part} && \\" for part in parts), f"\t{last})"]
+
+
 def _struct(record: Record) -> list[str]:
     above = [f"/* {record.meaning} */"] if record.meaning else []
     return [*above, f"struct {record.name} {{", *map(_member, record.members), "};", ""]
@@ -58,7 +67,7 @@ def header() -> str:
         f"#define WIRE_LANES {spec.LANES} /* at MTU 1500; for another one the loader says how many */",
         "#endif",
         "",
-        *(f"#define {name}(op) ({condition})" for name, condition in spec.conditions()),
+        *(line for name, condition in spec.conditions() for line in _macro(name, condition)),
         "",
         "struct wire_header {",
         *(f"\t{_HEADER_TYPES[f.bits]} {f.name}; /* {f.meaning} */" for f in spec.HEADER),

@@ -45,8 +45,8 @@ LANES = 360  # at Ethernet's MTU: 20 + 8 + 32 + 4 * 360 = 1500
 HEADER: tuple[Field, ...] = (
     Field("magic", 16, f"{MAGIC:#06x}"),
     Field("version", 8, "of this format"),
-    Field("op", 8, listed(Op)),
-    Field("flags", 8, listed(Flag)),
+    Field("op", 8, "the operation: WIRE_OP_*"),
+    Field("flags", 8, listed()),
     Field("tree", 8, "which tree of the job, from 0"),
     Field("job", 16, "job id, unique among the running jobs of a testbed"),
     Field("worker", 16, "rank of the sender; in a partial, the sending place's number; in a result, 65535"),

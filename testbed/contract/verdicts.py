@@ -51,7 +51,7 @@ class Verdict(StrEnum):
     MALFORMED = "malformed", Engine.XDP | Engine.P4, "wrong length, magic, version, op or count"
     CORRUPT = "corrupt", Engine.XDP | Engine.P4, "UDP checksum wrong or missing"
     LOCK_BUSY = "lock_busy", Engine.XDP, "slot lock not had in time"
-    RESULT = "result", Engine.XDP | Engine.P4, "result passed on to the job's group"
+    RESULT = "result", Engine.XDP | Engine.P4, "result, or parameters, passed on to the job's group"
     PULLED = "pulled", Engine.XDP, "result stored in the worker's ring"
     PULL_DUPLICATE = "pull_duplicate", Engine.XDP, "result the ring had already"
     NOTICE = "notice", Engine.XDP | Engine.P4, "congestion notice passed on, or told to the worker"
@@ -75,6 +75,8 @@ class Verdict(StrEnum):
         Engine.XDP | Engine.P4,
         "a tick that a source which lacks kept results is not ready for",
     )
+    BEAT = "beat", Engine.XDP, "beat of an owned tree: noted, or sent on"
+    HANDED = "handed", Engine.XDP, "packet of an owned tree: handed to the end at this host"
 
 
 def names(engine: Engine) -> dict[int, str]:

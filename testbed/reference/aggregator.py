@@ -8,22 +8,23 @@ no clock; one frame is worked on at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 import numpy as np
-import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender
 from testbed.contract import frame, recovery, spec
 from testbed.contract.blocks import BUCKETS
 from testbed.contract.frame import CorruptError, Frame
-from testbed.contract.operations import NOT_IN_P4
+from testbed.contract.operations import BY_OWNERS, FOR_ENDS, NOT_IN_P4
 from testbed.contract.recovery import Found
 from testbed.contract.verdicts import Verdict
 from testbed.errors import RequestError
-from testbed.reference.blocks import Block, BlockModel, JobRecord, difference
+from testbed.reference.blocks import Block, BlockModel, JobRecord
+from testbed.reference.owned_tree import OwnedTree
 from testbed.reference.pull import PullSide
+from testbed.reference.slots import Slot, difference
 from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
 from testbed.topology import addresses
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
@@ -35,23 +36,6 @@ _PUSHES = (spec.Op.PUSH, spec.Op.EMPTY)
 _CONTRIBUTIONS = (*_PUSHES, spec.Op.PARTIAL)
 _NOT_OF_BLOCKS = (spec.Op.EMPTY, spec.Op.QUESTION)
 _UNKNOWN_TO_P4 = [bytes([op]) for op in NOT_IN_P4]
-
-
-@dataclass(slots=True)
-class Slot:
-    """A fragment's sum. `generation` None: empty."""
-
-    generation: int | None = None
-    fragment: int = 0
-    members: int = 0
-    count: int = 0
-    age: int = 0  # of the packet that completed it
-    contributors: int = 0  # workers in the sum
-    complete: bool = False
-    final: bool = False  # the lanes are the result, not a partial sum
-    marked: bool = False  # whether a contribution came with congestion experienced
-    degraded: bool = False  # whether workers are missing in the sum
-    lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
 
 
 class Aggregator:
@@ -72,6 +56,7 @@ class Aggregator:
     ) -> None:
         self._table = BlockModel(buckets)
         self._jobs: dict[tuple[int, int], JobRecord] = {}  # by job and tree
+        self._owned: dict[tuple[int, int], OwnedTree] = {}
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
         self._takes_empties = takes_empties  # of a switch: a host takes none
         self._ip_bytes = IPv4Address(ip).packed
@@ -107,7 +92,16 @@ class Aggregator:
                 continue
             if (job, tree) != (number, entry.tree) and first < held.base + held.size and held.base <= last:
                 raise RequestError(f"job {number}: slots {first} to {last} meet those of job {job}")
+        if entry.is_owned:
+            self._admit_owned((number, entry.tree), entry)
         self._entries[number, entry.tree] = entry
+
+    def _admit_owned(self, key: tuple[int, int], entry: Entry) -> None:
+        known = self._owned.get(key)
+        if known and known.entry.generation == entry.generation:
+            known.entry = entry
+        else:
+            self._owned[key] = OwnedTree(entry, self._slots)
 
     def release(self, number: int, tree: int | None = None) -> None:
         """Takes the segment of a tree back, or of all trees of a job. Slots keep what they hold; another
@@ -115,6 +109,7 @@ class Aggregator:
         """
         for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
             del self._entries[key]
+            self._owned.pop(key, None)
             if job := self._jobs.pop(key, None):
                 job.is_gone = True
 
@@ -125,6 +120,10 @@ class Aggregator:
     def job_record(self, number: int, tree: int = 0) -> JobRecord:
         """Return what is known of a tree that is summed by blocks."""
         return self._jobs[number, tree]
+
+    def owned_tree(self, number: int, tree: int = 0) -> OwnedTree:
+        """Return what is known of an owned tree."""
+        return self._owned[number, tree]
 
     def active_blocks(self, job: JobRecord) -> list[Block]:
         """Return the blocks of a tree whose sums are not made."""
@@ -178,14 +177,18 @@ class Aggregator:
             return is_own and any(sender.worker == header.worker for sender in senders)
         if self._is_host or port not in self._senders:
             return True
-        if header.op in _PUSHES:
+        if header.op in (*_PUSHES, spec.Op.PARAMETER_BEAT):
             return any(sender.worker == header.worker for sender in senders)
+        if header.op in FOR_ENDS:
+            return header.op in BY_OWNERS and any(sender.is_owner for sender in senders)
         if header.op == spec.Op.QUESTION and any(sender.worker == header.worker for sender in senders):
             return True
         return any(sender.is_place for sender in senders)
 
     def _at_switch(self, packet: Frame, data: bytes, port: int) -> Reaction:
         header = packet.header
+        if (header.job, header.tree) in self._owned:
+            return self._at_owned(packet, data, port)
         if (header.op != spec.Op.RESULT or self._is_copy(packet, port)) and packet.destination_ip != self._ip:
             return (Verdict.MALFORMED, []) if data[30:31] == _MULTICAST else self._forward(data)
         entry = self._entry(packet)
@@ -197,8 +200,8 @@ class Aggregator:
             return self._sum(packet, entry, port)
         if header.op == spec.Op.QUESTION:
             return self._ask(packet, entry, port)
-        if header.op == spec.Op.ANSWER:
-            return Verdict.MALFORMED, []  # it is a worker's, and no place's
+        if header.op == spec.Op.ANSWER or header.op in FOR_ENDS:
+            return Verdict.MALFORMED, []  # it is a worker's or an owner's, and no place's
         key = (header.job, header.tree)
         if header.op == spec.Op.NOTICE:
             if not entry.members:
@@ -208,6 +211,26 @@ class Aggregator:
         return (
             (refused, []) if refused else (Verdict.RESULT, [self.ways.to_group(To.OTHERS, data, key, port)])
         )
+
+    def _at_owned(self, packet: Frame, data: bytes, port: int) -> Reaction:
+        """A packet of an owned tree that is known here."""
+        header, is_to_group = packet.header, data[30:31] == _MULTICAST
+        is_owners = header.op in BY_OWNERS and is_to_group
+        if packet.destination_ip != self._ip and not is_owners:
+            return (Verdict.MALFORMED, []) if is_to_group else self._forward(data)
+        entry, key = self._entry(packet), (header.job, header.tree)
+        if isinstance(entry, str):
+            return entry, []
+        if is_owners and packet.destination_ip == entry.group_ip:
+            verdict = Verdict.RESULT if header.op == spec.Op.PARAMETERS else Verdict.BEAT
+            return verdict, [self.ways.to_group(To.OTHERS, data, key, port)]
+        if header.op in (spec.Op.PUSH, spec.Op.PARTIAL):
+            verdict, sent = self._owned[key].contribute(packet)
+        elif header.op == spec.Op.PARAMETER_BEAT:
+            verdict, sent = self._owned[key].hear(packet)
+        else:
+            return Verdict.MALFORMED, []
+        return verdict, [self.ways.route(sent.pack())] if sent else []
 
     def _is_copy(self, packet: Frame, port: int) -> bool:
         """Say whether a result is one that a host sends to another, which is no switch's."""
@@ -219,6 +242,8 @@ class Aggregator:
     def _at_host(self, packet: Frame, data: bytes, port: int) -> Reaction:
         """Results and notices are the worker's, and results the place's as well."""
         op = packet.header.op
+        if op in FOR_ENDS:
+            return self.pull_side.hand(packet, data) if self.pull_side else (Verdict.BAD_JOB, [])
         if op == spec.Op.NOTICE:
             return self.pull_side.heed(packet) if self.pull_side else (Verdict.BAD_JOB, [])
         if op == spec.Op.ANSWER:
@@ -306,6 +331,8 @@ class Aggregator:
         header, entry = packet.header, self._entry(packet)
         if isinstance(entry, str):
             return entry, []
+        if entry.is_owned:
+            return Verdict.BAD_JOB, []  # nobody ticks such a tree
         if not entry.members:
             return Verdict.BAD_WORKER, []
         if entry.terms:

@@ -15,6 +15,7 @@ from testbed.contract.blocks import BUCKET, MOST_SOURCES, Space, salts
 from testbed.contract.codec import Header
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.contract.verdicts import Verdict
+from testbed.reference.slots import difference
 
 Lanes = npt.NDArray[np.uint32]
 _FIRST = (0, FIRST_VOTE)  # block of each space
@@ -201,8 +202,3 @@ class BlockModel:
 
 def _space(terms: BlockTerms, slot: int) -> Space:
     return Space.VOTES if slot >= terms.data else Space.DATA
-
-
-def difference(a: int, b: int) -> int:
-    """Return a - b as a signed 32-bit number."""
-    return (a - b + 2**31) % 2**32 - 2**31

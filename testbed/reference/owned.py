@@ -15,6 +15,9 @@ Beat = tuple[int, int]
 """The next fragment that a receiver lacks, and the first one that it has no room for."""
 
 
+MOST_RUN = 16  # fragments that are sent again at once
+
+
 class OverflowedError(Exception):
     """A fragment came to a receiver without room for it."""
 
@@ -59,6 +62,9 @@ class OwnedSender:
         self._fragments = fragments
         self._detect = detect
         self._next = 0  # what is sent when it may be
+        self._again = range(0)  # what is sent before that
+        self._recover = 0  # behind what was under way when it went back
+        self._run = 1
         self._since = 0  # when `ack` grew last, or was gone back to
         self.ack = self.credit = 0
 
@@ -71,6 +77,10 @@ class OwnedSender:
         if beat[0] > self.ack:
             self.ack, self._since = beat[0], now
             self._next = max(self._next, self.ack)
+            if self.ack < self._recover:
+                self._send_again(2 * self._run)
+            else:
+                self._again, self._recover = range(0), 0
         self.credit = max(self.credit, beat[1])
 
     def send(self, now: int) -> tuple[int, Lanes] | None:
@@ -78,12 +88,21 @@ class OwnedSender:
         if self._next == self.ack:
             self._since = now  # nothing is under way
         elif now - self._since >= self._detect:
-            self._next, self._since = self.ack, now
+            self._recover, self._since = self._next, now
+            self._send_again(1)
+        if self._again:
+            fragment, self._again = self._again[0], self._again[1:]
+            return fragment, self._fragments[fragment]
         if self._next >= min(self.credit, len(self._fragments)):
             return None
         fragment = self._next
         self._next += 1
         return fragment, self._fragments[fragment]
+
+    def _send_again(self, run: int) -> None:
+        """Have so many sent again, from the first that is not acknowledged."""
+        self._run = min(run, MOST_RUN)
+        self._again = range(self.ack, min(self.ack + self._run, self._recover))
 
 
 @dataclass(slots=True)

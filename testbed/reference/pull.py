@@ -103,6 +103,11 @@ class PullSide:
         refused = self._refused(packet)
         return (refused, []) if refused else (Verdict.ANSWERED, [behind(self._woken(data))])
 
+    def hand(self, packet: Frame, data: bytes) -> Reaction:
+        """The verdict on a packet for the end of an owned tree, which goes on to its socket."""
+        refused = self._refused(packet)
+        return (refused, []) if refused else (Verdict.HANDED, [behind(self._woken(data))])
+
     def _refused(self, packet: Frame) -> str:
         header, puller = packet.header, self.puller
         if not puller.has(header):

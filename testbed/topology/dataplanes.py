@@ -45,7 +45,7 @@ DATA_PLANES = {
         DataPlane(
             "xdp",
             folder="xdp",
-            programs=("sum", "blocks"),
+            programs=("sum", "blocks", "owned"),
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,

@@ -26,6 +26,7 @@ PLACES = {
     "switch": "a switch",
     "host": "a host",
     "blocks": "a switch, by block records",
+    "owned": "a switch, of owned trees",
     "optics": "the optical switch",
 }
 LIMIT_S = 7200.0

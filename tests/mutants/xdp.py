@@ -94,6 +94,79 @@ XDP = (
         ),
     ),
     *_in(
+        "owned.h",
+        (
+            "a contribution is added twice",
+            "newer == 0 && s->state == SLOT_FILLING && s->bitmap & bit",
+            "0",
+        ),
+        (
+            "a fragment that is not complete keeps its slot",
+            "	if (newer < 0) {\n",
+            "	if (newer < 0 || (newer > 0 && s->state == SLOT_FILLING && s->bitmap)) {\n",
+        ),
+        ("what is older takes the slot", "	if (newer < 0) {\n", "	if (0) {\n"),
+        (
+            "the first lanes are added to what was there",
+            "add_owned_lanes(p, s, newer > 0, is_kept)",
+            "add_owned_lanes(p, s, 0, is_kept)",
+        ),
+        (
+            "what comes again is added to a kept sum",
+            "add_owned_lanes(p, s, newer > 0, is_kept)",
+            "add_owned_lanes(p, s, newer > 0, 0)",
+        ),
+        (
+            "a place's sum counts for one worker",
+            "contributors = is_push ? 1 : bpf_ntohs(p->inc->contributors), is_done",
+            "contributors = 1, is_done",
+        ),
+        (
+            "the end of a request is lost",
+            "	flags |= p->inc->flags & WIRE_FLAG_END ? SUM_END : 0;\n",
+            "",
+        ),
+        (
+            "the end of another request stays",
+            "			s->flags = flags | (newer > 0 ? 0 : s->flags);",
+            "			s->flags = flags | s->flags;",
+        ),
+        ("a beat that was overtaken counts", "	if (record->heard & bit) {\n", "	if (0) {\n"),
+        (
+            "the least of some goes up",
+            "	if (record->heard == members) {\n",
+            "	if (1) {\n",
+        ),
+        (
+            "every beat goes up",
+            "number == record->leader;",
+            "1;",
+        ),
+        (
+            "the lowest member's beat goes up on growth alone",
+            "number == record->leader;",
+            "0;",
+        ),
+        (
+            "the largest goes up",
+            "		behind = (behind - least) & below_zero(behind - least);",
+            "		behind = (behind - least) & ~below_zero(behind - least);",
+        ),
+        (
+            "the owner's packets go to any group",
+            "	if (p->ip->daddr != entry->group_ip)\n		return SEND_NOTHING;\n	*verdict = p->inc->op",
+            "	*verdict = p->inc->op",
+        ),
+    ),
+    *_in(
+        "programs.c",
+        (
+            "anybody is the owner",
+            "	if (by_owner(p->inc))\n		return port->is_owner;",
+            "	if (by_owner(p->inc))\n		return 1;",
+        ),
+    ),
+    *_in(
         "question.h",
         (
             "an incomplete sum holds anybody's contribution",
@@ -163,7 +236,11 @@ XDP = (
             "p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker)",
             "p->inc->op == WIRE_OP_QUESTION",
         ),
-        ("a switch takes answers for pushes", "kind == HAS_LANES && p->inc->op == WIRE_OP_ANSWER", "0"),
+        (
+            "a switch takes answers for pushes",
+            "p->inc->op == WIRE_OP_ANSWER || for_end(p->inc)",
+            "for_end(p->inc)",
+        ),
         (
             "a host asks of any address",
             "	if (!port && (!by->entry || p->ip->daddr != by->entry->self_ip))\n",
@@ -242,8 +319,8 @@ XDP = (
         ),
         (
             "a push to a group is forwarded",
-            "is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)",
-            "0 ? lost(verdict, V_MALFORMED)",
+            "		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)",
+            "		return 0 ? lost(verdict, V_MALFORMED)",
         ),
         (
             "a port's job is not looked at",
@@ -273,7 +350,7 @@ XDP = (
         ),
         (
             "an empty push speaks for another",
-            "	if (of_worker(p->inc))\n		return port",
+            "	if (by_worker(p->inc))\n		return port",
             "	if (p->inc->op == WIRE_OP_PUSH)\n		return port",
         ),
         (

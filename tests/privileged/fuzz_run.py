@@ -14,11 +14,11 @@ from testbed.dataplanes.xdp.syscall import map_lookup, u32
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import XdpAggregator
 from tests.privileged.xdp_optics import XdpOptics
-from tests.vectors import block_fuzz, fuzz
+from tests.vectors import block_fuzz, fuzz, owned_fuzz
 from tests.vectors.build import SLOTS
 
-SHARES = {"switch": 0.5, "host": 0.25, "blocks": 0.15, "optics": 0.1}  # of the packets
-SHOTS = {"switch": fuzz.switch, "host": fuzz.host, "blocks": block_fuzz.switch}
+SHARES = {"switch": 0.4, "host": 0.2, "blocks": 0.15, "owned": 0.15, "optics": 0.1}  # of the packets
+SHOTS = {"switch": fuzz.switch, "host": fuzz.host, "blocks": block_fuzz.switch, "owned": owned_fuzz.switch}
 
 
 def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -> list[dict[str, Any]]:

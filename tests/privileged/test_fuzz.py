@@ -42,12 +42,17 @@ MET = {
             "duplicate",
         ),
         *("resent", "aggregated", "completed", "pulled", "pull_duplicate", "notice", "passed"),
-        *("late", "ticked", "tick_late", "result", "bad_sender", "asked", "answered"),
+        *("late", "ticked", "tick_late", "result", "bad_sender", "asked", "answered", "handed"),
     },
     "blocks": {
         *("malformed", "corrupt", "bad_sender", "bad_job", "bad_generation", "bad_slot", "bad_worker"),
         *("stale", "duplicate", "resent", "aggregated", "completed", "result", "forwarded", "to_ovs"),
         *("late", "ticked", "tick_late", "tick_early", "capped"),
+    },
+    "owned": {
+        *("malformed", "corrupt", "bad_sender", "bad_job", "bad_generation", "bad_slot", "bad_worker"),
+        *("stale", "duplicate", "resent", "aggregated", "completed", "result", "forwarded", "to_ovs"),
+        *("beat", "mismatch"),
     },
     "optics": {"dark", "unlit", "lit", "probe"},
 }

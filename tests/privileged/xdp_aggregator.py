@@ -21,6 +21,7 @@ import numpy as np
 from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.blocks import MOST_SOURCES
 from testbed.contract.places import Port, Sum
+from testbed.contract.spec import MAX_WORKERS
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.hosts import XdpHosts
@@ -33,6 +34,7 @@ from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.pairs import add_pair
 from testbed.reference.aggregator import ETH0, LOOP_PORT
 from testbed.reference.blocks import JobRecord
+from testbed.reference.owned_tree import OwnedTree
 from testbed.reference.pull import Puller, Stored
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
@@ -267,6 +269,14 @@ class XdpAggregator:
                 if (reached := held["reached"][space * MOST_SOURCES + source]) != block:
                     return f"source {source} reached {reached}, of the model {block}"
         return ""
+
+    def owned_difference(self, number: int, mine: OwnedTree) -> str:
+        """Say how the record of an owned tree differs from the model's; or nothing."""
+        held = self._place._owned.record((number, 0))
+        heard = [member for member in range(MAX_WORKERS) if int(held["heard"]) >> member & 1]
+        beats = {member: (int(held["acks"][member]), int(held["credits"][member])) for member in heard}
+        said = beats, (int(held["sent_ack"]), int(held["sent_credit"]))
+        return "" if said == (mine.beats, mine.sent) else f"{said}, of the model {mine.beats, mine.sent}"
 
     def _copied(self, run: Run, device: int, name: str) -> Emission:
         """Return what a copy that is sent into a device leaves as."""

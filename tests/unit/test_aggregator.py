@@ -55,6 +55,8 @@ VERDICTS = {
     "late",
     "ticked",
     "tick_late",
+    "beat",
+    "handed",
 }
 
 

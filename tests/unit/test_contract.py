@@ -205,15 +205,15 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
     for folder in ("bpf", "p4", "workloads/native", "wireshark"):
         (tmp_path / folder).mkdir(parents=True)
     table = tmp_path / "testbed" / "contract" / "operations.py"
-    entry = '    POKE = 9, Body.NONE, "into a place: look at this slot"\n'
-    text, entries = re.subn(r"(\n    ANSWER = .*\n)", rf"\1{entry}", table.read_text())
+    entry = '    POKE = 13, Body.NONE, "into a place: look at this slot"\n'
+    text, entries = re.subn(r"(\n    GRADIENT_BEAT = .*\n)", rf"\1{entry}", table.read_text())
     assert entries == 1
     table.write_text(text)
     check = (
         "from testbed.contract import emit; emit.main([])\n"
         "from testbed.contract.codec import Header\n"
         "from testbed.contract.frame import NO_LANES, Frame\n"
-        "poke = Frame(Header(9, 1, 2, 3, 4, 5, 6, 0), NO_LANES, '10.0.1.1', '10.0.1.254').pack()\n"
+        "poke = Frame(Header(13, 1, 2, 3, 4, 5, 6, 0), NO_LANES, '10.0.1.1', '10.0.1.254').pack()\n"
         "from testbed.contract.scapy_layer import GradientPacket\n"
         "from scapy.layers.l2 import Ether\n"
         "print(len(Frame.parse(poke).lanes), Ether(poke)[GradientPacket].sprintf('%op%'))\n"
@@ -225,11 +225,11 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
     c, p4, lua = (
         (tmp_path / name).read_text() for name in ("bpf/wire.h", "p4/wire.p4", "wireshark/optinc.lua")
     )
-    assert "#define WIRE_OP_POKE 9" in c
-    assert "const bit<8> WIRE_OP_POKE = 9;" in p4
-    assert '[9] = "POKE"' in lua
+    assert "#define WIRE_OP_POKE 13" in c
+    assert "const bit<8> WIRE_OP_POKE = 13;" in p4
+    assert '[13] = "POKE"' in lua
     assert "#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_POKE)" in c
-    assert "((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_EMPTY && (op) != WIRE_OP_POKE)" in c
+    assert "(op) != WIRE_OP_GRADIENT_BEAT && (op) != WIRE_OP_POKE)" in " ".join(c.replace("\\", "").split())
     assert "(op) == WIRE_OP_TICK || (op) == WIRE_OP_POKE)" in p4  # which does not know EMPTY
     assert "((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_POKE)" in p4
 

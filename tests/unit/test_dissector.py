@@ -33,7 +33,7 @@ def frames() -> list[Frame]:
             "magic": spec.MAGIC,
             "version": spec.VERSION,
             "op": int(op),
-            "flags": 1 << number,
+            "flags": 1 << number % 8,
             "count": number,
         }
         lanes = (

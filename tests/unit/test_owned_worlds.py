@@ -178,15 +178,19 @@ def test_a_minimum_goes_up_when_all_were_heard_and_grows_with_the_slowest() -> N
 
 
 def test_a_sender_waits_for_credit_and_goes_back_to_what_is_missing() -> None:
-    sender = OwnedSender([(n,) for n in range(4)], 10)
+    sender = OwnedSender([(n,) for n in range(9)], 10)
     assert sender.send(0) is None
-    sender.hear((0, 3), 1)
-    assert [sender.send(1) for _ in range(4)] == [(0, (0,)), (1, (1,)), (2, (2,)), None]
-    sender.hear((1, 3), 5)
+    sender.hear((0, 8), 1)
+    assert [sender.send(1) for _ in range(9)] == [*((n, (n,)) for n in range(8)), None]
+    sender.hear((1, 8), 5)
     sender.hear((0, 1), 6)
-    assert sender.credit == 3, "overtaken"
+    assert sender.credit == 8, "overtaken"
     assert sender.send(14) is None
-    assert [sender.send(15) for _ in range(3)] == [(1, (1,)), (2, (2,)), None]
+    assert [sender.send(15) for _ in range(2)] == [(1, (1,)), None]
+    sender.hear((2, 9), 16)  # the gap was wider: twice as many, and what is new
+    assert [sender.send(16) for _ in range(4)] == [(2, (2,)), (3, (3,)), (8, (8,)), None]
+    sender.hear((8, 9), 17)
+    assert sender.send(17) is None, "what was under way then is acknowledged"
 
 
 def test_a_receiver_without_room_says_so() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.reference.aggregator import Aggregator, Slot
+from testbed.reference.aggregator import Aggregator
+from testbed.reference.slots import Slot
 from testbed.reference.ways import Reaction
 from tests.bench import recovery
 from tests.bench.recovery_model import GENERATION, LANES, RECOVERIES, Counts, Setup, State, Tree, state_of

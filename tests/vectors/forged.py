@@ -83,7 +83,7 @@ def what_is_not_well_formed_is_lost(v: Vector) -> None:
     for name, values in {
         "magic": (0, 0x494F, spec.MAGIC ^ 1),
         "version": (0, spec.VERSION + 1, 255),
-        "op": (0, 6, 9, 255),
+        "op": (0, 6, 13, 255),
         "count": (spec.LANES + 1, 0xFFFF),
         "lanes": (0, 1, 64, spec.LANES - 2, spec.LANES + 2, 0xFFFF),
     }.items():

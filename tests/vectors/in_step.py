@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.contract import spec
 from testbed.contract.frame import Frame
-from testbed.reference.aggregator import LOOP_PORT, Slot
+from testbed.reference.aggregator import LOOP_PORT
+from testbed.reference.slots import Slot
 from testbed.reference.ways import Emission, Reaction, Route, To
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from testbed.topology.places import Host

@@ -11,6 +11,7 @@ from tests.vectors import (
     empties,
     forest,
     forged,
+    owned,
     pulls,
     questions,
     relays,
@@ -33,4 +34,5 @@ TABLE: Table = {
     **pulls.TABLE,
     **widths.TABLE,
     **blocks.TABLE,
+    **owned.TABLE,
 }

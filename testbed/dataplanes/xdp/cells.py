@@ -45,5 +45,6 @@ _CELLS = {
     "rings": ("rings for results", "MAX_HOSTS"),
     "tables": ("tables of block records", "MAX_AGGREGATORS"),
     "job_records": ("job records of trees that are summed by blocks", "MAX_JOB_RECORDS"),
+    "owned_records": ("records of owned trees", "MAX_OWNED_RECORDS"),
     "copies": ("pairs of devices for copies of results", "MAX_COPIES"),
 }

@@ -19,6 +19,7 @@ SLOTS, RING_SLOTS = places.SLOTS, places.JOB_SLOTS
 PORT = places.PORT.dtype()
 ENTRY_KEY = places.ENTRY_KEY.dtype()
 ENTRY = places.ENTRY.dtype()
+OWNED_RECORD = places.OWNED_RECORD.dtype()
 ROUTE_KEY = places.ROUTE_KEY.dtype()
 ROUTE = places.ROUTE.dtype()
 GROUP_WAY = places.GROUP_WAY.dtype()
@@ -67,6 +68,7 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "copies": (DEVICE, COPY),
         "pullers": (PULLER_KEY, PULLER),
         "job_records": (DEVICE, JOB_RECORD),
+        "owned_records": (DEVICE, OWNED_RECORD),
         "buckets_template": (DEVICE, BUCKET),
         "blocks_template": (DEVICE, block(lanes)),
         "slots_template": (DEVICE, slot(lanes)),

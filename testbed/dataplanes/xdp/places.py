@@ -25,6 +25,7 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.blocks import BlockTable
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import Injector, open_control
+from testbed.dataplanes.xdp.owned import OwnedRecords
 from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
 from testbed.dataplanes.xdp.program import NATIVE, in_namespace
 from testbed.dataplanes.xdp.routes import ip_number
@@ -94,6 +95,7 @@ class _Place:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
         self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
         self._table: BlockTable | None = None
+        self._owned = OwnedRecords(cells)
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
         self._groups: dict[Key, _Group] = {}
         self._senders: dict[int, Sender] = {}  # by host
@@ -113,6 +115,7 @@ class _Place:
         if self._table:
             self._table.close()
             self._table = None
+        self._owned.close()
 
     def slot_array(self) -> int:
         """Return the descriptor of the array of its slots."""
@@ -153,8 +156,8 @@ class _Place:
             record[name] = getattr(entry, name)
         for name in ("workers", "places"):
             record[name] = getattr(entry, name) & (1 << 64) - 1  # a job record has all of them
-        for name in ("self_ip", "up_ip", "group_ip"):
-            record[name] = ip_number(getattr(entry, name))
+        for name, ip in (("self_ip", entry.self_ip), ("up_ip", entry.to_ip), ("group_ip", entry.group_ip)):
+            record[name] = ip_number(ip)
         record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key].number
         record["program"] = places.Program[entry.program.upper()]
         if entry.terms:
@@ -162,6 +165,8 @@ class _Place:
             record["aggregator"], record["record"] = job
         elif entry.size:
             record["aggregator"] = self._made_slots()[0]
+        if entry.is_owned and entry.members:
+            record["record"] = self._owned.admit(key, entry, is_new)
         map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())
         map_update(self._programs.map_fd("entry_index"), self._key(key), u32(cell))
         if is_new:
@@ -180,6 +185,7 @@ class _Place:
             self._cells.free("entries", cell)
             if self._table:
                 self._table.release(*key)
+            self._owned.release(key)
         for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
             group = self._groups.pop(key)
             for cell in group.cells:
@@ -324,6 +330,7 @@ class _Place:
             "index": index,
             "is_place": int(sender.is_place),
             "relays": int(sender.relays),
+            "is_owner": int(sender.is_owner),
         }
 
     def _key(self, key: Key) -> bytes:

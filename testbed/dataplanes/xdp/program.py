@@ -30,6 +30,7 @@ PROGRAMS = (
     "question_port",
     "block_port",
     "block_tick_port",
+    "owned_port",
 )
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
@@ -81,11 +82,12 @@ class Programs:
         )
 
     def load(self) -> None:
-        """Load them, and lead to the one for questions. HostError when this host's kernel does not."""
+        """Load them, and lead to those that others call. HostError when this host's kernel does not."""
         self.compiled.load()
         map_update(self.map_fd("question_ports"), u32(0), u32(self.program_fd("question_port")))
         for place, name in enumerate(("block_port", "block_tick_port")):
             map_update(self.map_fd("block_ports"), u32(place), u32(self.program_fd(name)))
+        map_update(self.map_fd("owned_ports"), u32(0), u32(self.program_fd("owned_port")))
 
     def __enter__(self) -> Self:
         self.load()
