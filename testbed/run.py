@@ -307,7 +307,7 @@ class Follower:
             print(f"[{event['label']}] {event['output']}", flush=True)
         elif "job" in event:
             self._job, self._logs = int(event["job"]), str(event["logs"])
-            ps = f", parameter server on {event['ps_host']}" if event["ps_host"] else ""
+            ps = f", {event['service']} on {event['ps_host']}" if event["ps_host"] else ""
             print(
                 f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True
             )

@@ -37,16 +37,17 @@ class NotInJobError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A process of the job that has ended while this one still runs. `rank` is None for the parameter
-    server.
+    """A process of the job that has ended while this one still runs. `rank` is None for the one that serves
+    the workers, whose name is `service`.
     """
 
     rank: int | None
     host: str
     exit_code: int
+    service: str = "parameter server"
 
     def __str__(self) -> str:
-        who = "parameter server" if self.rank is None else f"worker {self.rank}"
+        who = self.service if self.rank is None else f"worker {self.rank}"
         return f"{who} on {self.host} {how_it_ended(self.exit_code)}"
 
 
@@ -78,7 +79,9 @@ class Board:
         hosts: tuple[str, ...],
         ps_host: str | None,
         phases: Mapping[str, int],
+        service: str = "parameter server",
     ) -> None:
+        self._service = service
         self._records = records
         self._exited = exited
         self._phases = phases
@@ -89,16 +92,21 @@ class Board:
 
     @classmethod
     def from_settings(
-        cls, settings: Mapping[str, Any], rank: int, hosts: tuple[str, ...], ps_host: str | None
+        cls,
+        settings: Mapping[str, Any],
+        rank: int,
+        hosts: tuple[str, ...],
+        ps_host: str | None,
+        service: str = "parameter server",
     ) -> Board:
         layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
         count = int(settings["records"])
         memory = mmap.mmap(int(settings["fd"]), count * layout.itemsize)
         records = np.frombuffer(memory, dtype=layout, count=count)
-        return cls(records, int(settings["exited"]), rank, hosts, ps_host, settings["phases"])
+        return cls(records, int(settings["exited"]), rank, hosts, ps_host, settings["phases"], service)
 
     def missing(self) -> list[Missing]:
-        """The peers (and the parameter server, unless this job was started without) that have ended, whatever
+        """The peers (and what serves them, unless this job was started without) that have ended, whatever
         their exit code. Cheap: reads memory.
         """
         ended = np.flatnonzero(self._records["state"] == self._exited)
@@ -106,10 +114,15 @@ class Board:
         return [
             Missing(int(index), self._hosts[index], int(self._records["exit_code"][index]))
             if index < len(self._hosts)
-            else Missing(None, str(self._ps_host), int(self._records["exit_code"][index]))
+            else Missing(None, str(self._ps_host), int(self._records["exit_code"][index]), self._service)
             for index in ended
             if index != self._rank and index < needed
         ]
+
+    @property
+    def service_host(self) -> str | None:
+        """The host of the process that serves the workers, if there is one."""
+        return self._ps_host
 
     def who(self, number: int) -> str:
         """Return the words for a worker by its number among those who sum."""
@@ -323,7 +336,7 @@ def _through_gate(fd: int) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class JobEnv:
     """One worker's view of its job. `endpoint` holds what its endpoint must know, and `ps`
-    the address and port of the parameter server where the job has one that listens.
+    the address and port of the process that serves the workers, where the job has one that listens.
     """
 
     testbed: str
@@ -368,7 +381,13 @@ class JobEnv:
                 system=settings["system"],
                 transport=settings["transport"],
                 hosts=hosts,
-                board=Board.from_settings(settings["board"], settings["rank"], hosts, settings["ps_host"]),
+                board=Board.from_settings(
+                    settings["board"],
+                    settings["rank"],
+                    hosts,
+                    settings["ps_host"],
+                    settings.get("service", "parameter server"),
+                ),
                 stats=Path(settings["stats"]),
                 endpoint=settings["endpoint"],
                 ps=ps,

@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
-from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.held import Admission, Group, group_ip
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.shares import Shares
@@ -156,6 +156,8 @@ class Places:
             base = self._admitted.get((job, 0))
             if base is None:
                 raise RequestError(f"job {job} is summed at no place")
+            if base.forest.owner:
+                raise RequestError(f"job {job}: its sums go to their owner, and groups have none")
             self._check_within(base, forest, group)
             sizes = (base.size,) if base.windows else [size // trees for size in _GROUP_SIZES]
             for size in sizes:
@@ -404,6 +406,11 @@ class Places:
             )
             if not admission.group:  # what its worker may send is settled by the job, and its trees' members
                 self._bind(admission, host)
+        if owner := forest.owner:
+            admission.owners_ring = self._hosts.attach(
+                owner, admission.job, admission.generation, bases, admission.size, admission.lanes
+            )
+            self._bind(admission, owner)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
         key = (admission.job, admission.first + tree)
@@ -434,7 +441,7 @@ class Places:
         if forest.trees[tree].relayed:  # the addresses of its packets are hosts', for any switch to route
             return set()
         places = {node.place.tor for node in forest.trees[tree].top.nodes()}
-        return places | {addresses.tor_of(*host) for host in forest.receivers(tree)}
+        return places | {addresses.tor_of(*host) for host in forest.workers}
 
     def _enter_switches(self, admission: Admission) -> None:
         """Put a job's trees at all switches that know them; all are told, whatever one raises."""
@@ -457,7 +464,7 @@ class Places:
         forest, place, switch = admission.forest, at_tor(dpid), self._switches[dpid]
         nodes = {node.place: node for node in forest.trees[tree].top.nodes()}
         keeping = {at.at for at in nodes if at.at and at != forest.trees[tree].top.place}
-        takers = {host for host in {*forest.receivers(tree), *keeping} if host}
+        takers = {host for host in {*forest.workers, *keeping} if host}
         down = sorted(host for host in takers if addresses.tor_of(*host) == dpid)
         ports = [addresses.tor_port_device(*host) for host in down]
         number = admission.first + tree
@@ -501,8 +508,10 @@ class Places:
             up_ip=above.place.address if above else NO_IP,
             group_ip=NO_IP if way.relayed else group_ip(admission.job),
             lanes=admission.lanes,
-            program=admission.programs.get(engine, "sum") if node else "sum",
+            # an owner's packets are passed on by a program that knows them
+            program=admission.programs.get(engine, "sum") if node or way.owner else "sum",
             terms=self._terms(admission, tree, place) if node and admission.is_by_blocks else None,
+            owner_ip=addresses.host_ip(*way.owner) if way.owner and place == way.top.place else NO_IP,
         )
 
     @staticmethod
@@ -560,7 +569,7 @@ class Places:
         relays = any(
             node.place.at == host for tree in forest.trees if tree.relayed for node in tree.top.nodes()
         )
-        sender = Sender(admission.job, worker, is_place, relays)
+        sender = Sender(admission.job, worker, is_place, relays, is_owner=host == forest.owner)
         self._switches[addresses.tor_of(*host)].bind(host[1], sender)
 
     def _release(self, admission: Admission) -> None:
@@ -580,14 +589,9 @@ class Places:
                     stack.callback(self._hosts.place(host).release, job, first + tree)
             for worker in admission.rings:
                 stack.callback(self._hosts.detach, forest.workers[worker], first)
+            if admission.owners_ring and forest.owner:
+                stack.callback(self._hosts.detach, forest.owner, first)
             for host in admission.looped:
                 stack.callback(self._hosts.place(host).bind, host[1], None)
             for host in admission.bound:
                 stack.callback(self._switches[addresses.tor_of(*host)].bind, host[1], None)
-
-
-def group_ip(job: int) -> str:
-    """Return the address that a job's results go to: 239.192/14, the organization-local scope (RFC 2365), and
-    the job.
-    """
-    return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

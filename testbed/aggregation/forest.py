@@ -70,7 +70,7 @@ class Tree:
 
     top: Node
     weight: float = 1.0
-    owner: Host | None = None  # who alone gets the sum; None: every worker
+    owner: Host | None = None  # who alone gets the sums, and sends to every worker; None: these get them
     relayed: bool = False
 
     def node_of(self, rank: int) -> Node:
@@ -116,6 +116,8 @@ class Forest:
                 raise RequestError(f"tree {number}: worker {rank} contributes {ranks[rank]} times, not once")
         if tree.relayed:
             self._check_relayed(number, tree)
+        if tree.owner:
+            self._check_owned(number, tree, tree.owner)
 
     def _check_relayed(self, number: int, tree: Tree) -> None:
         if tree.owner is not None:
@@ -132,6 +134,29 @@ class Forest:
                         f"to {node.place}; to its own host is accepted"
                     )
 
+    def _check_owned(self, number: int, tree: Tree, owner: Host) -> None:
+        if len(self.trees) > 1:
+            raise RequestError(f"tree {number} has an owner; a job's only tree is accepted to have one")
+        if owner in self.workers:
+            raise RequestError(
+                f"tree {number}: its owner {at_host(owner)} is a worker, too; none is accepted"
+            )
+        for node in tree.top.nodes():
+            if not node.place.is_switch:
+                raise RequestError(
+                    f"tree {number} has an owner, and {node.place} sums; switches alone are accepted"
+                )
+        if tree.top.place != at_tor(addresses.tor_of(*owner)):
+            raise RequestError(
+                f"tree {number}: its owner is {at_host(owner)}, and {tree.top.place} is its top; the owner's "
+                f"switch is accepted"
+            )
+
+    @property
+    def owner(self) -> Host | None:
+        """The owner of the only tree, where it has one: sums go to that, and not to the workers."""
+        return self.trees[0].owner
+
     @property
     def places(self) -> list[Place]:
         """Every place of every tree, once."""
@@ -146,11 +171,6 @@ class Forest:
     def switches(self) -> set[Dpid]:
         """The switches at which the workers are."""
         return {addresses.tor_of(*host) for host in self.workers}
-
-    def receivers(self, tree: int) -> list[Host]:
-        """Return the hosts that get the sums of a tree."""
-        owner = self.trees[tree].owner
-        return list(self.workers) if owner is None else [owner]
 
     def hosts(self) -> set[Host]:
         """Every host that a job with this forest holds: of workers, of places, and the owners."""
@@ -182,8 +202,8 @@ class Forest:
     def demands(self) -> tuple[UnitPair, ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
         pairs: dict[frozenset[Unit], UnitPair] = {}
-        for number, tree in enumerate(self.trees):
-            for pair in [*self._edges(tree), *self._ways_down(number)]:
+        for tree in self.trees:
+            for pair in self._edges(tree):
                 if pair[0] != pair[1]:
                     pairs.setdefault(frozenset(pair), pair)
         return tuple(pairs.values())
@@ -194,12 +214,6 @@ class Forest:
                 yield self.workers[rank][0], node.place.unit
             for child in node.below:
                 yield child.place.unit, node.place.unit
-
-    def _ways_down(self, number: int) -> Iterator[UnitPair]:
-        """Yield what the tree's own edges do not join yet: an owner in a unit of its own."""
-        owner = self.trees[number].owner
-        if owner:
-            yield self.trees[number].top.place.unit, owner[0]
 
     def meeting(self) -> int:
         """Return how many packets of one fragment can meet in one queue on their way up, at most: at a host

@@ -62,6 +62,7 @@ class Admission:
     looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
     bound: set[Host] = field(default_factory=set)  # those that may send
     rings: dict[int, Ring] = field(default_factory=dict)  # by worker
+    owners_ring: Ring | None = None  # of the owner of the tree, where it has one
     tell_parallel: Callable[[bool], None] | None = None  # what hears of `is_parallel` when ways change
 
     @property
@@ -124,6 +125,19 @@ class Admission:
             "wake_fd": ring.wake_fd,
         }
 
+    def owner_env(self) -> dict[str, Any]:
+        """Return what the owner's end of the tree must know; JSON-able."""
+        return {
+            "port": spec.UDP_PORT,
+            "job": self.job,
+            "generation": self.generation,
+            "workers": len(self.forest.workers),
+            "lanes": self.lanes,
+            "slots": self.size,
+            "group": group_ip(self.job),
+            "rate_mbps": self.rate_mbps,
+        }
+
     def _way_of(self, worker: int, tree: int) -> dict[str, Any]:
         place = self.forest.trees[tree].node_of(worker).place
         is_own = place.at == self.forest.workers[worker]
@@ -147,3 +161,10 @@ class Admission:
     def worker_fds(self, worker: int) -> list[int]:
         """The descriptors that `worker_env` names; to be inherited by the worker's process."""
         return [self.rings[worker].fd, self.rings[worker].wake_fd]
+
+
+def group_ip(job: int) -> str:
+    """Return the address that a job's results go to: 239.192/14, the organization-local scope (RFC 2365), and
+    the job.
+    """
+    return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

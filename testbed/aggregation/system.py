@@ -101,10 +101,10 @@ class Site:
         """Return the declared rate of a host's link; infinity where it is unshaped."""
         return next(rack.rate_mbps(host[1]) for rack in self.racks if rack.unit == host[0])
 
-    def server(self, workers: Sequence[Host]) -> Host:
-        """A free host for what serves these workers: the first one of a cpu unit, preferably one that needs
-        few new circuits, and of those one with a fast link. Where no cpu unit has a free host, any unit's
-        will do. RequestError where no host is free.
+    def server(self, workers: Sequence[Host], kind: str = "cpu", what: str = "the parameter server") -> Host:
+        """A free host for what serves these workers: the first one of a unit of this `kind`, preferably one
+        that needs few new circuits, and of those one with a fast link. Where no such unit has a free host,
+        any unit's will do. RequestError where no host is free.
         """
         if self.kept is not None:
             return self.kept
@@ -115,7 +115,7 @@ class Site:
         def cost(host: Host) -> tuple[bool, int, float, Host]:
             new = sum(unit != host[0] and frozenset((unit, host[0])) not in self.joined for unit in units)
             rack = racks[host[0]]
-            return rack.kind != "cpu", new, rack.slowness(host[1]), host
+            return rack.kind != kind, new, rack.slowness(host[1]), host
 
         hosts = [host for rack in self.racks for host in rack.members()]
         free = [host for host in hosts if host not in taken]
@@ -126,8 +126,18 @@ class Site:
                 remedy = f"all {len(hosts)} hosts are workers': place fewer"
             else:
                 remedy = "place fewer workers, or wait for a job to end"
-            raise RequestError(f"no free host for the parameter server: {remedy}")
+            raise RequestError(f"no free host for {what}: {remedy}")
         return min(free, key=cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A process that serves a job's workers from a host of its own: the module that it runs, and how it is
+    called.
+    """
+
+    module: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,7 @@ class Layout:
     """The way that a job's gradients are summed: its system by name, its workers' hosts by rank, how these
     speak (one of testbed/contract/transports.py), the host of its server process or top place (None: it has
     none), the forest (None: nothing is summed in the network), and the pairs of units that its traffic joins.
+    `service` is the process on that host; None: there is none.
     """
 
     system: str
@@ -145,6 +156,7 @@ class Layout:
     demands: tuple[UnitPair, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)  # as System.programs
     age_out_ms: float = 0.0  # as System.age_out_ms
+    service: Service | None = None
 
     @property
     def units(self) -> list[Unit]:

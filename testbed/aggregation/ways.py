@@ -17,11 +17,9 @@ from testbed.topology.units import Unit, checked_unit
 
 def ways(forest: Forest, controller: Callable[..., Any]) -> list[Ways]:
     """Return, by tree, the devices by which results go on from each switch, from that of the top to those of
-    the receivers. `controller` is asked by operation and arguments. Raises what it raises.
+    the workers. `controller` is asked by operation and arguments. Raises what it raises.
     """
-    return [
-        _way(tree.top.place, forest.receivers(number), controller) for number, tree in enumerate(forest.trees)
-    ]
+    return [_way(tree.top.place, forest.workers, controller) for tree in forest.trees]
 
 
 def _way(top: Place, receivers: Iterable[Host], controller: Callable[..., Any]) -> Ways:

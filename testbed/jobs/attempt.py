@@ -27,7 +27,7 @@ from testbed.jobs.groups import Groups
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
-from testbed.jobs.services import ps_address, server_spec
+from testbed.jobs.services import server_spec, service_address
 from testbed.jobs.starting import Hosts, Starter
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
@@ -163,7 +163,7 @@ class Executor:
 
     def _specs(self, attempt: Attempt) -> list[ProcessSpec]:
         log = attempt.logs / f"ps{attempt.suffix}.log"
-        server = server_spec(attempt.job, attempt.layout, attempt.request, log)
+        server = server_spec(attempt.job, attempt.layout, attempt.request, log, attempt.admission)
         workers = [self._worker(attempt, rank) for rank in range(len(attempt.layout.workers))]
         return [server, *workers] if server else workers
 
@@ -228,7 +228,8 @@ def settings_of(
         "system": layout.system,
         "transport": layout.transport,
         "endpoint": endpoint,
-        "ps": ps_address(job, layout),
+        "ps": service_address(job, layout),
         "ps_host": addresses.host_name(*layout.server) if layout.server else None,
+        "service": layout.service.name if layout.service else "parameter server",
     }
     return settings, admission.worker_fds(rank) if admission else []

@@ -53,7 +53,7 @@ class GroupState(enum.IntEnum):
 
 
 class JobBoard:
-    """`workers` records, and one more for the parameter server where the job has one (`has_ps`).
+    """`workers` records, and one more for the process that serves them, where the job has one (`has_ps`).
 
     Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
     has changed); who sets the ways of results `parallel`, whether they may overtake each other; worker N

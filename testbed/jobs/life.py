@@ -32,7 +32,6 @@ from testbed.jobs.holdings import Holdings
 from testbed.jobs.observation import Hosts, Observation
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
-from testbed.jobs.services import ps_address
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
@@ -225,7 +224,9 @@ class Job:
         means, terms, request = self._means, self._terms, self.request
         try:
             logs = request.logs or means.executor.folder_of(self.id)
-            terms.emit({"job": self.id, "hosts": self.hosts, "ps_host": self.ps_host, "logs": str(logs)})
+            service = self.layout.service.name if self.layout.service else "parameter server"
+            described = {"hosts": self.hosts, "ps_host": self.ps_host, "service": service, "logs": str(logs)}
+            terms.emit({"job": self.id, **described})
             history = 0 if terms.start is None else result.last_id(means.controller("history"))
             if terms.start is not None:
                 self._supply(terms.start)
@@ -288,7 +289,7 @@ class Job:
     def _attempt(self, folder: Path) -> tuple[list[ProcessSpec], Ending]:
         """Run all its processes, from start to end, in its present generation."""
         layout = self.layout
-        has_server = ps_address(self.id, layout) is not None
+        has_server = layout.service is not None
         with (
             Groups(len(layout.workers), self._give_group, self._means.supply.take_group_back) as groups,
             JobBoard(len(layout.workers), has_server) as board,

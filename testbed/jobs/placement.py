@@ -210,7 +210,10 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     if lanes is not None:
         check_narrow(lanes, passed, mtu)
     check_asks(recovery, passed)
-    check_blocks(layout, packets)
+    if layout.forest.owner:
+        check_owned(layout, packets)
+    else:
+        check_blocks(layout, packets)
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
@@ -245,6 +248,21 @@ def check_blocks(layout: Layout, packets: Packets) -> None:
             f"--window {packets.window}: {layout.system} does not sum by block records; its window is half "
             "of its segment"
         )
+
+
+def check_owned(layout: Layout, packets: Packets) -> None:
+    """RequestError where sums go to an owner, and its ends are to do what they do by themselves."""
+    options = {
+        f"--recovery {packets.recovery}": packets.recovery is Recovery.INTEGRITY,
+        f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,
+        f"--window {packets.window}": packets.window is not None,
+    }
+    for option, is_given in options.items():
+        if is_given:
+            raise RequestError(
+                f"{option}: {layout.system} sends by acknowledgements and credit, and sums wait for every "
+                "worker; it is accepted where workers have the sums"
+            )
 
 
 def check_width(lanes: int, mtu: int) -> None:

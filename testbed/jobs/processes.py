@@ -67,9 +67,7 @@ class ProcessSpec:
     pass_fds: tuple[int, ...] = ()
     stats: Path | None = None  # where it leaves its statistics
     cwd: Path | None = None  # a working folder of its own; None: its job's
-    serves: bool = (
-        False  # a parameter server: lives as long as the workers, and its end before theirs is a failure
-    )
+    serves: bool = False  # lives as long as the workers, and its end before theirs is a failure
 
 
 class Starts(Protocol):

@@ -1,38 +1,49 @@
-"""The services of a job, beside its workers: the process of a parameter server, and where it listens.
-Pure.
-"""
+"""The services of a job, beside its workers: the process that serves them, and where it listens. Pure."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
+from testbed.aggregation.held import Admission
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import SERVER
+from testbed.contract.transports import OWNED
 from testbed.jobs.environment import PS_PORT_BASE, worker_environment
 from testbed.jobs.processes import ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.topology import addresses
 
 
-def ps_address(job: int, layout: Layout) -> tuple[str, int] | None:
-    """Return where the parameter server of the job of that number listens; None for a job that sums
-    otherwise.
+def service_address(job: int, layout: Layout) -> tuple[str, int] | None:
+    """Return where the process that serves the workers of the job of that number listens; None for a job that
+    has none.
     """
-    if layout.transport != SERVER or layout.server is None:
+    if layout.service is None or layout.server is None:
         return None
     return addresses.host_ip(*layout.server), PS_PORT_BASE + job % 1000
 
 
-def server_spec(job: int, layout: Layout, request: JobRequest, log: Path) -> ProcessSpec | None:
-    """Return the parameter server's process; None for a job that sums otherwise."""
-    address = ps_address(job, layout)
-    if address is None or layout.server is None:
+def server_spec(
+    job: int, layout: Layout, request: JobRequest, log: Path, admission: Admission | None
+) -> ProcessSpec | None:
+    """Return the process that serves the job's workers; None for a job that has none."""
+    address = service_address(job, layout)
+    if address is None or layout.server is None or layout.service is None:
         return None
     host, workers = addresses.host_name(*layout.server), len(layout.workers)
-    argv = [sys.executable, "-u", "-m", "workloads.parameter_server", "--bind", address[0]]
-    argv += ["--port", str(address[1]), "--workers", str(workers), "--job", str(job)]
-    env = worker_environment(request.environ, request.caller)
-    return ProcessSpec(
-        workers, f"{host} ps", "the parameter server", host, tuple(argv), env, log, serves=True
-    )
+    argv = [sys.executable, "-u", "-m", layout.service.module]
+    if layout.transport == OWNED:
+        assert admission
+        argv.append(json.dumps(owner_description(layout, admission, address)))
+    else:
+        argv += ["--bind", address[0], "--port", str(address[1])]
+        argv += ["--workers", str(workers), "--job", str(job)]
+    env, who = worker_environment(request.environ, request.caller), f"the {layout.service.name}"
+    return ProcessSpec(workers, f"{host} ps", who, host, tuple(argv), env, log, serves=True)
+
+
+def owner_description(layout: Layout, admission: Admission, address: tuple[str, int]) -> dict[str, object]:
+    """Return what the owner of a job's tree is told: its end of that, where it listens, and for whom."""
+    names = [addresses.host_name(*host) for host in layout.workers]
+    return {**admission.owner_env(), "listen": list(address), "hosts": names}

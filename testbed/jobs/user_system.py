@@ -66,6 +66,11 @@ class UserSystem(System):
                 f"{GLOO!r} "
                 f"without one are accepted"
             )
+        if layout.forest and layout.forest.owner:
+            raise RequestError(
+                f"--sync {self.name}: its tree has an owner, and nothing of it would take the sums there; "
+                f"trees without one are accepted"
+            )
         places = layout.forest.places if layout.forest else []
         for place in places:
             if place.unit not in units or (place.at and place.at not in hosts):

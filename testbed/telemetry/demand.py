@@ -106,7 +106,7 @@ def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
     receiver. What a host sums of its own worker crosses no link.
     """
     top = forest.trees[number].top
-    down = set(forest.receivers(number))
+    down = set(forest.workers)
     for node in top.nodes():
         host, ranks = node.place.at, tuple(node.ranks())
         remote = [rank for rank in node.workers if forest.workers[rank] != host]
@@ -177,7 +177,7 @@ def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, fl
     if tree.relayed:  # copies go back by the ways of what they are made of
         yield from ((receiver, sender, 1.0) for sender, receiver in ups)
         return
-    others = sorted({unit for unit, _ in forest.receivers(number)} - {tree.top.place.unit})
+    others = sorted({unit for unit, _ in forest.workers} - {tree.top.place.unit})
     for unit in others:
         yield tree.top.place.unit, unit, 1 / len(others)
 

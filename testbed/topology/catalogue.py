@@ -69,6 +69,14 @@ READY: dict[str, dict[str, Any]] = {
         "pod_rate_mbps": 300_000,
         "scale": 1000,
     },
+    # LuWu, section 4: eight workers and the node that has the model, 100 Gb/s.
+    "luwu": {
+        "units": [{"kind": "gpu", "hosts": 8}, {"kind": "optimizer", "hosts": 1}],
+        "host_rate_mbps": 100_000,
+        "optical_rate_mbps": 100_000,
+        "optical_ports": 1,
+        "scale": 1000,
+    },
     # As default, at a scale at which two cores keep up with four workers that really compute: links set what
     # `testbed demo` shows.
     "demo": {**_FOUR_RACKS, "scale": 800},

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from testbed.aggregation.admission import Places, group_ip
+from testbed.aggregation.admission import Places
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
+from testbed.aggregation.held import group_ip
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.summing import HostPlace, Ring, SummingPlace

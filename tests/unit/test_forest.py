@@ -73,6 +73,33 @@ def test_what_no_host_can_relay_is_refused_in_one_line(make: object, message: st
         make()  # type: ignore[operator]
 
 
+def owned(top: Node, owner: Host) -> Forest:
+    return Forest(HOSTS, (Tree(top, owner=owner),))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Forest(HOSTS, (Tree(Node(switch(3), (0, 1, 2)), owner=(3, 1)),) * 2),
+            "tree 0 has an owner; a job's only tree is accepted to have one",
+        ),
+        (lambda: owned(Node(switch(1), (0, 1, 2)), (1, 1)), "tree 0: its owner u1h1 is a worker, too"),
+        (
+            lambda: owned(Node(switch(3), (), (Node(at_host((1, 3)), (0, 1, 2)),)), (3, 1)),
+            "tree 0 has an owner, and u1h3 sums; switches alone are accepted",
+        ),
+        (
+            lambda: owned(Node(switch(1), (0, 1, 2)), (3, 1)),
+            "tree 0: its owner is u3h1, and u1 is its top; the owner's switch is accepted",
+        ),
+    ],
+)
+def test_what_no_owner_can_have_is_refused_in_one_line(make: object, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make()  # type: ignore[operator]
+
+
 def test_copies_count_for_what_meets_in_a_queue() -> None:
     """There leave a host as many as come to it; through one port of a unit may go what is for several of its
     hosts, on the way up and down alike.

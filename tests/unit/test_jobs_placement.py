@@ -136,8 +136,8 @@ def test_layouts_of_each_system() -> None:
 def test_bad_sync() -> None:
     with pytest.raises(
         RequestError,
-        match=r"--sync 'tree': accepted are aleph, aleph-mwcha, aleph-servers, inc, ps, ring, switches, "
-        r"trio, FILE\.py:CLASS",
+        match=r"--sync 'tree': accepted are aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, "
+        r"switches, trio, FILE\.py:CLASS",
     ):
         find("tree")
 
@@ -263,7 +263,7 @@ ACROSS = Layout("mine", ((1, 1), (2, 1)), PACKETS, None, p4inc([(1, 1), (2, 1)],
         (
             {"xdp": "vote"},
             "xdp xdp xdp",
-            "u1 has engine: xdp, which has no program 'vote'; accepted are sum, blocks",
+            "u1 has engine: xdp, which has no program 'vote'; accepted are sum, blocks, owned",
         ),
     ],
 )

@@ -61,9 +61,8 @@ class Job:
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = listener.getsockname()
         names = [f"h{number}" for number in range(workers)]
-        owner = Owner(
-            *(replace(self.tree, role=Role.OWNER), self.sockets[-1], listener, [folder], names), host=host
-        )
+        owner = Owner(replace(self.tree, role=Role.OWNER), self.sockets[-1], listener, names, host=host)
+        self.folders = (str(folder),)
         self.workers, self.host = workers, host
         self.served: Future[None] = Future()
         self.thread = threading.Thread(target=self._serve, args=(owner,), daemon=True)
@@ -77,7 +76,7 @@ class Job:
     def opening(self, resume: bool = False) -> Opening:
         named = placeholders(MODEL)
         rule = Rule(adamw(grouped(MODEL, named)), MODEL, named)
-        return Opening(MODEL, rule, first_value, resume)
+        return Opening(MODEL, rule, first_value, resume, self.folders)
 
     def all(self, resume: bool = False) -> list[Distant]:
         with ThreadPoolExecutor(self.workers) as pool:
@@ -384,7 +383,7 @@ def test_an_unchanged_loop_trains_as_with_a_store_of_its_own(
     models = [training.built(case) for _ in range(2)]
 
     def run(number: int) -> tuple[list[float], list[torch.Tensor]]:
-        return trained(models[number], (number,), connect=partial(job.connect, number))
+        return trained(models[number], (number,), folders=job.folders, connect=partial(job.connect, number))
 
     with ThreadPoolExecutor(2) as pool:
         (first, ours), (second, theirs) = pool.map(run, range(2))

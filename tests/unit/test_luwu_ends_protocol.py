@@ -221,18 +221,22 @@ def test_numbers_that_come_round_are_told_apart() -> None:
 def test_a_sender_goes_back_when_it_is_time_and_not_before() -> None:
     peer = Peer(Role.WORKER, beat_us=1000, detect_us=100_000, stagger_us=50_000)
     with peer.nic:
-        given(peer, 3)
-        peer.beat(0, 3)
-        assert [peer.next(wire.PUSH)[wire.FRAGMENT] for _ in range(3)] == [0, 1, 2]
+        given(peer, 9)
+        peer.beat(0, 9)
+        assert [peer.next(wire.PUSH)[wire.FRAGMENT] for _ in range(9)] == list(range(9))
         start = time.monotonic()
-        peer.beat(1, 3)
-        again = [peer.next(wire.PUSH) for _ in range(2)]
+        peer.beat(1, 9)
+        again = [peer.next(wire.PUSH)]
         assert time.monotonic() - start > 0.145  # of worker 1
-        assert [each[wire.FRAGMENT] for each in again] == [1, 2]
-        assert [each[wire.FLAGS] for each in again] == [RETRANSMIT, RETRANSMIT | END]
-        peer.beat(3, 6)
+        peer.beat(2, 9)  # what came is not all that is missing
+        again += [peer.next(wire.PUSH) for _ in range(2)]
+        peer.beat(6, 9)
+        again += [peer.next(wire.PUSH) for _ in range(3)]
+        assert [each[wire.FRAGMENT] for each in again] == [1, 2, 3, 6, 7, 8]
+        assert [each[wire.FLAGS] for each in again] == [RETRANSMIT] * 5 + [RETRANSMIT | END]
+        peer.beat(9, 12)
         peer.wait("done", "given", 1)
-        assert peer.nic.facts.given["again"] == 2
+        assert peer.nic.facts.given["again"] == 6
 
 
 def test_an_owner_gets_sums_and_says_how_far_it_is() -> None:

@@ -181,6 +181,7 @@ def test_rates_and_circuits_follow_the_decision(world: Callable[..., World]) -> 
         "endpoint": {},
         "ps": ["10.0.3.1", 30501],
         "ps_host": "u3h1",
+        "service": "parameter server",
         "fds": [],
     }
     seen = [worker_rate(made, rank) for rank in (0, 1)]

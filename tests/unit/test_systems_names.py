@@ -29,6 +29,7 @@ CAPITALS = re.compile(r"\b[A-Z][A-Z0-9+-]*\b")  # a system's name, as prose writ
 OTHERS = {
     ("testbed/topology/catalogue.py", "aleph"): "the configuration that is its paper's testbed",
     ("testbed/topology/catalogue.py", "trio"): "the configuration that is its paper's testbed",
+    ("testbed/topology/catalogue.py", "luwu"): "the configuration that is its paper's testbed",
     ("testbed/topology/load.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/load.py", "ring"): "units wired in a ring",
     ("testbed/topology/model.py", "inc"): "the topology's key of the jobs that a switch sums for",

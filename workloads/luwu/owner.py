@@ -60,13 +60,11 @@ class Owner:
         tree: Tree,
         udp: socket.socket,
         listener: socket.socket,
-        folders: Sequence[Path],
         names: Sequence[str],
         host: bool = False,
-        rates: Rates | None = None,
     ) -> None:
         self._tree, self._udp, self._listener = tree, udp, listener
-        self._folders, self._names, self._host, self._rates = folders, names, host, rates
+        self._names, self._host = names, host
         self._reason: str | None = None
         self._over = threading.Event()
         self._workers: list[_Worker] = []
@@ -175,7 +173,7 @@ class Owner:
         """The model that all workers have, and its store. Raises LuwuError."""
         first = self._workers[0].greeting
         for number, worker in enumerate(self._workers):
-            for name in ("model", "dtype", "rule", "names", "groups", "resume"):
+            for name in ("model", "dtype", "rule", "names", "groups", "resume", "folders", "rates"):
                 if worker.greeting[name] != first[name]:
                     raise LuwuError(
                         f"{self.name(number)} has another {name} than {self.name(0)}: "
@@ -195,10 +193,12 @@ class Owner:
         rule = Rule(RULES[first["rule"]](groups, fused=True), model, named)
         set_groups(rule, first["groups"])
         dtype = getattr(torch, model.dtype)
+        folders = [Path(folder) for folder in first["folders"]]
+        rates = first["rates"] and Rates(**first["rates"])
         if first["resume"]:
-            return model, rule, Store.resume(self._folders, model, rule.name, self._rates)
+            return model, rule, Store.resume(folders, model, rule.name, rates)
         fill = first_states(self._value, dtype)
-        return model, rule, Store.create(self._folders, model, rule.name, fill, self._rates)
+        return model, rule, Store.create(folders, model, rule.name, fill, rates)
 
     def _value(self, name: str) -> torch.Tensor:
         """A first value of a tensor, from the first worker."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 from workloads.luwu.errors import LuwuError
+from workloads.luwu.job import connector
 from workloads.luwu.layout import PARAMETER_BYTES, Layer, Model, Tensor
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
@@ -348,13 +350,18 @@ def initialize(
     rates: Rates | None = None,
     values: Callable[[str], torch.Tensor] | None = None,
     connect: Callable[[Opening], Transport] | None = None,
+    nic: str = "process",
+    detect_ms: float | None = None,
 ) -> tuple[nn.Module, NodeOptimizer]:
     """Put the states and parameters of a model on disks in these folders, and return the model with hooks
     and an optimizer for an unchanged loop. Raises LuwuError where the model cannot be cut.
 
     `layers` are module classes to cut at, besides ModuleLists' members. With `resume` the parameters are
     the folders'. A model on torch's device "meta" gets its first parameters from `values`, by name.
-    `connect` makes another transport than that to a node in this process.
+    `connect` makes another transport than that to a node in this process, or, in a worker of a job with an
+    optimizer node, to that one, whose the folders and rates are then. `nic` says whether such a transport
+    runs in a process of its own or in a thread of this one ("host"), `detect_ms` after how many milliseconds
+    without an acknowledgement it sends again; None: as the link's rate asks for.
     """
     units = cut(model, layers)
     named = {name: value for unit in units for name, value in unit.parameters.items()}
@@ -368,16 +375,18 @@ def initialize(
         dtype,
     )
     rule = Rule(optimizer, shape, named)
+    connect = connect or connector(nic, detect_ms)
     if connect is not None:
         first = values or (lambda name: named[name].detach())
-        transport: Transport = connect(Opening(shape, rule, first, resume))
+        paths = tuple(os.path.abspath(folder) for folder in folders)
+        transport: Transport = connect(Opening(shape, rule, first, resume, paths, rates))
     else:
-        paths = [Path(folder) for folder in folders]
+        disks = [Path(folder) for folder in folders]
         if resume:
-            store = Store.resume(paths, shape, rule_name(optimizer), rates)
+            store = Store.resume(disks, shape, rule_name(optimizer), rates)
         else:
             fill = first_states(values or (lambda name: named[name].detach()), getattr(torch, dtype))
-            store = Store.create(paths, shape, rule_name(optimizer), fill, rates)
+            store = Store.create(disks, shape, rule_name(optimizer), fill, rates)
         try:
             transport = Local(store, rule)
         except BaseException:

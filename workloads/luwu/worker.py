@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +22,8 @@ import torch
 from workloads.luwu.calls import CLEAR, CLOSE, NORM, PULL, PUSH, STEP, Connection, GoneError, Message
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Model
-from workloads.luwu.nic import Nic, Request, Tree
+from workloads.luwu.nic import Facts, Nic, Request, Tree
+from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule
 
 T = TypeVar("T")
@@ -37,6 +38,8 @@ class Opening:
     rule: Rule
     values: Callable[[str], torch.Tensor]
     resume: bool
+    folders: tuple[str, ...] = ()  # of the node's disks, where it is in another process
+    rates: Rates | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,13 @@ class Distant:
         control: socket.socket,
         node: str,
         host: bool = False,
+        added: Callable[[int], None] = lambda _: None,
+        ended: Callable[[Facts], None] = lambda _: None,
     ) -> None:
+        """`added` hears how many bytes of gradients are on the node, push by push, and `ended` what the NIC
+        did, when it is closed.
+        """
+        self._added, self._ended, self._is_closed = added, ended, False
         self._model, self._rule = opening.model, opening.rule
         self._reason: str | None = None
         self._lock = threading.Lock()
@@ -167,7 +176,7 @@ class Distant:
         with self._lock:
             number, scale = self._call({"call": PUSH, "layer": layer})
             request = self._nic.give_numbers(what, start, size // GRADIENT_BYTES)
-            future = self._ask("luwu pushes", request, lambda: self._free.put(start))
+            future = self._ask("luwu pushes", request, lambda: self._end_push(start, size))
             scale.add_done_callback(lambda reply: _set_scale(request, reply))
             self._queues["luwu scales"].put(
                 _Asked(
@@ -193,6 +202,10 @@ class Distant:
         return _mapped(self._asked(call), take)
 
     def close(self) -> None:
+        """Nothing where it is closed already."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         with contextlib.suppress(LuwuError), self._lock:
             self._call({"call": CLOSE})
         for each in self._queues.values():
@@ -202,6 +215,7 @@ class Distant:
         self._fail("closed")
         self._control.shut()
         self._threads[0].join()
+        self._ended(self._nic.facts)
         self._stack.close()
 
     # ------------------------------------------------------------ within
@@ -219,6 +233,8 @@ class Distant:
                 "names": self._rule.names(),
                 "groups": groups_of(self._rule),
                 "resume": opening.resume,
+                "folders": opening.folders,
+                "rates": opening.rates and asdict(opening.rates),
             }
         )
         while True:
@@ -296,6 +312,10 @@ class Distant:
         for future in list(self._replies.values()):
             with contextlib.suppress(InvalidStateError):
                 future.set_exception(LuwuError(self._reason))
+
+    def _end_push(self, start: int, size: int) -> None:
+        self._free.put(start)
+        self._added(size)
 
     def _take(self) -> int:
         while True:

@@ -16,16 +16,6 @@
 #include "../../bpf/wire.h"
 #include "ends_contract.h"
 
-#ifndef WIRE_OP_SUM
-#define WIRE_OP_SUM 9
-#define WIRE_OP_PARAMETERS 10
-#define WIRE_OP_PARAMETER_BEAT 11
-#define WIRE_OP_GRADIENT_BEAT 12
-#endif
-#ifndef WIRE_FLAG_END
-#define WIRE_FLAG_END 16
-#endif
-
 #define ENDS_BURST 32 /* packets that come at once */
 
 /* ---- what a process asks for; any process that has mapped the memory ---- */
@@ -54,7 +44,10 @@ void ends_stop(struct end_memory *m, int event_fd);
 
 /* What is sent, kept until it is acknowledged. Fragments are counted from 0 in 64 bits. */
 struct given {
-	uint64_t next, ack, credit, end, furthest;
+	uint64_t next, ack, credit, end;
+	uint64_t again, until; /* these are sent again before what is next */
+	uint64_t recover; /* behind what was under way when it went back */
+	uint64_t run;	  /* how many of that are sent at once */
 	uint64_t measured;		    /* requests whose exponent is known, or that need none */
 	uint64_t opened;		    /* requests whose fragments are numbered */
 	uint64_t starts[ENDS_REQUESTS + 1]; /* the first fragment of each, and after the last one's last */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The stream that an end sends: before the credit, and again from what is not acknowledged. */
+/* The stream that an end sends: before the credit, and again what is not acknowledged. */
 #include <arpa/inet.h>
 #include <string.h>
 
@@ -85,7 +85,7 @@ static void write_fragment(struct end *e, uint64_t fragment, struct wire_header 
 	h->count = htons(count);
 	if (start + count == lanes)
 		h->flags = WIRE_FLAG_END;
-	if (fragment < g->furthest) {
+	if (fragment < g->next) {
 		h->flags |= WIRE_FLAG_RETRANSMIT;
 		values_give(e, r, start, count, (uint32_t *)(h + 1));
 	} else {
@@ -94,37 +94,54 @@ static void write_fragment(struct end *e, uint64_t fragment, struct wire_header 
 	memset((uint32_t *)(h + 1) + count, 0, 4 * (e->s.lanes - count));
 }
 
+/* Has a run of what is under way sent again, from the first that is not acknowledged. */
+static void send_again(struct end *e, uint64_t run)
+{
+	struct given *g = &e->given;
+
+	g->run = run;
+	g->again = g->ack;
+	g->until = ends_least(g->ack + run, g->recover);
+}
+
 /* Sends what it may, a burst at most; whether anything was sent. */
 int given_send(struct end *e, int64_t now)
 {
 	struct given *g = &e->given;
 	struct end_stream *stream = stream_of(e, DIRECTION_GIVEN);
-	uint64_t until, count;
+	uint64_t from, until, count;
+	int is_again;
 
 	if (g->next == g->ack) {
 		g->since_ns = now; /* nothing is under way */
 	} else if (now - g->since_ns >= e->s.detect_us * 1000LL) {
-		g->next = g->ack;
+		g->recover = g->next;
 		g->since_ns = now;
 		stream->gone_back++;
-		g->at = __atomic_load_n(&stream->done, __ATOMIC_RELAXED);
+		send_again(e, 1);
 	}
-	until = ends_least(g->credit, g->end);
-	if (g->next >= until || now < g->pace_ns)
+	is_again = g->again < g->until;
+	from = is_again ? g->again : g->next;
+	until = is_again ? g->until : ends_least(g->credit, g->end);
+	if (from >= until || now < g->pace_ns)
 		return 0;
-	count = ends_least(until - g->next, e->s.burst);
+	if (is_again)
+		g->at = __atomic_load_n(&stream->done, __ATOMIC_RELAXED);
+	count = ends_least(until - from, e->s.burst);
 	for (uint64_t i = 0; i < count; i++)
-		write_fragment(e, g->next + i, (struct wire_header *)(e->sending + i * e->packet_bytes));
+		write_fragment(e, from + i, (struct wire_header *)(e->sending + i * e->packet_bytes));
 	if (!packet_send(e, e->sending, e->packet_bytes, count)) {
 		g->pace_ns = now + FULL_NS;
 		return 0;
 	}
 	stream->packets += count;
-	if (g->furthest > g->next)
-		stream->again += ends_least(g->furthest - g->next, count);
-	g->next += count;
-	g->furthest = g->furthest > g->next ? g->furthest : g->next;
-	stream->next = g->next;
+	if (is_again) {
+		stream->again += count;
+		g->again += count;
+	} else {
+		g->next += count;
+		stream->next = g->next;
+	}
 	if (e->s.rate_mbps > 0) {
 		double bits = 8.0 * count * (e->packet_bytes + WIRE_FRAME_HEADERS_BYTES);
 		int64_t from = g->pace_ns > now - 1000000 ? g->pace_ns : now; /* late by a timer, or idle */
@@ -165,6 +182,10 @@ void given_hear(struct end *e, const struct wire_header *h, int64_t now)
 		g->ack = ack;
 		g->since_ns = now;
 		g->next = g->next > ack ? g->next : ack;
+		if (ack < g->recover)
+			send_again(e, ends_least(2 * g->run, e->s.burst));
+		else
+			g->recover = g->until = 0;
 		retire(e);
 	}
 	if ((int64_t)(credit - g->credit) > 0)
@@ -181,7 +202,7 @@ int64_t given_timer_ns(const struct end *e)
 
 	if (g->next != g->ack)
 		at = g->since_ns + e->s.detect_us * 1000LL;
-	if (g->next < ends_least(g->credit, g->end) && g->pace_ns < at)
+	if ((g->again < g->until || g->next < ends_least(g->credit, g->end)) && g->pace_ns < at)
 		at = g->pace_ns;
 	return at;
 }

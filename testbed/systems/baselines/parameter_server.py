@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.aggregation.system import SERVER_ALWAYS, Layout, Showing, Site, System, joining
+from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, Showing, Site, System, joining
 from testbed.contract.transports import SERVER
 from testbed.topology.places import Host
 
@@ -21,4 +21,5 @@ class ParameterServer(System):
         """The server's unit is joined to each unit with workers."""
         server = site.server(workers)
         demands = joining([(unit, server[0]) for unit in dict.fromkeys(unit for unit, _ in workers)])
-        return Layout(self.name, tuple(workers), SERVER, server, demands=demands)
+        service = Service("workloads.parameter_server", "parameter server")
+        return Layout(self.name, tuple(workers), SERVER, server, demands=demands, service=service)

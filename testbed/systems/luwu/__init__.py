@@ -1,14 +1,7 @@
-"""LuWu: a model of its iterations and of its baselines', on the hardware of the paper. Its optimizer node is
-in workloads/luwu; no job takes it as `--sync` yet.
+"""LuWu: an optimizer node in the network, which sends parameters and gets gradients that switches sum; a
+model of its iterations and of its baselines', on the hardware of the paper.
 """
 
-from __future__ import annotations
+from testbed.systems.luwu.system import LuWu
 
-from collections.abc import Mapping
-
-from testbed.aggregation.figure import Figure
-from testbed.aggregation.system import System
-from testbed.systems.luwu.figures import FIGURES
-
-SYSTEMS: tuple[System, ...] = ()
-PAPERS: Mapping[str, tuple[Figure, ...]] = {"luwu": FIGURES}
+SYSTEMS = (LuWu(),)

@@ -1,0 +1,1 @@
+"""Training scripts for an optimizer node."""

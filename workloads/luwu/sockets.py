@@ -1,0 +1,88 @@
+"""The settings of a tree's ends: sockets, room and times, from what the testbed tells of a job
+(docs/luwu-network.md).
+
+Imports the contract and nothing of torch.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from testbed.contract import spec
+from testbed.contract.ends import Role
+from workloads.luwu.nic import Tree
+
+MOST_DEPTH: Final = 64  # fragments that an end has room for
+LEAST_DETECT_US: Final = 20_000
+WINDOWS_TO_DETECT: Final = 2
+_RECEIVE_BYTES: Final = 8 << 20  # what is asked for; the system gives what net.core.rmem_max allows
+_PAGE: Final = 4096  # of which the kernel makes a packet's buffer
+_OF_PACKET: Final = 1024  # what it needs for a packet besides
+
+
+def udp_at(ip: str, port: int) -> socket.socket:
+    """Return the socket of an end at this address, by which groups are sent to from there."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _RECEIVE_BYTES)
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, spec.ECT)  # links may mark these packets
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(ip))
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, spec.TTL)
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+        udp.bind((ip, port))
+    except BaseException:
+        udp.close()
+        raise
+    return udp
+
+
+def depth_for(lanes: int, slots: int, granted_bytes: int) -> int:
+    """Return how many fragments an end has room for: no more than its socket's buffer and the tree's slots
+    hold.
+    """
+    packet_bytes = spec.FRAME_HEADERS_BYTES + spec.payload_bytes(lanes)
+    taken_bytes = -(-packet_bytes // _PAGE) * _PAGE + _OF_PACKET
+    return max(1, min(MOST_DEPTH, slots, granted_bytes // taken_bytes))
+
+
+def detect_us_for(lanes: int, depth: int, rate_mbps: float | None) -> int:
+    """Return after how long without a new acknowledgement an end goes back: what its window takes on a link
+    of this rate, several times, or as long as a process may wait for a processor.
+    """
+    if rate_mbps is None:
+        return LEAST_DETECT_US
+    packet_bytes = spec.FRAME_HEADERS_BYTES + spec.payload_bytes(lanes)
+    return max(LEAST_DETECT_US, round(WINDOWS_TO_DETECT * depth * 8 * packet_bytes / rate_mbps))
+
+
+def end_of(
+    described: Mapping[str, Any],
+    udp: socket.socket,
+    address: str,
+    worker: int | None = None,
+    slot_base: int = 0,
+    detect_us: int | None = None,
+) -> Tree:
+    """Return the part in the job's tree of a worker, or of the owner (None). `described` is what the testbed
+    says of the job; packets go to `address`. `detect_us` replaces what fits the link.
+    """
+    lanes, slots, rate_mbps = int(described["lanes"]), int(described["slots"]), described["rate_mbps"]
+    depth = depth_for(lanes, slots, udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+    return Tree(
+        role=Role.OWNER if worker is None else Role.WORKER,
+        job=int(described["job"]),
+        generation=int(described["generation"]),
+        worker=worker or 0,
+        workers=int(described["workers"]),
+        lanes=lanes,
+        slots=slots,
+        address=address,
+        port=int(described["port"]),
+        slot_base=slot_base,
+        depth=depth,
+        detect_us=detect_us_for(lanes, depth, rate_mbps) if detect_us is None else detect_us,
+        rate_mbps=rate_mbps or 0.0,
+    )
