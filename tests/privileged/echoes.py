@@ -99,7 +99,8 @@ class Echoes:
             return
         data = self._socket.recv(2048)
         kind, _, _, owner, number = _ICMP.unpack_from(data, 4 * (data[0] & 0xF))
-        if (kind, owner) == (_REPLY, os.getpid() & 0xFFFF):
+        is_of_it = data[12:16] == socket.inet_aton(self._ip)  # a host's other echoes come here, too
+        if is_of_it and (kind, owner) == (_REPLY, os.getpid() & 0xFFFF):
             self._answered_s.setdefault(number, time.monotonic())
 
 

@@ -4,6 +4,7 @@ and the testbed goes on.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from scapy.utils import rdpcap
 
 from tests.limits import CALL_S
-from tests.privileged.commands import WAIT_S, Testbed, command, running, start
+from tests.privileged.commands import WAIT_S, Testbed, command, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs", "torch")]
 
@@ -93,6 +94,8 @@ def test_logs_lack_output_and_say_so_and_the_job_is_done(testbed: Testbed, disk:
 
 
 def test_a_capture_ends_with_a_whole_frame_and_says_why(testbed: Testbed, disk: Path, scripts: Path) -> None:
+    # logs that were unlinked take room until the daemon has closed them, which may be after the job's end
+    wait_for(lambda: shutil.disk_usage(disk).used == 0, "the logs of the job before are gone")
     file = disk / "u1h1.pcap"
     argv = ("u1h1", "--name", testbed.name, "--output", str(file), "--seconds", "100")
     with start("testbed.capture", *argv) as capture:
