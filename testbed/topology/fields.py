@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 
 from testbed.errors import RequestError
 
+MOST_NAME = 60
 TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
 
 
@@ -32,9 +35,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a file. RequestError if it is not there, is no YAML, or has a key twice."""
+    """Return the content of a file, or of a pipe to which somebody writes. RequestError if it is not there,
+    nothing comes from it, it is no YAML, or has a key twice.
+    """
     try:
-        return yaml.load(path.read_text(), _Loader)
+        return yaml.load(_content(path), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RequestError(f"read {path}: {reason}") from error
@@ -42,6 +47,19 @@ def read_yaml(path: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
         raise RequestError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+
+
+def _content(path: Path) -> str:
+    """A pipe whose other end nobody has would be waited for without end."""
+    if not stat.S_ISFIFO(path.stat().st_mode):
+        return path.read_text()
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(fd, "rb", buffering=0) as pipe:
+        begin = pipe.read(1)  # None: a writer has written nothing yet
+        if begin == b"":
+            raise RequestError(f"read {path}: a pipe to which nobody writes; a file is accepted")
+        os.set_blocking(fd, True)
+        return ((begin or b"") + pipe.read()).decode()
 
 
 def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
@@ -79,6 +97,16 @@ def text(data: Mapping[str, Any], key: str, default: str) -> str:
     raw = data.get(key, default)
     if not isinstance(raw, str) or not raw:
         raise RequestError(f"{key}: {shown(raw)}; a text is accepted")
+    return raw
+
+
+def name_of(data: Mapping[str, Any], key: str, default: str) -> str:
+    """Return a name that `status` and results show."""
+    if key not in data:
+        return default
+    raw = data[key]
+    if not isinstance(raw, str) or not 1 <= len(raw) <= MOST_NAME or not raw.isprintable():
+        raise RequestError(f"{key}: {shown(raw)!r}; a line of 1 to {MOST_NAME} characters is accepted")
     return raw
 
 

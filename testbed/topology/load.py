@@ -14,7 +14,16 @@ from testbed.contract.spec import MAX_MTU
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.dataplanes import ENGINES
-from testbed.topology.fields import choice, integer, is_number, listed, mapping, read_yaml, shown, text
+from testbed.topology.fields import (
+    choice,
+    integer,
+    is_number,
+    listed,
+    mapping,
+    name_of,
+    read_yaml,
+    shown,
+)
 from testbed.topology.model import (
     BMV2_LAYOUTS,
     CONTROLLERS,
@@ -89,7 +98,7 @@ def parse(data: Any, name: str) -> Topology:
     else:
         units = (replace(units[0], optical_ports=0),)
     return Topology(
-        name=text(top, "name", name),
+        name=name_of(top, "name", name),
         units=units,
         host_link=LinkSpec(host_rate, buffer_packets),
         optical_link=LinkSpec(

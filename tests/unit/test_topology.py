@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,25 @@ def test_each_mistake_is_one_line(change: dict[str, object], said: str) -> None:
 def test_a_list_instead_of_keys() -> None:
     with pytest.raises(RequestError, match="configuration: "):
         parse([1], "test")
+
+
+def test_a_pipe_is_read_and_without_a_writer_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(RequestError, match=r"read .*pipe: a pipe to which nobody writes; a file is accepted"):
+        load(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(pipe, os.O_WRONLY)
+    os.write(writer, b"units: [{hosts: 2}]\n")
+    os.close(writer)
+    assert len(load(pipe).units) == 1
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 61, "a\nb", 3, ["a"]])
+def test_a_configurations_name_is_short_and_of_one_line(name: object) -> None:
+    with pytest.raises(RequestError, match=r"^name: .*; a line of 1 to 60 characters is accepted$"):
+        parse({"name": name, "units": [{"hosts": 2}]}, "file")
 
 
 def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
