@@ -1,4 +1,4 @@
-"""The progress of runs on the standard error: a bar on a terminal, else a line for each run where asked."""
+"""The progress of runs on the standard error: a bar on a terminal, elsewhere lines."""
 
 from __future__ import annotations
 
@@ -10,24 +10,35 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+EVERY_S = 10.0
+
 
 @contextmanager
 def progress(title: str, total: int, *, lines: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yield what is to be called with the name of each run that is done, of `total`. With `lines` each is
-    told where there is no terminal, too.
+    """Yield what is to be called with the name of each run that is done, of `total`. Where there is no
+    terminal a line says what begins, and another how far it is, with `lines` for each run, else after each
+    `EVERY_S`.
     """
     console = Console(stderr=True)
     began, done = time.monotonic(), 0
+    told_s = began
+
+    def tell(text: str) -> None:
+        print(f"{title}: {text}", file=sys.stderr, flush=True)
+
+    if not console.is_terminal:
+        tell(f"{total} runs" if total != 1 else "1 run")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar = bars.add_task(title, total=total)
 
         def on_done(name: str) -> None:
-            nonlocal done
+            nonlocal done, told_s
             done += 1
             bars.update(bar, advance=1, description=name if lines else title)
-            if lines and not console.is_terminal:
-                seconds = time.monotonic() - began
-                print(f"{title}: {done}/{total} after {seconds:.0f} s: {name}", file=sys.stderr, flush=True)
+            now_s = time.monotonic()
+            if not console.is_terminal and (lines or now_s - told_s >= EVERY_S):
+                told_s = now_s
+                tell(f"{done}/{total} after {now_s - began:.0f} s{f': {name}' if lines else ''}")
 
         yield on_done
