@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from testbed.client.runtime import Runtime
 
 WATCH_S = 1.0
+NOT_ANSWERING = "not answering"
 
 
 def main(argv: list[str]) -> int:
@@ -26,17 +27,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
     arguments = parser.parse_args(argv)
     while True:
-        text = said(arguments)
+        text, answered = said(arguments)
         if not arguments.watch:
             print(text)
-            return 0
+            return 0 if answered else 1
         clear = "\033[H\033[J" if sys.stdout.isatty() else ""
         print(f"{clear}{text}", flush=True)
         time.sleep(WATCH_S)
 
 
-def said(arguments: argparse.Namespace) -> str:
-    """Return what is printed at a time. Raises TestbedError when no such testbed runs."""
+def said(arguments: argparse.Namespace) -> tuple[str, bool]:
+    """Return what is printed at a time, and whether all testbeds answered that are up. Raises TestbedError
+    when no such testbed runs.
+    """
     from testbed.client.runtime import DEFAULT_NAME, Runtime, running
 
     names = [arguments.name] if arguments.name else running() or [DEFAULT_NAME]
@@ -44,9 +47,11 @@ def said(arguments: argparse.Namespace) -> str:
     for runtime in runtimes:
         runtime.require_alive()
     testbeds = [status(runtime) for runtime in runtimes]
+    answered = all(testbed["state"] != NOT_ANSWERING for testbed in testbeds)
     if arguments.json:
-        return json.dumps(testbeds[0] if len(testbeds) == 1 else testbeds, indent=2)
-    return page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
+        return json.dumps(testbeds[0] if len(testbeds) == 1 else testbeds, indent=2), answered
+    text = page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
+    return text, answered
 
 
 def status(runtime: Runtime) -> dict[str, Any]:
@@ -62,7 +67,7 @@ def status(runtime: Runtime) -> dict[str, Any]:
     except RequestError as error:
         raise HostError(str(error)) from error
     except TestbedError as error:
-        state = "not answering" if written.get("state") == "ready" else written.get("state", "starting")
+        state = NOT_ANSWERING if written.get("state") == "ready" else written.get("state", "starting")
         empty: dict[str, Any] = {"units": [], "hosts": [], "circuits": [], "jobs": []}
         return {
             "name": runtime.name,
@@ -87,7 +92,7 @@ def page(testbed: dict[str, Any]) -> str:
     """Return a testbed in full."""
     lines = [f"testbed {testbed['name']}: {testbed['state']}, pid {testbed['pid']}"]
     if "uptime_s" not in testbed:
-        return lines[0]
+        return f"{lines[0]}: {testbed['error']}" if testbed["state"] == NOT_ANSWERING else lines[0]
     lines[0] += (
         f", up {testbed['uptime_s']:.0f} s, {testbed['user']}'s, configuration {testbed['configuration']}"
     )

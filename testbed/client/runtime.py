@@ -125,13 +125,17 @@ class Runtime:
         return dict(content)
 
     def require_alive(self) -> None:
-        """Raise TestbedError that names what runs instead."""
-        if not self.alive():
-            others = running(self.folder.parent)
-            instead = (
-                f"; running: {', '.join(others)}" if others else f"; none is. Start one: sudo {typed('up')}"
+        """Raise TestbedError that names what runs instead, HostError where that is others' alone."""
+        if self.alive():
+            return
+        others, hidden = running(self.folder.parent), running_of_others(self.folder.parent)
+        if hidden and not others:
+            raise HostError(
+                f"testbed {self.name!r} is not running; of other users there are: {', '.join(hidden)}; for "
+                f"these use sudo"
             )
-            raise TestbedError(f"testbed {self.name!r} is not running{instead}")
+        instead = f"; running: {', '.join(others)}" if others else f"; none is. Start one: sudo {typed('up')}"
+        raise TestbedError(f"testbed {self.name!r} is not running{instead}")
 
 
 def running(root: Path = RUN_DIR) -> list[str]:
@@ -141,6 +145,17 @@ def running(root: Path = RUN_DIR) -> list[str]:
         with contextlib.suppress(HostError):
             if _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive():
                 names.append(folder.name)
+    return names
+
+
+def running_of_others(root: Path = RUN_DIR) -> list[str]:
+    """Return the names of the testbeds that other users' rights hide."""
+    names = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        try:
+            _ = _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive()
+        except HostError:
+            names.append(folder.name)
     return names
 
 

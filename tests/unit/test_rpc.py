@@ -116,7 +116,7 @@ def test_a_client_that_leaves_is_noticed(served: Path) -> None:
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(TestbedError, match="nobody serves"):
+    with pytest.raises(TestbedError, match="nobody answers"):
         rpc.call(tmp_path / "absent", "add")
 
 

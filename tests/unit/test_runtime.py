@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from testbed.client.caller import Caller
 from testbed.client.rpc import Peer
 from testbed.client.runtime import HeldName, Runtime, check_name, running, sweep
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import HostError, RequestError, TestbedError
 from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +132,23 @@ def test_not_running_names_what_runs(tmp_path: Path, me: Caller) -> None:
         Runtime.of("two", tmp_path).require_alive()
     with HeldName(Runtime.of("one", tmp_path), me), pytest.raises(TestbedError, match="running: one"):
         Runtime.of("two", tmp_path).require_alive()
+
+
+def test_what_others_run_is_named(tmp_path: Path, me: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary user is not told that nothing runs."""
+    opened = os.open
+
+    def refused(path: Any, *more: Any, **options: Any) -> int:
+        if str(path).endswith("lock") and "theirs" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *more, **options)
+
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(HostError, match=r"'default' is not running; of other users there are: theirs; for"):
+        Runtime.of("default", tmp_path).require_alive()
+    with HeldName(Runtime.of("one", tmp_path), me), pytest.raises(TestbedError, match=r"running: one$"):
+        Runtime.of("default", tmp_path).require_alive()
 
 
 def test_main_json_half_read_is_empty(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.status import queue_lines
+from testbed.status import NOT_ANSWERING, page, queue_lines
 
 
 def job(id_: int, name: str, state: str, **other: Any) -> dict[str, Any]:
@@ -57,3 +57,8 @@ def test_the_queue_in_full() -> None:
         "      2 vgg-1            running    ps        20   25%     4.5  u1h1 u1h2, ps on u3h1",
         "      3 vgg-2            queued     -          0    0%    11.5  -",
     ]
+
+
+def test_a_testbed_that_does_not_answer_says_why() -> None:
+    testbed = {"name": "default", "state": NOT_ANSWERING, "pid": 7, "error": "status: no answer in 10 s"}
+    assert page(testbed) == "testbed default: not answering, pid 7: status: no answer in 10 s"

@@ -57,7 +57,9 @@ def call(
                 f"{op} at {path}: only root and the user who started the testbed may"
             ) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise TestbedError(f"{op}: nobody serves {path}") from error
+            raise TestbedError(
+                f"{op}: nobody answers at testbed {path.parent.name!r}: it comes up or goes down ({path})"
+            ) from error
         except (TimeoutError, BlockingIOError) as error:
             raise TestbedError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
         except ValueError as error:  # half a line: the server died while it wrote
