@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -109,13 +109,13 @@ def main(argv: list[str]) -> int:
             print(f"testbed submit: {result['lost']}", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failed"]:
-        first = next(job for job in result["jobs"] if job["failure"])
+        first = next(job for job in result["jobs"] if job["failure"] and not job["cancelled"])
         what = f"{result['failed']} of {len(result['jobs'])} jobs failed, the first of them"
         lost = f"; {result['lost']}" if result["lost"] else ""
         raise TestbedError(f"{what} job {first['id']} ({first['name']}): {first['failure']}{lost}")
     if result["lost"]:
         raise HostError(result["lost"])
-    return 0
+    return environment.INTERRUPTED if result["cancelled"] else 0
 
 
 def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: Path | None) -> None:
@@ -201,14 +201,43 @@ def _summary(result: dict[str, Any]) -> str:
             f"{'-' if job[key] is None else format(job[key], '.1f'):>{width}}"
             for key, width in (("waiting_s", 8), ("training_s", 9), ("jct_s", 8))
         )
-        lines.append(f"{job['name']:<20} {mode:<{widest}} {times}{'   failed' if job['failure'] else ''}")
+        lines.append(f"{job['name']:<20} {mode:<{widest}} {times}{_became(job)}")
     lines.append(
         f"{result['policy']}: {result['done']} jobs done, total JCT {result['total_jct_s']:.1f} s;"
         f" {result['reconfigured_connections']} connections set up in {result['reconfigurations']} "
         f"reconfigurations;"
         f" policy {1e3 * result['policy_s_max']:.0f} ms at most, {result['overruns']} overruns"
     )
-    return "\n".join(lines)
+    if result["policy_failures"]:
+        lines.append(
+            f"{result['policy']}: {result['policy_failures']} times without a valid decision, the last one: "
+            f"{result['last_failure']}"
+        )
+    return "\n".join([*lines, *_verdicts(result["jobs"])])
+
+
+def _became(job: dict[str, Any]) -> str:
+    if job["cancelled"]:
+        return "   cancelled"
+    return "   failed" if job["failure"] else ""
+
+
+def _verdicts(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return how many of the jobs that were judged are trustworthy, and of those that are not each verdict
+    once, with the jobs that it is on.
+    """
+    verdicts = {job["name"]: job["run"]["verdict"] for job in jobs if job["run"] and not job["failure"]}
+    judged = {name: each for name, each in verdicts.items() if each["trustworthy"] is not None}
+    if not judged:
+        return []
+    good = sum(each["trustworthy"] for each in judged.values())
+    lines = [f"verdicts: {good} of {len(judged)} jobs are trustworthy"]
+    lines += [
+        f"  {name}: {each['line'].removeprefix('verdict: ')}"
+        for name, each in judged.items()
+        if not each["trustworthy"]
+    ]
+    return lines
 
 
 def _range(ids: list[int]) -> str:

@@ -28,10 +28,15 @@ class Account:
     reconfigurations: int = 0
     policy_s: list[float] = field(default_factory=list)
     overruns: int = 0
-    failures: int = 0
+    failures: int = 0  # of the policy, to answer with a valid decision
+    last_failure: str | None = None
     late_slots: int = 0
     complaints: list[str] = field(default_factory=list)  # the last ones
     slots: list[dict[str, Any]] = field(default_factory=list)
+
+    def fail(self, why: str) -> None:
+        """Count a decision that there was not, or that was not valid."""
+        self.failures, self.last_failure = self.failures + 1, why
 
     def complain(self, text: str) -> None:
         self.complaints = [*self.complaints[-19:], text]

@@ -64,8 +64,14 @@ class Queued:
     trained_s: float | None = None
     ended_s: float | None = None
     failure: str | None = None
+    was_cancelled: bool = False  # somebody asked for its end before it had ended
     run: dict[str, Any] | None = None
     done_share: float = 0.0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Say whether it ended because somebody asked for that."""
+        return self.was_cancelled and self.failure is not None
 
     @property
     def rate_gbps(self) -> float:
@@ -206,4 +212,5 @@ def describe(queued: Queued) -> dict[str, Any]:
         "ended_s": queued.ended_s,
         "restarts": job.restarts if job else 0,
         "failure": queued.failure,
+        "cancelled": queued.is_cancelled,
     }

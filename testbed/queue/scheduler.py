@@ -268,7 +268,9 @@ class Scheduler:
                 session.run(policy)
         except Exception as error:  # a defect: the jobs must not wait for ever, and the log must show it
             session.cancel(
-                {queued.id for queued in session.all}, f"scheduler: {type(error).__name__}: {error}"
+                {queued.id for queued in session.all},
+                f"scheduler: {type(error).__name__}: {error}",
+                failing=True,
             )
             self._note(f"scheduler: {type(error).__name__}: {error}; the daemon's log says more")
             raise

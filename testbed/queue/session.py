@@ -96,14 +96,17 @@ class Session:
             self._has_moved()
             return True
 
-    def cancel(self, ids: set[int], reason: str) -> list[int]:
-        """End those jobs, whatever their state; return the numbers of those that had not ended."""
+    def cancel(self, ids: set[int], reason: str, failing: bool = False) -> list[int]:
+        """End those jobs, whatever their state; return the numbers of those that had not ended. They are
+        cancelled, or with `failing` have failed.
+        """
         ended = []
         with self.lock:
             for queued in self.all:
                 if queued.id not in ids or queued.state == "ended":
                     continue
                 ended.append(queued.id)
+                queued.was_cancelled = not failing
                 if queued.job is not None:
                     queued.job.stop(reason)
                 else:
@@ -310,17 +313,18 @@ class Session:
             check_decision(state, decision, self.rules.policy)
         except GoneError as error:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
-            self.cancel({queued.id for queued in self.all if queued.started is None}, str(error))
+            waiting = {queued.id for queued in self.all if queued.started is None}
+            self.cancel(waiting, str(error), failing=True)
         except OverrunError as error:
             if self.is_done():  # nobody waits for it
                 return Decision(), None
             self.account.overruns += 1
             self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except PolicyError as error:
-            self.account.failures += 1
+            self.account.fail(str(error))
             self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except TestbedError as error:
-            self.account.failures += 1
+            self.account.fail(f"the decision breaks a constraint: {error}")
             self._complain(f"the decision breaks a constraint: {error}; the last decision stays in force")
         else:
             return decision, took_s
@@ -395,7 +399,8 @@ class Session:
 
     def _changed(self, queued: Queued) -> None:
         if queued.state == "ended":
-            self._tell(queued, f"failed: {queued.failure}" if queued.failure else "done")
+            became = "cancelled" if queued.is_cancelled else "failed"
+            self._tell(queued, f"{became}: {queued.failure}" if queued.failure else "done")
         with self._moved:
             self._has_moved()
 

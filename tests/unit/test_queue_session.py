@@ -99,7 +99,9 @@ def test_a_cancelled_job_frees_its_hosts_whatever_its_state(world: Callable[...,
     assert made.session.cancel({1, 2, 3}, "cancelled") == [1]
     made.end()
     assert [queued.failure for queued in made.all] == ["cancelled"] * 3
-    jobs = of_batch(made.all, made.session, TOPOLOGY)["jobs"]
+    result = of_batch(made.all, made.session, TOPOLOGY)
+    assert (result["done"], result["failed"], result["cancelled"]) == (0, 0, 3)
+    jobs = result["jobs"]
     assert [job["jct_s"] is None for job in jobs] == [False, False, True], "the last had not arrived"
 
 
@@ -107,6 +109,7 @@ def test_a_job_that_overstays_is_ended(world: Callable[..., World]) -> None:
     made = world({"name": "a", "limit_s": 0.3}).start()
     made.until(lambda: made.all[0].state == "ended", "the job ends")
     made.end()
+    assert of_batch(made.all, made.session, TOPOLOGY)["failed"] == 1
     assert made.all[0].failure == "not done 0.3 s after its start"
 
 

@@ -47,6 +47,13 @@ def test_a_file_that_is_wrong_or_not_there_is_named(tmp_path: Path) -> None:
         submit.main(["--slot", "0.5", str(jobs)])
 
 
+COUNTS = (
+    *("done", "reconfigured_connections", "reconfigurations", "overruns"),
+    "policy_failures",
+)
+BECAME: dict[str, Any] = {"failure": None, "cancelled": False, "run": None}
+
+
 @pytest.mark.parametrize(
     ("where", "said"),
     [
@@ -71,7 +78,7 @@ def test_a_result_that_was_not_written_is_not_success(
 ) -> None:
     jobs, lost = tmp_path / "jobs.yaml", "result x.json: No space left on device"
     jobs.write_text(yaml.safe_dump({"jobs": [JOB]}))
-    counts = dict.fromkeys(("done", "failed", "reconfigured_connections", "reconfigurations", "overruns"), 0)
+    counts = dict.fromkeys((*COUNTS, "failed", "cancelled"), 0)
     result = {
         "policy": "inc-fcfs",
         "jobs": [],
@@ -92,10 +99,39 @@ def test_a_result_that_was_not_written_is_not_success(
 
 def test_the_columns_of_the_summary_are_as_wide_as_what_is_in_them() -> None:
     times = dict.fromkeys(("waiting_s", "training_s", "jct_s"), 1.0)
-    jobs = [
-        {"name": f"job-{mode}", "mode": mode, "failure": None, **times} for mode in ("ps", "chain.py:Chain")
-    ]
-    counts = dict.fromkeys(("done", "reconfigured_connections", "reconfigurations", "overruns"), 0)
+    jobs = [{"name": f"job-{mode}", "mode": mode, **BECAME, **times} for mode in ("ps", "chain.py:Chain")]
+    counts = dict.fromkeys(COUNTS, 0)
     result = {"policy": "inc-tw", "jobs": jobs, "total_jct_s": 0.0, "policy_s_max": 0.0, **counts}
     head, *rows, _ = submit._summary(result).splitlines()
     assert {len(row) for row in rows} == {len(head)}
+
+
+def summary_of(jobs: list[dict[str, Any]], **more: object) -> list[str]:
+    times = dict.fromkeys(("waiting_s", "training_s", "jct_s"))
+    rows = [{"mode": None, **times, **BECAME, **job} for job in jobs]
+    result = {"policy": "inc-tw", "jobs": rows, "total_jct_s": 0.0, "policy_s_max": 0.0}
+    return submit._summary({**result, **dict.fromkeys(COUNTS, 0), **more}).splitlines()
+
+
+def test_who_was_cancelled_has_not_failed() -> None:
+    failed, cancelled = (
+        {"name": "a", "failure": "no host"},
+        {"name": "b", "failure": "asked", "cancelled": True},
+    )
+    _, first, second, *_ = summary_of([failed, cancelled])
+    assert first.endswith("   failed")
+    assert second.endswith("   cancelled")
+
+
+def test_the_summary_says_whose_numbers_can_be_trusted() -> None:
+    def judged(name: str, trustworthy: bool | None, line: str = "") -> dict[str, Any]:
+        return {"name": name, "run": {"verdict": {"trustworthy": trustworthy, "line": f"verdict: {line}"}}}
+
+    lines = summary_of([judged("a", True), judged("b", False, "not trustworthy: late"), judged("c", None)])
+    assert lines[-2:] == ["verdicts: 1 of 2 jobs are trustworthy", "  b: not trustworthy: late"]
+    assert "verdicts" not in "".join(summary_of([judged("c", None)]))
+
+
+def test_the_summary_says_how_often_a_policy_had_no_valid_decision() -> None:
+    *_, line = summary_of([], policy_failures=7, last_failure="slot 9: no rate")
+    assert line == "inc-tw: 7 times without a valid decision, the last one: slot 9: no rate"
