@@ -45,7 +45,10 @@ def test_killed_in_the_middle_it_leaves_nothing(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "testbed.reproduce", "aleph", "fig8", "--quick", "--out", str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert "fig8: 1/" in process.stderr.readline()
+        assert process.stderr.readline() == "fig8: 8 runs\n"
+        while not _inside():
+            assert process.poll() is None
+            time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + 20
     while left := _inside():
