@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
     operation = {"list": "circuits"}.get(arguments.action, arguments.action)
     here = runtime.Runtime.of(arguments.name)
     here.require_alive()
+    rpc.require_answer(here.controller_socket, "the controller")
     answer = rpc.call(here.controller_socket, operation, timeout_s=ANSWER_TIMEOUT_S, **extra)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0

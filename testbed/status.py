@@ -114,6 +114,8 @@ def page(testbed: dict[str, Any]) -> str:
         f"  controller  {controller_text(testbed['controller'])}",
     ]
     lines.append(f"  links       {links_text(testbed['links'])}")
+    for link, device in testbed.get("gone_links", {}).items():
+        lines.append(f"  attention   link {link}: its device {device} was deleted: down, and up again")
     if testbed.get("faults"):
         lines.append(f"  faults      {faults_text(testbed['faults'])}")
     if testbed.get("cores_busy"):

@@ -136,7 +136,9 @@ class Network:
 
     def _is(self, state: str) -> bool:
         try:
-            return bool(rpc.call(self.controller_socket, state))
+            return rpc.require_answer(self.controller_socket, "the controller", state)
+        except rpc.SilentError:
+            raise
         except TestbedError:  # away, which `watch` sees to
             return False
 

@@ -319,6 +319,7 @@ class Daemon:
                 }
                 for name, link in statistics.items()
             ],
+            "gone_links": self._network.fabric.gone_links(),
             "faults": self._network.fabric.faults.states(),
             "log": str(self._runtime.log),
         }

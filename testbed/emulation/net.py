@@ -187,6 +187,10 @@ class FabricNet(FabricView):
             raise RequestError("link statistics: the fabric is not up")
         return self._wires.statistics(queues_only)
 
+    def gone_links(self) -> dict[str, str]:
+        """Return the links that lacked a device when they were last counted, and which."""
+        return self._wires.gone if self._wires else {}
+
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
         """Change links' rates, by name. See Wires.set_rates."""
         if self._wires is None or self._marks is None:

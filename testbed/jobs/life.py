@@ -29,7 +29,7 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.observation import Hosts, Observation
+from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
@@ -228,6 +228,7 @@ class Job:
             described = {"hosts": self.hosts, "ps_host": self.ps_host, "service": service, "logs": str(logs)}
             terms.emit({"job": self.id, **described})
             history = 0 if terms.start is None else result.last_id(means.controller("history"))
+            require_links(means.hosts, [*self.hosts, *self.other_hosts])
             if terms.start is not None:
                 self._supply(terms.start)
                 self.started_at = time.monotonic()

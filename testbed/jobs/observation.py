@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from testbed.emulation.links import burst_bytes
+from testbed.errors import TestbedError
 from testbed.jobs.result import link_deltas, unused
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.delays import delays
@@ -28,8 +29,19 @@ class Hosts(Protocol):
     """The part of the fabric (testbed/emulation/net.py) that is read here."""
 
     def statistics(self) -> Mapping[str, LinkCounters]: ...
+    def gone_links(self) -> Mapping[str, str]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def require_links(hosts: Hosts, names: Sequence[str]) -> None:
+    """Raise TestbedError where somebody has deleted a device of these hosts' links."""
+    hosts.statistics()
+    for link, device in hosts.gone_links().items():
+        if link in names:
+            raise TestbedError(
+                f"link {link}: its device {device} was deleted: end the testbed, and bring it up again"
+            )
 
 
 class Observation:

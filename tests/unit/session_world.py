@@ -81,6 +81,9 @@ class Machine:
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
 
+    def gone_links(self) -> dict[str, str]:
+        return {}
+
     def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
         raise AssertionError("no process is started in this test")
 

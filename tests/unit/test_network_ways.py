@@ -26,6 +26,7 @@ def test_results_follow_circuits_that_are_decided_before_all_switches_are_told(
         return states[operation].pop(0) if operation in states else {"1": [[2]], "2": []}
 
     monkeypatch.setattr(network.rpc, "call", call)
+    monkeypatch.setattr(network.rpc.client, "call", call)
     fabric = Network(parse({"units": [{"hosts": 2}, {"hosts": 2}]}, "test"), tmp_path)
     forest = p4inc([(Unit(1), 1), (Unit(2), 1)], (Unit(1), 2))
     assert fabric.ways(forest) == [{1: [("u1-o2",)], 2: []}]

@@ -14,6 +14,11 @@ from typing import Any
 from testbed.errors import RequestError, TestbedError, from_exit_code
 
 _PIECE_BYTES = 1 << 16
+SILENT_S = 10.0  # a server says in milliseconds whether it is ready
+
+
+class SilentError(TestbedError):
+    """A server takes requests, and does not answer in time."""
 
 
 def call(
@@ -61,12 +66,24 @@ def call(
                 f"{op}: nobody answers at testbed {path.parent.name!r}: it comes up or goes down ({path})"
             ) from error
         except (TimeoutError, BlockingIOError) as error:
-            raise TestbedError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
+            raise SilentError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
         except ValueError as error:  # half a line: the server died while it wrote
             raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
         except OSError as error:
             raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
     raise TestbedError(f"{op} at {path}: the server went away before it answered")
+
+
+def require_answer(path: Path, what: str, state: str = "ready") -> bool:
+    """Return whether what serves there is in a state. Raises SilentError in seconds where it does not answer
+    at all, so that nobody waits for that as long as for its work.
+    """
+    try:
+        return bool(call(path, state, timeout_s=SILENT_S))
+    except SilentError as error:
+        raise SilentError(
+            f"{what} has not answered for {SILENT_S:g} s: it is stopped, or has no processor"
+        ) from error
 
 
 def _lines(connection: socket.socket) -> Generator[tuple[bytes, list[int]], None, None]:
