@@ -82,6 +82,7 @@ endif
 
 bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json
+	@$(PYTHON) -m tests.bench.systems --json out/bench/systems.json
 	@$(PYTHON) -m tests.bench.aggregators --json out/bench/aggregators.json
 	@$(PYTHON) -m tests.bench.engines --json out/bench/engines.json
 	@$(PYTHON) -m tests.bench.tried --json out/bench/tried.json

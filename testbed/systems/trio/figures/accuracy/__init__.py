@@ -1,0 +1,1 @@
+"""A model that is trained beside slow workers: figure 12."""
