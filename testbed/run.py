@@ -67,7 +67,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--recovery",
         metavar="HOW",
-        help="get lost packets again by a window, or by asking what is lost: window, integrity (window)",
+        help="get lost packets again by a window, by asking what is lost, or not at all: window, integrity, "
+        "none (window)",
     )
     parser.add_argument(
         "--age-out",

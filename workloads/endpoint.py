@@ -61,6 +61,7 @@ class RejoinError(RuntimeError):
 
 
 _KINDS: dict[Kind, Any] = {
+    Kind.U16: ctypes.c_uint16,
     Kind.U32: ctypes.c_uint32,
     Kind.U64: ctypes.c_uint64,
     Kind.S32: ctypes.c_int32,
@@ -186,6 +187,7 @@ class Endpoint:
                 block_fragments=ballot.block_fragments,
                 page_blocks=ballot.page_blocks,
                 asks=settings.get("recovery") == Recovery.INTEGRITY,
+                lossless=settings.get("recovery") == Recovery.NONE,
                 **{name: int(settings[name]) for name in _AS_THEY_ARE},
             )
             self._handle = self._library.endpoint_open(ctypes.byref(handed))

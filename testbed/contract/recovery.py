@@ -17,6 +17,7 @@ class Recovery(StrEnum):
 
     WINDOW = "window"  # a worker infers from results what is lost
     INTEGRITY = "integrity"  # it asks, as in ALEPH's algorithm 2
+    NONE = "none"  # not at all: a baseline, for networks that lose nothing
 
 
 class Found(Choice):

@@ -200,10 +200,9 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
             raise RequestError(
                 f"--lanes {lanes}: {layout.system} sums at no place, so its packets have no lanes"
             )
-        if recovery is Recovery.INTEGRITY:
-            raise RequestError(
-                f"--recovery {recovery}: {layout.system} sums at no place, so nobody can be asked"
-            )
+        if recovery is not Recovery.WINDOW:
+            because = "nobody can be asked" if recovery is Recovery.INTEGRITY else "TCP recovers its packets"
+            raise RequestError(f"--recovery {recovery}: {layout.system} sums at no place, so {because}")
         return
     units = {*layout.forest.units, *(place.unit for place in layout.forest.places)}
     passed = {unit: engines[unit] for unit in units}
@@ -253,7 +252,7 @@ def check_blocks(layout: Layout, packets: Packets) -> None:
 def check_owned(layout: Layout, packets: Packets) -> None:
     """RequestError where sums go to an owner, and its ends are to do what they do by themselves."""
     options = {
-        f"--recovery {packets.recovery}": packets.recovery is Recovery.INTEGRITY,
+        f"--recovery {packets.recovery}": packets.recovery is not Recovery.WINDOW,
         f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,
         f"--window {packets.window}": packets.window is not None,
     }

@@ -113,7 +113,8 @@ def recovery(request: Mapping[str, Any], key: str, path: str = "") -> Recovery:
     try:
         return Recovery(request[key])
     except ValueError:
-        accepted = " and ".join(Recovery)
+        *first, last = Recovery
+        accepted = f"{', '.join(first)} and {last}"
         raise RequestError(f"{path}{key}: {shown(request[key])}; {accepted} are accepted") from None
 
 

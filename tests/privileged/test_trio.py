@@ -87,6 +87,33 @@ def test_nobody_waits_for_a_straggler(testbed: Testbed, folder: Path) -> None:
     assert any("sent without worker" in note for note in result["notes"])
 
 
+def test_without_recovery_a_sleeper_causes_no_packets_and_a_lost_one_stops_the_job(
+    testbed: Testbed, folder: Path
+) -> None:
+    """Section 6.1's baseline; with retransmission the same sleep costs some."""
+    script = str(ROOT / "tests" / "privileged" / "jobs" / "straggles.py")
+    file = folder / "none.json"
+    options = ("--sync", "switches", "--place", "u2:3", "--json", str(file))
+    again = {}
+    for recovery in ("window", "none"):
+        words = (*options, "--recovery", recovery, "--timeout", "60", script, "0.5")
+        done = command("testbed.run", "--name", testbed.name, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        workers = json.loads(file.read_text())["workers"]
+        again[recovery] = sum(worker["stats"]["retransmits"] for worker in workers)
+    assert again["none"] == 0 < again["window"]
+    set_ = command("testbed.fault", "set", "--name", testbed.name, "--loss", "50%", "u2h1")
+    assert set_.returncode == 0, set_.stderr
+    try:
+        words = (*options, "--recovery", "none", "--timeout", "5", script, "0")
+        done = command("testbed.run", "--name", testbed.name, *words)
+    finally:
+        cleared = command("testbed.fault", "clear", "--name", testbed.name)
+        assert cleared.returncode == 0, cleared.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "not done after 5 s" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

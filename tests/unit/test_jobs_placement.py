@@ -178,6 +178,15 @@ def test_questions_that_a_job_cannot_ask(system: str, workers: list[Host], said:
     check_packets(within, Packets(recovery=Recovery.INTEGRITY), engines, 1500)
 
 
+def test_no_recovery_is_for_packets_that_are_pushed_to_places() -> None:
+    packets, engines = Packets(recovery=Recovery.NONE), {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}
+    for system in ("inc", "switches"):
+        check_packets(find(system).lay_out([(1, 1), (2, 1)], site()), packets, engines, 1500)
+    said = "^--recovery none: ring sums at no place, so TCP recovers its packets$"
+    with pytest.raises(RequestError, match=said):
+        check_packets(find("ring").lay_out([(1, 1), (1, 2)], site()), packets, engines, 1500)
+
+
 def test_lanes_that_a_job_can_have() -> None:
     engines = {1: "xdp", 2: "bmv2", 3: "xdp", 4: "bmv2"}
     across, within = (

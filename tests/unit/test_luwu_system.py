@@ -91,6 +91,7 @@ def test_an_engine_without_its_program_is_refused() -> None:
     ("packets", "option"),
     [
         (Packets(recovery=Recovery.INTEGRITY), "--recovery integrity"),
+        (Packets(recovery=Recovery.NONE), "--recovery none"),
         (Packets(window=4), "--window 4"),
         (Packets(age_out_ms=4.0), "--age-out 4.0"),
     ],

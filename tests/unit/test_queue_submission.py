@@ -98,7 +98,10 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"update_ms": -1}), r"jobs\[0\].update_ms: -1; a number from 0"),
         (of({"restarts": -1}), r"jobs\[0\].restarts: -1; a whole number from 0 to 100"),
         (of({"lanes": 63}), r"jobs\[0\].lanes: 63; a whole number from 64 to 2234"),
-        (of({"recovery": "questions"}), r"jobs\[0\].recovery: questions; window and integrity are accepted"),
+        (
+            of({"recovery": "questions"}),
+            r"jobs\[0\].recovery: questions; window, integrity and none are accepted",
+        ),
         (of({"lanes": "all"}), r"jobs\[0\].lanes: all; a whole number from 64 to 2234"),
         (
             of({"sync": "rings"}),
