@@ -7,6 +7,8 @@ Owns ovsdb-server and ovs-vswitchd as children, which find each other by the tes
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -28,6 +30,8 @@ _START_TIMEOUT_S = 20.0
 _CHANGE_TIMEOUT_S = 60.0
 _PORT_TIMEOUT_S = 0.1  # more for each port of a change: 2,250 took more than a minute beside much other work
 _RECONNECT_MS = 1000
+_FILES = 65536  # that are enough for the largest fabrics
+_SPARE_FILES = 8  # a port takes some at once: who has so few left has been refused some
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +207,16 @@ class OpenVSwitch:
             raise
 
     def _read_back(self, bridges: Sequence[Bridge]) -> None:
-        numbers = {
-            str(row["name"]): row["ofport"] for row in self.rows("Interface", "name", "ofport", "error")
-        }
+        interfaces = {str(row["name"]): row for row in self.rows("Interface", "name", "ofport", "error")}
         for bridge in bridges:
             for port in bridge.ports:
-                number = numbers.get(port.device, "no port")
+                interface = interfaces.get(port.device, {})
+                number = interface.get("ofport", "no port")
                 if number != port.number:
+                    self._require_files()
                     asked = f"{port.device} was asked for as port {port.number}"
-                    raise SettingError(f"bridge {bridge.name}: {asked} and reads back {number}")
+                    because = f": {interface['error']}" if interface.get("error") else ""
+                    raise SettingError(f"bridge {bridge.name}: {asked} and reads back {number}{because}")
         identities = {row["name"]: row["datapath_id"] for row in self.rows("Bridge", "name", "datapath_id")}
         for bridge in bridges:
             wanted = f"{bridge.datapath_id:016x}"
@@ -219,6 +224,19 @@ class OpenVSwitch:
             if identity != wanted:
                 raise SettingError(
                     f"bridge {bridge.name}: datapath id {wanted} was set and reads back {identity}"
+                )
+
+    def _require_files(self) -> None:
+        """Raise HostError where a process has nearly all of the open files that it may have: what it says
+        then is that the device is wrong.
+        """
+        for name, pid in self.pids().items():
+            limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            count = len(os.listdir(f"/proc/{pid}/fd"))
+            if count + _SPARE_FILES > limit:
+                raise HostError(
+                    f"{name} has {count} of {limit} files open that it may have, too few for this network: "
+                    f"allow more (ulimit -n {_FILES})"
                 )
 
     def rows(self, table: str, *columns: str) -> list[dict[str, object]]:

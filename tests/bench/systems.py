@@ -77,7 +77,7 @@ def measured(workers: int, values: int, turns: int, rounds: int, folder: Path) -
     return times
 
 
-def rows_of(times: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+def compared(times: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """Return a row for each way; `over` is its time over P4INC-AOI's at the same gradients a packet."""
     base = {way.lanes: its for way, its in zip(WAYS, times, strict=True) if way.title == WAYS[0].title}
     rows = []
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         times = measured(options.workers, options.values, options.turns, options.rounds, Path(folder))
-    rows = rows_of(times)
+    rows = compared(times)
     print(f"{'':>14} {'gradients':>9} {'ms a sum':>8} {'over P4INC-AOI':>24}")
     for row in rows:
         span = f"{row['over']:.2f} ({row['over_least']:.2f} to {row['over_most']:.2f})"

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,10 +21,12 @@ import pytest
 from testbed.client.runtime import Runtime
 from tests.limits import CALL_S
 from tests.privileged.commands import (
+    ROOT,
     WAIT_S,
     Testbed,
     bounded,
     command,
+    environment,
     fresh_name,
     pid_of,
     pids_in_testbed,
@@ -233,6 +237,28 @@ def test_a_bad_configuration_starts_nothing(name: str, tmp_path: Path, text: str
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert says in done.stderr
     assert not Runtime.of(name).folder.exists()
+
+
+def test_too_few_open_files_are_named(name: str) -> None:
+    """Root that may not raise its limits, as in some containers."""
+    argv = [
+        "prlimit",
+        "--nofile=64:64",
+        "setpriv",
+        "--bounding-set=-sys_resource",
+        "--inh-caps=-sys_resource",
+    ]
+    argv += [sys.executable, "-m", "testbed.up", "--name", name, "--detach"]
+    ended = subprocess.run(
+        argv, cwd=ROOT, env=environment({}), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert ended.returncode == 3, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        r"testbed up: ovs-vswitchd has \d+ of 64 files open that it may have, too few for this network: "
+        r"allow more \(ulimit -n 65536\)",
+        last,
+    ), ended.stderr
 
 
 def test_without_root(name: str) -> None:

@@ -16,6 +16,7 @@ from tests.bench import before, engines, verdict
 from tests.bench.goodput import bound_s
 from tests.bench.rack import Setup, compiled, described
 from tests.bench.spent import ENDPOINT, IDLE, OTHER, part, samples
+from tests.bench.systems import WAYS, compared
 from tests.bench.tables import engines as engines_table
 from tests.bench.tables import queues, replaced, shaped, table
 
@@ -275,3 +276,14 @@ def test_ratios_are_of_neighbours_and_their_median_counts() -> None:
     said = before.summary({"before": "0123456789abcdef", "compared": [asdict(compared)]})
     assert "| goodput, Mb/s | 100 (50 to 200) | 110 (60 to 190) | 1.100 (0.950 to 1.200) | 3 |" in said
     assert said.endswith("before: commit 0123456789ab.")
+
+
+def test_systems_are_compared_at_the_same_gradients_a_packet_round_by_round() -> None:
+    times = [[50.0, 100.0], [40.0, 90.0], [60.0, 100.0], [20.0, 30.0], [30.0, 60.0]]
+    rows = compared(times)
+    assert [(row["way"], row["gradients_per_packet"]) for row in rows] == [
+        (way.title, way.lanes) for way in WAYS
+    ]
+    assert [row["over"] for row in rows] == pytest.approx([1.0, 0.85, 1.1, 1.0, 1.75])
+    assert (rows[2]["over_least"], rows[2]["over_most"]) == pytest.approx((1.0, 1.2))
+    assert [row["pool"] for row in rows] == [1024, 512, None, 1024, None]
