@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
+
+MOST_LOG_BYTES = 8 << 20
+"""Of a process's log in its job's own folder, which is in memory; the last of its output comes on top."""
+KEPT_BYTES = 64 << 20
+"""Of the folders of jobs that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,13 @@ class Attempt:
 
 class Executor:
     """Makes the attempts of the jobs of the testbed `name`; `root` holds their folders; workers of jobs that
-    ask for it are forks of `template`; what is its users' is reached through `files`. Thread-safe: it keeps
-    nothing else.
+    ask for it are forks of `template`; what is its users' is reached through `files`. Thread-safe.
     """
 
     def __init__(self, name: str, hosts: Hosts, root: Path, template: Template, files: UserFiles) -> None:
         self._name, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
+        self._lock = threading.Lock()
+        self._in_use: set[Path] = set()  # folders
 
     def close(self) -> None:
         """Ends the template's process, if there is one."""
@@ -84,8 +91,12 @@ class Executor:
 
     @contextlib.contextmanager
     def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
-        """Make the job's own folder, which is its user's. It stays when its logs are in it."""
+        """Make the job's own folder, which is its user's. It stays when its logs are in it, until there are
+        too many.
+        """
         folder = self.folder_of(job)
+        with self._lock:
+            self._in_use.add(folder)
         remove_tree(folder)  # of the job before, 65,535 jobs ago
         folder.mkdir(mode=0o700)
         os.chown(folder, request.caller.uid, request.caller.gid)
@@ -93,6 +104,19 @@ class Executor:
             yield folder
         finally:
             if request.logs is not None:
+                remove_tree(folder)
+            with self._lock:
+                self._in_use.discard(folder)
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Remove the folders of jobs that ended first, until those of ended jobs have KEPT_BYTES at most."""
+        ended = [folder for folder in self._root.iterdir() if folder not in self._in_use]
+        ended.sort(key=lambda folder: folder.lstat().st_mtime_ns, reverse=True)
+        size = 0
+        for number, folder in enumerate(ended):
+            size += _size_bytes(folder)
+            if size > KEPT_BYTES and number > 0:
                 remove_tree(folder)
 
     def attempt(self, attempt: Attempt) -> tuple[list[ProcessSpec], Ending]:
@@ -165,7 +189,10 @@ class Executor:
         log = attempt.logs / f"ps{attempt.suffix}.log"
         server = server_spec(attempt.job, attempt.layout, attempt.request, log, attempt.admission)
         workers = [self._worker(attempt, rank) for rank in range(len(attempt.layout.workers))]
-        return [server, *workers] if server else workers
+        specs = [server, *workers] if server else workers
+        if attempt.request.logs is None:
+            specs = [replace(spec, most_log_bytes=MOST_LOG_BYTES) for spec in specs]
+        return specs
 
     def _worker(self, attempt: Attempt, rank: int) -> ProcessSpec:
         request, layout = attempt.request, attempt.layout
@@ -206,6 +233,15 @@ class Executor:
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
         return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats, cwd=cwd)
+
+
+def _size_bytes(folder: Path) -> int:
+    """Return the bytes of a folder's files; the folder is a user's, who may change it meanwhile."""
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            size += path.lstat().st_size
+    return size
 
 
 def traffic_of(layout: Layout, mtu: int, lanes: int | None) -> Traffic:

@@ -19,6 +19,7 @@ from testbed.client.caller import Caller
 
 _LONGEST_LINE_BYTES = 65536
 _PIECE_BYTES = 65536
+LAST_BYTES = 65536  # of a log that is bounded, and has had more
 DRAIN_S = 1.0  # for pipes that a process which left its session holds open
 HUNG_S = 5.0  # more, for one that prints without end, or a log that takes nothing
 
@@ -32,20 +33,60 @@ def own_log(path: Path, caller: Caller) -> int:
     return log
 
 
+class _Log:
+    """A log that is written. Of more than `most_bytes` it gets these, and at its end what came last."""
+
+    def __init__(self, fd: int, path: Path, most_bytes: int | None) -> None:
+        self._fd, self._path, self._most_bytes = fd, path, most_bytes
+        self._size = self._omitted = 0
+        self._last = b""
+        self.lost: str | None = None
+
+    def write(self, data: bytes) -> None:
+        """Take output. What the file does not take is lost, and all that comes after it."""
+        room = len(data) if self._most_bytes is None else self._most_bytes - self._size
+        self._write(data[:room])
+        self._size += len(data[:room])
+        if rest := data[room:]:
+            kept = (self._last + rest)[-LAST_BYTES:]
+            self._omitted += len(self._last) + len(rest) - len(kept)
+            self._last = kept
+
+    def close(self) -> None:
+        if self._omitted:
+            cut, end, rest = self._last.partition(b"\n")
+            if end:  # whole lines
+                self._omitted, self._last = self._omitted + len(cut) + 1, rest
+            self._write(f"\n... {self._omitted} bytes are left out here ...\n".encode())
+            if self.lost is None:
+                self.lost = (
+                    f"log {self._path}: {self._omitted} bytes are left out before its last "
+                    f"{LAST_BYTES >> 10} KiB; with --logs DIR all are kept"
+                )
+        self._write(self._last)
+        os.close(self._fd)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data and (self.lost is None or self._omitted):
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            self.lost = f"log {self._path}: {error.strerror}: it lacks output"
+
+
 class _Output:
     """The pipe that a process writes to, and its log. `listen` gets whole lines, without their end."""
 
-    def __init__(self, pipe: int, log: int, path: Path, listen: Callable[[str], None]) -> None:
-        self.pipe, self._log, self._path, self._listen = pipe, log, path, listen
+    def __init__(self, pipe: int, log: _Log, listen: Callable[[str], None]) -> None:
+        self.pipe, self.log, self._listen = pipe, log, listen
         self._pending = b""
-        self.lost: str | None = None
 
     def read(self) -> bool:
         """Take what there is to read in a pipe that is ready; return False at its end."""
         data = os.read(self.pipe, _PIECE_BYTES)
         if not data:
             return False
-        self._keep(data)
+        self.log.write(data)
         *lines, self._pending = (self._pending + data).split(b"\n")
         if len(self._pending) > _LONGEST_LINE_BYTES:
             lines.append(self._pending)
@@ -54,19 +95,11 @@ class _Output:
             self._listen(line.decode(errors="replace").rstrip("\r"))
         return True
 
-    def _keep(self, data: bytes) -> None:
-        """Write to the log, unless that took no more once."""
-        try:
-            while data and self.lost is None:
-                data = data[os.write(self._log, data) :]
-        except OSError as error:
-            self.lost = f"log {self._path}: {error.strerror}: it lacks output"
-
     def close(self) -> None:
         if self._pending:
             self._listen(self._pending.decode(errors="replace"))
         os.close(self.pipe)
-        os.close(self._log)
+        self.log.close()
 
 
 class Outputs:
@@ -88,10 +121,13 @@ class Outputs:
         self._thread = threading.Thread(target=self._carry, name="output", daemon=True)
         self._thread.start()
 
-    def add(self, pipe: int, log: int, path: Path, label: str) -> None:
-        """Carry a process's output from now on; takes both descriptors."""
+    def add(self, pipe: int, log: int, path: Path, label: str, most_bytes: int | None = None) -> None:
+        """Carry a process's output from now on; takes both descriptors. Its log gets so many bytes, and what
+        comes last.
+        """
         with self._lock:
-            self._new.append(_Output(pipe, log, path, lambda line: self._listen(label, line)))
+            log_of = _Log(log, path, most_bytes)
+            self._new.append(_Output(pipe, log_of, lambda line: self._listen(label, line)))
         os.eventfd_write(self._wake, 1)
 
     def finish(self) -> list[str]:
@@ -103,7 +139,7 @@ class Outputs:
                 self._finish_at = time.monotonic() + self._drain_s
                 os.eventfd_write(self._wake, 1)
         self._thread.join(self._drain_s + 2 * self._hung_s)
-        lacking = [output.lost for output in self._outputs if output.lost is not None]
+        lacking = [output.log.lost for output in self._outputs if output.log.lost is not None]
         if self._thread.is_alive():
             lacking.append(f"the logs took no output for {self._hung_s:g} s, and lack some")
         return lacking

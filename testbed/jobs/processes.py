@@ -67,6 +67,7 @@ class ProcessSpec:
     pass_fds: tuple[int, ...] = ()
     stats: Path | None = None  # where it leaves its statistics
     cwd: Path | None = None  # a working folder of its own; None: its job's
+    most_log_bytes: int | None = None  # that its log gets, beside the last of its output
     serves: bool = False  # lives as long as the workers, and its end before theirs is a failure
 
 
@@ -166,7 +167,7 @@ class JobProcesses:
             finally:
                 os.close(writer)
             undo.pop_all()
-        self._outputs.add(reader, log, spec.log, spec.label)
+        self._outputs.add(reader, log, spec.log, spec.label, spec.most_log_bytes)
         child = Child(spec, process, os.pidfd_open(process.pid))
         self._children.append(child)
         self._board.started(spec.index)

@@ -16,6 +16,7 @@ from testbed.client.caller import Caller
 from testbed.contract.transports import GLOO, SERVER
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
+from testbed.jobs import attempt as attempts
 from testbed.jobs.attempt import Attempt, Executor
 from testbed.jobs.board import JobBoard
 from testbed.jobs.groups import Groups
@@ -86,6 +87,34 @@ def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[
         _, ending = executor.attempt(attempt)
     assert ending.failure is None, said
     return hosts.entered, said
+
+
+def test_the_folders_of_ended_jobs_make_room_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest stays whatever its size, and so does that of a job which runs."""
+    monkeypatch.setattr(attempts, "KEPT_BYTES", 25)
+    executor = Executor("t", Hosts(), tmp_path, None, UserFiles(spawn))  # type: ignore[arg-type]
+    request = JobRequest.parse(
+        {"script": "s", "arguments": [], "sync": "ring", "cwd": "/", "environ": {}}, ME
+    )
+
+    def end(job: int, size: int) -> list[str]:
+        with executor.folder(job, request) as folder:
+            (folder / "worker-0.log").write_bytes(bytes(size))
+            (folder / "gone").symlink_to("/nowhere")
+            os.utime(folder, ns=(job, job))
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    link = len("/nowhere")
+    with executor.folder(1, request) as running:
+        (running / "worker-0.log").write_bytes(bytes(1000))
+        assert end(2, 10 - link) == ["1", "2"]
+        assert end(3, 10 - link) == ["1", "2", "3"]
+        assert end(4, 10 - link) == ["1", "3", "4"]
+        assert end(5, 100) == ["1", "5"]
+        os.utime(running, ns=(1, 1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["5"]
 
 
 def test_each_worker_starts_in_its_own_and_what_it_is_told_counts_from_its_callers(folder: Path) -> None:

@@ -20,6 +20,7 @@ from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import GroupState, JobBoard, WorkerState
 from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.logs import LAST_BYTES
 from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
 from tests.limits import CALL_S
@@ -73,6 +74,7 @@ class Fixture:
         self.listen: Callable[[dict[str, Any]], Any] = self.events.append
         self.starter: Starts = Here(tmp_path)
         self.open_logs, self.spawner = open_logs, Spawner()
+        self.most_log_bytes: int | None = None
 
     def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
         argv = (sys.executable, "-c", script)
@@ -88,6 +90,7 @@ class Fixture:
             dict(os.environ),
             self.folder / log,
             serves=serves,
+            most_log_bytes=self.most_log_bytes,
         )
 
     def run(self, *scripts: str, ps: str | None = None, limit_s: float = 120.0, **times: float) -> Ending:
@@ -359,6 +362,33 @@ def test_a_log_that_takes_no_more_is_noted_and_the_job_goes_on(job: Fixture) -> 
     assert ending.failure is None
     assert ending.notes == [f"log {job.folder / 'worker-0.log'}: No space left on device: it lacks output"]
     assert len(job.events) == 100_000
+
+
+def test_a_bounded_log_has_its_beginning_and_its_end(job: Fixture) -> None:
+    """Whole lines, and the note and the gap say how much is left out."""
+    job.most_log_bytes = 100_000
+    ending = job.run("for number in range(100_000): print(number)")
+    log = (job.folder / "worker-0.log").read_text()
+    (note,) = ending.notes
+    before, gap, after = re.split(r"\n\.\.\. (\d+) bytes are left out here \.\.\.\n", log)
+    assert note == (
+        f"log {job.folder / 'worker-0.log'}: {gap} bytes are left out before its last 64 KiB; "
+        "with --logs DIR all are kept"
+    )
+    printed = "".join(f"{number}\n" for number in range(100_000))
+    assert len(before) == 100_000
+    assert printed.startswith(before)
+    assert printed.endswith("\n" + after)
+    assert len(after) <= LAST_BYTES
+    assert len(before) + int(gap) + len(after) == len(printed)
+    assert len(job.events) == 100_000, "whoever listens has all of it"
+
+
+def test_a_log_that_is_within_its_bound_has_no_gap(job: Fixture) -> None:
+    job.most_log_bytes = 100
+    ending = job.run("print('x' * 50); print('y' * 2000)")
+    assert ending.notes == []
+    assert (job.folder / "worker-0.log").read_text() == "x" * 50 + "\n" + "y" * 2000 + "\n"
 
 
 def test_why_one_did_not_come_to_run_is_the_failure(job: Fixture) -> None:

@@ -15,10 +15,11 @@ from rich.console import Console
 from testbed.errors import RequestError
 from testbed.reproduction.live import trust
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.systems.trio.figures.accuracy import claims, training
+from testbed.systems.trio.figures.accuracy import claims
 from testbed.systems.trio.figures.accuracy.figure import AccuracyFigure
 from testbed.systems.trio.figures.accuracy.runs import IDEAL, final, reached, reached_s
 from testbed.systems.trio.figures.slow.setting import SWITCHML, TRIO, WORKERS
+from workloads.jobs import timed_digits as training
 from workloads.jobs.digits import digits
 
 FIGURE = AccuracyFigure()

@@ -77,11 +77,13 @@ int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, 
 
 void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, int64_t *sent_at, int64_t now)
 {
-	*sent_at = now;
-	if (e->s.lossless)
+	if (e->s.lossless) {
+		*sent_at = now;
 		return;
+	}
 	h->flags = WIRE_FLAG_RETRANSMIT;
 	packets_send(e, t, h, 1);
+	*sent_at = now;
 	e->counters.retransmitted++;
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import TestbedError
 from testbed.reproduction import live
@@ -22,7 +23,7 @@ PROFILE, MODEL = "a100", "resnet50"
 """Whose declared computing and batch an iteration has."""
 SCALE = 1000
 """Of links: 14,074 gradients are near ResNet50's 25.6 million over it."""
-SCRIPT = Path(__file__).with_name("training.py")
+SCRIPT = CHECKOUT / "workloads" / "jobs" / "timed_digits.py"
 IDEAL = "ideal"
 Row = dict[str, Any]
 

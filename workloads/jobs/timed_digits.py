@@ -1,5 +1,5 @@
 """Trains a small convolutional network on scikit-learn's digits images by plain DistributedDataParallel, with
-a declared computing time, and times its iterations: `testbed run ... training.py`.
+a declared computing time, and times its iterations: `testbed run ... timed_digits.py`.
 
 Each worker writes its own results to FILE.RANK; the first one's have the accuracy after each iteration, which
 is measured when training is over, so that it takes no time of it.
