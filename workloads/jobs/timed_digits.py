@@ -74,11 +74,12 @@ def main() -> None:
     parser.add_argument(
         "--compute-ms", type=float, required=True, metavar="MS", help="computing of an iteration, waited for"
     )
+    parser.add_argument("--backend", default="inc")
     parser.add_argument("--out", type=Path, required=True, help="results of each worker: FILE.RANK, as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)  # the workers share the machine's cores
     torch.manual_seed(options.seed)
-    dist.init_process_group("inc")
+    dist.init_process_group(options.backend)
     rank, workers = dist.get_rank(), dist.get_world_size()
 
     train, test = digits()
