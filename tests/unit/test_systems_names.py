@@ -48,6 +48,7 @@ OTHERS = {
     ("workloads/autoload.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/hook.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/digits.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/jobs/timed_digits.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/layers.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/vectors.py", "inc"): "the backend's name, by which torch finds it",
 }
