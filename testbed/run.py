@@ -291,7 +291,7 @@ def missed(event: dict[str, int]) -> str:
     lines, size = event["lines"], event["bytes"]
     amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
     counted = f"{lines} line{'s' * (lines != 1)} of output ({amount})"
-    return f"{counted} came faster than they were read and are not shown; the log has them"
+    return f"{counted} came faster than they were read and are not shown; see the log"
 
 
 class Follower:

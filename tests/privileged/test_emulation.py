@@ -328,7 +328,7 @@ def read_back() -> Any:
         route.send([delete_device("p1")])
     return {
         "offloads_wrong": wrong,
-        "same_port_twice": re.sub(r"p[12] (.*) \S+$", r"PORT \1", twice),
+        "same_port_twice": re.sub(r"p[12] (.*reads back) .*", r"PORT \1", twice),
         "feature": feature,
         "gro_after_reset": gro,
     }

@@ -248,7 +248,10 @@ def test_connections_leave_nothing(testbed: Testbed) -> None:
 @pytest.mark.parametrize("ended_by", ["its limit", "who asks"])
 def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Path, ended_by: str) -> None:
     """The client is stopped as by Ctrl-Z, or by `| less`."""
-    limit = ["--timeout", "1"] if ended_by == "its limit" else []
+    log = folder / "logs/worker-0.log"
+    log.parent.mkdir()
+    os.chown(log.parent, OWNER, OWNER)
+    limit = ["--timeout", "1"] if ended_by == "its limit" else ["--logs", str(log.parent)]
     argv = ["--name", testbed.name, "--sync", "ring", "--place", "u1:1", *limit, str(folder / "flood.py")]
     daemon = Runtime.of(testbed.name)
     with bounded(start("testbed.run", *argv, env={"SUDO_UID": str(OWNER)}), 2 * WAIT_S) as client:
@@ -257,7 +260,6 @@ def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Pat
         client.send_signal(signal.SIGSTOP)
         if ended_by == "who asks":
             (job,) = rpc.call(daemon.socket, "status")["jobs"]
-            log = daemon.jobs / str(job["id"]) / "worker-0.log"
             wait_for(
                 lambda: log.stat().st_size > 8 << 20, "the job prints on, more than is kept for its client"
             )
@@ -274,7 +276,7 @@ def test_a_client_that_is_stopped_holds_up_nothing(testbed: Testbed, folder: Pat
     if ended_by == "who asks":
         missed = re.findall(
             r"^testbed run: job \d+: (\d+) lines of output \([0-9.]+ MB\) came faster than they were read"
-            rf" and are not shown; the log has them: {log.parent}$",
+            rf" and are not shown; see the log: {log.parent}$",
             errors,
             re.MULTILINE,
         )
