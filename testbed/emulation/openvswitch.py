@@ -6,6 +6,7 @@ Owns ovsdb-server and ovs-vswitchd as children, which find each other by the tes
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -32,6 +33,7 @@ _PORT_TIMEOUT_S = 0.1  # more for each port of a change: 2,250 took more than a 
 _RECONNECT_MS = 1000
 _FILES = 65536  # that are enough for the largest fabrics
 _SPARE_FILES = 8  # a port takes some at once: who has so few left has been refused some
+_TOO_MANY_FILES = os.strerror(errno.EMFILE)  # "failed to create raw socket (Too many open files)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +229,15 @@ class OpenVSwitch:
                 )
 
     def _require_files(self) -> None:
-        """Raise HostError where a process has nearly all of the open files that it may have: what it says
-        then is that the device is wrong.
+        """Raise HostError where a process could not open a file: what the database says then is that the
+        device is wrong, so its log is asked, and how many files it has now, for a log is written late.
         """
-        for name, pid in self.pids().items():
-            limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-            count = len(os.listdir(f"/proc/{pid}/fd"))
-            if count + _SPARE_FILES > limit:
+        for child in self._children:
+            limit, _ = resource.prlimit(child.process.pid, resource.RLIMIT_NOFILE)
+            count = len(os.listdir(f"/proc/{child.process.pid}/fd"))
+            if count + _SPARE_FILES > limit or _TOO_MANY_FILES in child.log.read_text(errors="replace"):
                 raise HostError(
-                    f"{name} has {count} of {limit} files open that it may have, too few for this network: "
+                    f"{child.name} may have {limit} files open, too few for this network: "
                     f"allow more (ulimit -n {_FILES})"
                 )
 
