@@ -380,8 +380,8 @@ class Conductor:
                     f"be lit"
                 )
         darkness = glimpses.darkness(turned.dark_at_ns, time.monotonic_ns())
-        began_ns = glimpses.lit_ns or turned.dark_at_ns
-        return Lit(began_ns, began_ns + darkness.longest_ns, darkness.resolution_ns, self._routed_ns)
+        lit_ns = darkness.after_ns + darkness.longest_ns
+        return Lit(darkness.after_ns, lit_ns, darkness.resolution_ns, self._routed_ns)
 
 
 @contextmanager

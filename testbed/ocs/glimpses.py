@@ -15,10 +15,11 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Darkness:
-    """A darkness as it was measured: its length in nanoseconds is at most `longest_ns`, and at least that
-    less `resolution_ns`.
+    """A darkness as it was measured: it began after `after_ns`; its length in nanoseconds is at most
+    `longest_ns`, and at least that less `resolution_ns`.
     """
 
+    after_ns: int
     longest_ns: int
     resolution_ns: int
 
@@ -38,8 +39,9 @@ class Glimpses:
         """Return how long it was. Where no probe saw an end of it, `began_ns` is when it should have begun,
         and at `seen_ns` it was over.
         """
-        first = self.lit_ns or began_ns
         last = self.lit_again_ns or seen_ns
-        if not self.dark_ns:  # nobody looked while it was dark
-            return Darkness(last - first, last - first)
-        return Darkness(last - first, (self.dark_ns - first) + (last - self.still_dark_ns))
+        if not self.dark_ns:  # nobody looked while it was dark, and who saw light may have come after it
+            first = min(self.lit_ns or began_ns, began_ns)
+            return Darkness(first, last - first, last - first)
+        first = self.lit_ns or began_ns
+        return Darkness(first, last - first, (self.dark_ns - first) + (last - self.still_dark_ns))

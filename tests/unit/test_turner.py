@@ -126,11 +126,12 @@ def test_ten_thousand_ports_are_one_message() -> None:
 @pytest.mark.parametrize(
     ("glimpses", "darkness"),
     [
-        (Glimpses(990, 1010, 2980, 3020), Darkness(2030, 60)),
-        (Glimpses(0, 1010, 2980, 3020), Darkness(2020, 50)),  # nobody looked before it
-        (Glimpses(990, 1010, 2980, 0), Darkness(4010, 2040)),  # nor after it, until somebody asked
-        (Glimpses(990, 0, 0, 3020), Darkness(2030, 2030)),  # nor in it
-        (Glimpses(0, 0, 0, 0), Darkness(4000, 4000)),
+        (Glimpses(990, 1010, 2980, 3020), Darkness(990, 2030, 60)),
+        (Glimpses(0, 1010, 2980, 3020), Darkness(1000, 2020, 50)),  # nobody looked before it
+        (Glimpses(990, 1010, 2980, 0), Darkness(990, 4010, 2040)),  # nor after it, until somebody asked
+        (Glimpses(990, 0, 0, 3020), Darkness(990, 2030, 2030)),  # nor in it
+        (Glimpses(0, 0, 0, 0), Darkness(1000, 4000, 4000)),
+        (Glimpses(3020, 0, 0, 0), Darkness(1000, 4000, 4000)),  # the first who looked came after it
     ],
 )
 def test_a_darkness_is_at_most_from_light_to_light_and_at_least_what_was_seen_dark(

@@ -55,6 +55,9 @@ NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
 OPTICAL_STRIDE = layout.SIZES["OPTICAL_STRIDE"]
 PROBES = 200  # of a first call, which tells how many of them fill a time
 WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
+AWAKE_BEFORE_NS = (
+    4_000_000  # a kernel that is not preempted wakes even the first in line late, by milliseconds
+)
 NEVER_NS = (1 << 64) - 1
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
@@ -185,7 +188,9 @@ class PinnedPlane:
         """
         map_update(self._glimpses, u32(port), bytes(layout.GLIMPSE.itemsize))
         for edge_ns in (dark_at_ns, lit_at_ns):
-            _sleep_until(edge_ns - WATCH_BEFORE_NS)
+            _sleep_until(edge_ns - AWAKE_BEFORE_NS)
+            while time.monotonic_ns() < edge_ns - WATCH_BEFORE_NS:
+                pass
             probes, before_ns = PROBES, time.monotonic_ns()
             while before_ns <= edge_ns:
                 self._probed(port, probes)
