@@ -24,8 +24,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from testbed.contract.chunks import CHUNK_BYTES
 from workloads.ps_protocol import (
-    CHUNK_BYTES,
     GRADIENT_BYTES,
     Channel,
     Floats,

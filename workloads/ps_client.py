@@ -20,8 +20,8 @@ from typing import Self
 import numpy as np
 
 from testbed.contract import spreading
+from testbed.contract.chunks import chunk_of
 from workloads.ps_protocol import (
-    CHUNK_BYTES,
     GRADIENT_BYTES,
     Channel,
     Floats,
@@ -31,10 +31,6 @@ from workloads.ps_protocol import (
     unpack_ranks,
 )
 
-CHUNK = CHUNK_BYTES // GRADIENT_BYTES
-LEAST_CHUNK = 2048
-# of a vector, within these limits: a sum comes down when a part of each worker has gone up, and no earlier
-PARTS = 32
 # Of a worker. Each takes the circuit that its ports say: where there are several, a chunk goes by each.
 CONNECTIONS = 2
 # Pushed by one connection, and their sums are to come: a worker that pushed on would take the server's link
@@ -358,11 +354,6 @@ def source_ports(address: tuple[str, int], rank: int, number: int) -> Iterator[i
     wanted = int(f"{place:0{spreading.BUCKET_BITS}b}"[::-1], 2)
     ends = int(IPv4Address(own)) + int(IPv4Address(socket.gethostbyname(address[0]))) + address[1]
     yield from (port for port in SOURCE_PORTS if spreading.bucket(ends + port) == wanted)
-
-
-def chunk_of(length: int) -> int:
-    """Gradients in a chunk of a vector of this length, the same on all workers."""
-    return max(LEAST_CHUNK, min(CHUNK, -(-length // PARTS)))
 
 
 def named(ranks: set[int]) -> str:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from testbed.contract.chunks import CHUNK_BYTES
+
 Floats = npt.NDArray[np.float32]
 
-CHUNK_BYTES = 256 * 1024
 # kind, dtype, rank, payload bytes, sequence number of the all-reduce, length of its vector, the chunk's first
 # element
 HEADER = struct.Struct("!BBHIQQQ")

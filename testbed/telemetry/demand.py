@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.aggregation.forest import Forest
+from testbed.contract.chunks import chunk_of
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.contract.transports import GLOO, SERVER
 from testbed.contract.votes import Ballot, is_carried
@@ -20,11 +21,6 @@ from testbed.topology.units import Unit
 
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them
-_PS_PARTS, _PS_LEAST, _PS_MOST = (
-    32,
-    2048,
-    65536,
-)  # a parameter server's chunks, in gradients (workloads/ps_client.py)
 _GRADIENT_BYTES = 4
 
 
@@ -198,7 +194,7 @@ def tail(traffic: Traffic, collective: Collective) -> Need | None:
     if traffic.transport != SERVER or traffic.ps_host is None or not collective.summed:
         return None
     length = collective.size_bytes // _GRADIENT_BYTES
-    chunk = min(length, max(_PS_LEAST, min(_PS_MOST, -(-length // _PS_PARTS))))
+    chunk = min(length, chunk_of(length))
     return Need(traffic.ps_host, UP, len(traffic.hosts) * chunk * _GRADIENT_BYTES * tcp_framing(traffic.mtu))
 
 

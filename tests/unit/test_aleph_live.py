@@ -163,7 +163,7 @@ def options(name: str, *words: str) -> argparse.Namespace:
 
 
 def test_defaults_and_quick_ones() -> None:
-    assert (options("table1").scale, options("table1").iterations) == (800, 12)
+    assert (options("table1").scale, options("table1").iterations) == (200, 12)
     assert options("fig11").models == list(training.MODELS)
     assert options("fig11", "--quick").models == ["resnet50"]
     assert options("fig12", "--quick").iterations == 2

@@ -103,7 +103,7 @@ def test_bytes_of_copies_by_heads() -> None:
 
 
 def test_a_servers_last_chunks_come_down_when_all_has_gone_up() -> None:
-    after = tail(Traffic(SERVER, HOSTS, "u1h3", MTU), Collective(32 * 4 * 4096, True, 1))
+    after = tail(Traffic(SERVER, HOSTS, "u1h3", MTU), Collective(128 * 4 * 4096, True, 1))
     assert after is not None
     assert after.bytes == pytest.approx(2 * 4 * 4096 * tcp_framing(MTU))
     assert tail(IN_ONE_UNIT, Collective(4096, True, 1)) is None

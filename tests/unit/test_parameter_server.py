@@ -22,19 +22,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testbed.contract import spreading
+from testbed.contract.chunks import LEAST, MOST, PARTS, chunk_of
 from workloads import ps_client
 from workloads.parameter_server import MAX_CONNECTIONS, Server
 from workloads.ps_client import (
     AHEAD,
     AHEAD_BYTES,
-    CHUNK,
     CONNECTIONS,
-    LEAST_CHUNK,
-    PARTS,
     MissingWorkersError,
     ParameterServerError,
     PsClient,
-    chunk_of,
     named,
 )
 from workloads.ps_protocol import HEADER, Channel, Floats, Kind, Message, ProtocolError, pack_ranks
@@ -94,7 +91,7 @@ def in_rank_order(vectors: list[Floats]) -> Floats:
 def test_sums_are_those_of_the_order_of_rank(start: Callable[[int], Address]) -> None:
     workers, rounds = 3, 5
     address = start(workers)
-    lengths = [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 61]
+    lengths = [1, 7, MOST, MOST + 1, 3 * MOST + 61]
     random = np.random.default_rng(5)
     # magnitudes far apart: another order of addition would give other sums
     pushed = [
@@ -140,7 +137,7 @@ def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
     assert second.tolist() == [4.0] * 7
 
 
-@pytest.mark.parametrize("size", [3, PARTS * LEAST_CHUNK, PARTS * CHUNK])
+@pytest.mark.parametrize("size", [3, PARTS * LEAST, PARTS * MOST])
 def test_a_worker_is_no_more_than_so_much_ahead_of_its_sums(size: int) -> None:
     vectors = [np.ones(size, np.float32), np.ones(size, np.float32)]
     chunks = 2 * len(range(0, size, chunk_of(size)))
@@ -169,7 +166,7 @@ def test_a_worker_is_no_more_than_so_much_ahead_of_its_sums(size: int) -> None:
 
 
 def test_sums_that_one_connection_holds_up_come_before_the_news_that_their_worker_left() -> None:
-    array = np.ones(2 * LEAST_CHUNK, np.float32)
+    array = np.ones(2 * LEAST, np.float32)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
         servers = welcomed(listener)
@@ -302,7 +299,7 @@ def messages(channel: Channel) -> Iterator[Message]:
 
 
 def test_chunks_are_parts_of_a_vector_within_limits() -> None:
-    assert [chunk_of(length) for length in (1, 65_536, 65_568, 10**9)] == [2048, 2048, 2049, CHUNK]
+    assert [chunk_of(length) for length in (1, 131_072, 131_200, 10**9)] == [1024, 1024, 1025, MOST]
 
 
 def test_a_second_group_of_workers_is_served(start: Callable[[int], Address]) -> None:
@@ -324,7 +321,7 @@ def test_a_worker_that_dies_is_named_to_the_others(start: Callable[[int], Addres
     both_wait = threading.Barrier(workers)
 
     def work(rank: int) -> float:
-        array = np.ones(2 * CHUNK + 5, np.float32)
+        array = np.ones(2 * MOST + 5, np.float32)
         client = PsClient(address, rank, workers, DEADLINE_S)
         client.allreduce_(array)
         both_wait.wait(DEADLINE_S)

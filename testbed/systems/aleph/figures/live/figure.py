@@ -87,7 +87,7 @@ class OnTestbed:
 
 
 def _usual_scale(figure: str) -> int:
-    return 800 if figure == "table1" else 400
+    return 200 if figure == "table1" else 400
 
 
 def _usual_iterations(figure: str, quick: bool) -> int:
