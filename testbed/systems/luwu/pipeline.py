@@ -55,13 +55,17 @@ def _room(count: float) -> int:
 @dataclass(frozen=True, slots=True)
 class OptimizerNode:
     """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
-    has room for. `pool_bytes` bounds the optimizer's buffers.
+    has room for. `pool_bytes` bounds the optimizer's buffers. With `on_demand` it does as workloads/luwu in a
+    job: a layer is read when a worker has room for it, gradients are written as they come, and when all are
+    there layers are read, updated and written one after the other, and then committed in `commit_s`.
     """
 
     link_bytes_s: float
     disks_bytes_s: float
     pool_bytes: float
     ahead: int
+    on_demand: bool = False
+    commit_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +140,13 @@ class _Run:
     def outcome(self) -> Iterations:
         for queue in (self._read, self._push, self._compute):
             self.env.process(queue(self.steps))
-        for queue in (self._accept, self._fetch, self._update):
-            self.env.process(queue(self.backward))
-        self.env.run(self.env.process(self._write(self.backward)))
+        self.env.process(self._accept(self.backward))
+        if self.node.on_demand:
+            self.env.run(self.env.process(self._update_behind(self.backward)))
+        else:
+            for queue in (self._fetch, self._update):
+                self.env.process(queue(self.backward))
+            self.env.run(self.env.process(self._write(self.backward)))
         ends = [self._end(iteration) for iteration in range(self.iterations)]
         return Iterations([after - before for before, after in pairwise(ends)][-1], self.spans)
 
@@ -150,17 +158,20 @@ class _Run:
             layer = self.layers[step.layer]
             if step.iteration and not step.back:
                 yield self.written[step.iteration - 1, step.layer]
+            if self.node.on_demand:
+                yield self.room.get(1)
             yield self.pool.get(layer.whole_room if step.back else layer.parameter_room)
             yield from self._from_disks(step, layer.parameter_bytes, READ_PARAMETERS)
             yield self.to_push.put(step)
-            if step.back:
+            if step.back and not self.node.on_demand:
                 yield self.to_fetch.put(step)
 
     def _push(self, steps: Sequence[_Step]) -> Process:
         for _ in steps:
             step = yield self.to_push.get()
             layer = self.layers[step.layer]
-            yield self.room.get(1)
+            if not self.node.on_demand:
+                yield self.room.get(1)
             yield from self._work("down", step, layer.parameter_bytes / self.node.link_bytes_s)
             if not step.back:
                 yield self.pool.put(layer.parameter_room)
@@ -178,7 +189,10 @@ class _Run:
     def _accept(self, steps: Sequence[_Step]) -> Process:
         for _ in steps:
             step = yield self.to_accept.get()
-            yield from self._work("up", step, self.layers[step.layer].gradient_bytes / self.node.link_bytes_s)
+            gradient_bytes = self.layers[step.layer].gradient_bytes
+            yield from self._work("up", step, gradient_bytes / self.node.link_bytes_s)
+            if self.node.on_demand:
+                yield from self._work("write", step, gradient_bytes / self.node.disks_bytes_s)
             self.accepted[step.iteration, step.layer].succeed()
 
     def _fetch(self, steps: Sequence[_Step]) -> Process:
@@ -200,6 +214,19 @@ class _Run:
             layer = self.layers[step.layer]
             written = layer.parameter_bytes + layer.state_bytes
             yield from self._work("write", step, written / self.node.disks_bytes_s)
+            yield self.pool.put(layer.whole_room)
+            self.written[step.iteration, step.layer].succeed()
+
+    def _update_behind(self, steps: Sequence[_Step]) -> Process:
+        for step in steps:
+            yield self.env.all_of([self.accepted[step.iteration, layer] for layer in range(len(self.layers))])
+            layer = self.layers[step.layer]
+            yield from self._from_disks(step, layer.gradient_bytes + layer.state_bytes, READ_STATES)
+            yield from self._work("update", step, layer.update_s)
+            written = layer.parameter_bytes + layer.state_bytes
+            yield from self._work("write", step, written / self.node.disks_bytes_s)
+            if step.layer == 0:  # the last on the way back, and the first that the next iteration reads
+                yield from self._work("commit", step, self.node.commit_s)
             yield self.pool.put(layer.whole_room)
             self.written[step.iteration, step.layer].succeed()
 

@@ -19,9 +19,9 @@ def show(report: Mapping[str, Any], console: Console) -> None:
     """Print the predictions, and the paper's statements with ours."""
     number = report["figure"].removeprefix("fig")
     if report["figure"] == "fig10":
-        table = _table(f"Fig. {number}, predicted: {report['about']}", ["system", "workers", "model"])
+        shown = table(f"Fig. {number}, predicted: {report['about']}", ["system", "workers", "model"])
         for row in report["rows"]:
-            table.add_row(TITLES[row["system"]], str(row["workers"]), row["model"] or "none")
+            shown.add_row(TITLES[row["system"]], str(row["workers"]), row["model"] or "none")
     else:
         columns = [
             "system",
@@ -33,9 +33,9 @@ def show(report: Mapping[str, Any], console: Console) -> None:
             "of it\ncomputing",
         ]
         columns += ["of it\nupdate", "TFLOPS\na GPU", "limit"]
-        table = _table(f"Fig. {number}, predicted: {report['about']}", columns, left=2)
+        shown = table(f"Fig. {number}, predicted: {report['about']}", columns, left=2)
         for row in report["rows"]:
-            table.add_row(
+            shown.add_row(
                 TITLES[row["system"]],
                 row["model"],
                 *(str(row[key]) for key in ("workers", "disks", "micro_batch")),
@@ -45,18 +45,19 @@ def show(report: Mapping[str, Any], console: Console) -> None:
                 f"{row['tflops']:.0f}",
                 row["limit"],
             )
-    console.print(table)
-    claims = _table("The paper's statements, and what the model says of each", ["", "paper", "ours", ""])
+    console.print(shown)
+    claims = table("The paper's statements, and what the model says of each", ["", "paper", "ours", ""])
     for claim in report["claims"]:
         verdict = Text(claim["verdict"], style=STYLES[claim["verdict"]])
         claims.add_row(claim["text"], claim["paper"], claim["ours"], verdict)
     console.print(claims)
 
 
-def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    table = Table(
+def table(title: str, columns: Sequence[str], left: int = 1) -> Table:
+    """Return an empty table; `left` of its columns are words."""
+    made = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right")
-    return table
+        made.add_column(column, justify="left" if index < left else "right")
+    return made

@@ -1,0 +1,91 @@
+"""A transport whose requests are timed, for who measures how much of communication computing hides.
+
+Imports torch, and of the project the transport's interface and the node's parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar, cast
+
+import torch
+
+from workloads.luwu.intervals import Log
+from workloads.luwu.transport import Transport
+
+T = TypeVar("T")
+
+
+class _Timed(Future[T]):
+    """A request's future whose waits are logged."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def result(self, timeout: float | None = None) -> T:
+        if self.done():
+            return super().result()
+        begin_ns = time.monotonic_ns()
+        try:
+            return super().result(timeout)
+        finally:
+            self._log.waited(begin_ns)
+
+
+class Watched:
+    """A `Transport` to another one. Pulls and pushes are communication, the rest is the node's work."""
+
+    def __init__(self, transport: Transport, log: Log) -> None:
+        self._transport, self._log = transport, log
+
+    @property
+    def iteration(self) -> int:
+        return self._transport.iteration
+
+    def parameters(self, layer: int) -> torch.Tensor | None:
+        return self._transport.parameters(layer)
+
+    def forget(self, layer: int) -> None:
+        self._transport.forget(layer)
+
+    def gradients(self, elements: int) -> torch.Tensor:
+        begin_ns = time.monotonic_ns()
+        flat = self._transport.gradients(elements)
+        self._log.waited(begin_ns)
+        return flat
+
+    def pull(self, layer: int, parameters: memoryview) -> Future[None]:
+        return self._timed(lambda: self._transport.pull(layer, parameters))
+
+    def push(self, layer: int, gradients: memoryview) -> Future[None]:
+        return self._timed(lambda: self._transport.push(layer, gradients))
+
+    def clear(self) -> Future[None]:
+        return self._transport.clear()
+
+    def norm(self) -> Future[torch.Tensor]:
+        return self._transport.norm()
+
+    def step(self, clip_norm: float | None) -> Future[int]:
+        return self._transport.step(clip_norm)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _timed(self, ask: Callable[[], Future[None]]) -> Future[None]:
+        begin_ns = time.monotonic_ns()
+        timed: _Timed[None] = _Timed(self._log)
+
+        def end(asked: Future[None]) -> None:
+            self._log.communicated(begin_ns)
+            problem = asked.exception()
+            if problem is None:
+                timed.set_result(None)
+            else:
+                timed.set_exception(problem)
+
+        ask().add_done_callback(end)
+        return cast(Future[None], timed)
