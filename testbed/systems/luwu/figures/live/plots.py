@@ -113,6 +113,7 @@ def _lines(key: Callable[[Mapping[str, Any]], float], of: str, label: str) -> Ca
                 heights = [key({**row, "iteration_s": row["predicted_s"]}) for row in predicted]
                 axes.plot([str(row[of]) for row in predicted], heights, "x", color=INK, label="the model")
         axes.set_xlabel(label)
+        axes.margins(y=0.1)
         axes.set_ylim(bottom=0)
 
     return draws

@@ -170,9 +170,9 @@ def breakdown(quick: bool) -> list[Asked]:
     """All ways, and those that have states on disks once more with these declared: the optimizer's, or all
     workers' together, have 2.08 times a link's rate, as in section 4.1.
     """
-    workers, steps = (2, 2) if quick else (4, 5)
     if quick:
-        return [Asked(way.name, workers, steps=steps) for way in (LUWU, FSDP)]
+        return [Asked(way.name, 2, layers=2, steps=2) for way in (LUWU, FSDP)]
+    workers, steps = 4, 5
     rate = round(26 / 12.5 * setting.link_bytes_s(setting.SCALE) / 1e6, 3)
     free = [Asked(way, workers, steps=steps) for way in WAYS]
     return [
