@@ -350,3 +350,57 @@ def test_gradients_last_until_they_are_cleared(tmp_path: Path) -> None:
     optimizer.step()
     assert "call zero_grad() after each step" in refused(lambda: model(words).backward())
     optimizer.close()
+
+
+def test_the_next_layer_is_asked_for_while_one_computes(tmp_path: Path) -> None:
+    """From the second iteration on, forward and backward."""
+    model, optimizer = started(tmp_path)
+    transport = optimizer._worker.transport
+    pull, asked = transport.pull, list[int]()
+    transport.pull = lambda layer, buffer: (asked.append(layer), pull(layer, buffer))[1]  # type: ignore[method-assign]
+    ahead: list[int] = []
+    blocks = blocks_of(model)
+    for block in blocks[:-1]:
+        block.register_forward_pre_hook(lambda *_: ahead.append(asked[-1]))
+    for block in blocks[1:]:
+        block.wide.weight.register_hook(lambda _: ahead.append(asked[-1]))  # type: ignore[no-untyped-call]
+    words = torch.zeros(2, 16, dtype=torch.long)
+    numbers = {layer.unit.name: layer.number for layer in optimizer._worker.layers}
+    first, second, third = (numbers[f"blocks.{number}"] for number in range(BLOCKS))
+    seen = []
+    for _ in range(3):
+        ahead.clear()
+        optimizer.zero_grad()
+        model(words).backward()
+        optimizer.step()
+        seen.append(list(ahead))
+    assert seen == [
+        [first, second, third, second],
+        [second, third, second, first],
+        [second, third, second, first],
+    ]
+    optimizer.close()
+
+
+def test_what_was_asked_for_before_a_step_is_not_used_after_it(tmp_path: Path) -> None:
+    """An iteration that is shorter than the one before asks for a layer that it does not take."""
+    pieces = (2, 1, 1, 2, 1)
+    case = Case()
+
+    def losses(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
+        said = []
+        for iteration, count in enumerate(pieces):
+            optimizer.zero_grad()
+            words = torch.randint(WORDS, (4, 16), generator=torch.Generator().manual_seed(iteration))
+            for piece in words.chunk(count):
+                loss = model(piece)
+                loss.backward()
+                said.append(float(loss.detach()))
+            optimizer.step()
+        return said
+
+    wanted = built(case)
+    own = built(case)
+    model, optimizer = initialize(own, torch.optim.AdamW(groups(own), lr=0.01), [tmp_path])
+    assert losses(model, optimizer) == losses(wanted, Mixed(groups(wanted), lr=0.01))
+    optimizer.close()

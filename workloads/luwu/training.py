@@ -116,6 +116,7 @@ class Held:
         self._uses = 0  # calls of its modules under way
         self._backward = False  # between its outputs' gradients and its last parameter's
         self.here = False
+        self._coming: Future[None] | None = None
         shared = worker.transport.parameters(number)
         self._is_shared = shared is not None
         self._flat = torch.empty(layer.used, dtype=dtype) if shared is None else shared
@@ -149,6 +150,21 @@ class Held:
         self._uses -= 1
         self._settle()
 
+    def ask(self) -> None:
+        """Ask for the parameters, unless they are here or asked for."""
+        if self.here or self._coming is not None:
+            return
+        if not self._is_shared:
+            self._flat.untyped_storage().resize_(self._flat.numel() * PARAMETER_BYTES)
+        self._coming = self._worker.transport.pull(self.number, _bytes(self._flat))
+
+    def drop(self) -> None:
+        """Wait for what was asked for and not used, and let it go: a step makes it old."""
+        if self._coming is not None:
+            self._coming.result()
+            self._coming = None
+            self._free()
+
     def let_go(self) -> None:
         """Storage goes; what autograd saved of it finds it again where it was."""
         self.here = False
@@ -171,9 +187,11 @@ class Held:
     def _fetch(self) -> None:
         if self.here:
             return
-        if not self._is_shared:
-            self._flat.untyped_storage().resize_(self._flat.numel() * PARAMETER_BYTES)
-        self._worker.transport.pull(self.number, _bytes(self._flat)).result()
+        self.ask()
+        self._worker.ask_ahead(self.number)
+        assert self._coming is not None
+        self._coming.result()
+        self._coming = None
         self._point(self._views)
         self.here = True
 
@@ -236,7 +254,25 @@ class Worker:
             for number, (unit, layer) in enumerate(zip(units, model.layers, strict=True))
         ]
         self._pushes: list[tuple[Future[None], torch.Tensor]] = []
+        self._order: list[int] = []  # of the layers that the last iteration took
+        self._taken: list[int] = []  # by this one
         self.pushed = False
+
+    def ask_ahead(self, layer: int) -> None:
+        """A layer is taken: ask for the one that came next in the last iteration, as long as this one is as
+        that was.
+        """
+        place = len(self._taken)
+        self._taken.append(layer)
+        if self._order[place : place + 1] == [layer] and place + 1 < len(self._order):
+            self.layers[self._order[place + 1]].ask()
+
+    def turn(self) -> None:
+        """An iteration is over. What was asked for and not taken is let go."""
+        if self._taken:
+            for layer in self.layers:
+                layer.drop()
+            self._order, self._taken = self._taken, []
 
     def buffer(self, elements: int) -> torch.Tensor:
         """Return zeros for a layer's gradients, when few enough others are under way."""
@@ -266,6 +302,7 @@ class Worker:
 
     def clear(self) -> None:
         self._wait(0)
+        self.turn()
         for layer in self.layers:
             layer.forget()
         self.transport.clear().result()
@@ -294,6 +331,7 @@ class NodeOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._worker.wait()
+        self._worker.turn()
         if self._worker.pushed:
             self._worker.transport.step(self._clip_norm).result()
         self._clip_norm = None

@@ -14,6 +14,8 @@ GRADIENT_BYTES = 4
 """Sums travel as 32-bit integers, and FSDP's in binary32."""
 PACKET_BYTES, PAYLOAD_BYTES = 1514, 1440
 """Of a full fragment, and of TCP's segments about as much."""
+AHEAD = 2
+"""Layers that a worker has or has asked for: the one that computes, and the next."""
 FASTEST_BYTES_S = 1e12
 """Where no disk is declared: what it takes is in the measured commit."""
 
@@ -62,7 +64,7 @@ def luwu(model: Sequence[tuple[int, bool]], run: Emulated) -> float:
         link_bytes_s=run.payload_bytes_s,
         disks_bytes_s=run.disks_bytes_s or FASTEST_BYTES_S,
         pool_bytes=sum(layer.whole_room + layer.parameter_room for layer in layers),
-        ahead=1,
+        ahead=AHEAD,
         on_demand=True,
         commit_s=run.step_s,
     )
