@@ -9,6 +9,7 @@ comes on top.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -42,11 +43,15 @@ def link_bytes() -> tuple[int, int]:
 
 
 class Memory:
-    """What this process takes beyond what it had when this was made."""
+    """What training takes beyond what this process had when this was made."""
 
     def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on; proc(5)
         self._had = _kilobytes("VmRSS")
+
+    def begin(self) -> None:
+        """What building the model took, and is free again, does not count."""
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on; proc(5)
 
     def peak_bytes(self) -> int:
         return 1024 * max(0, _kilobytes("VmHWM") - self._had)
@@ -81,18 +86,19 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     dist.init_process_group(args.backend)
     meet: Callable[[], Any] = dist.barrier
+    drawn = batches(library_text(), args.batch, args.length, args.seed, rank, 0, args.warm_up + args.steps)
+    memory = Memory()
     torch.manual_seed(args.seed)
     model = ByteModel(args.layers, args.width, args.heads, args.length)
     elements = sum(each.numel() for each in model.parameters())
-    drawn = batches(library_text(), args.batch, args.length, args.seed, rank, 0, args.warm_up + args.steps)
     log = Log()
-    memory = Memory()
     scheme = schemes.SCHEMES[args.scheme](model, args, log)
     declare(model, args.forward_ms / 1e3, args.backward_ms / 1e3)
     rows, losses = [], []
     before = link_bytes()
     for number, texts in enumerate(drawn):
         if number == args.warm_up:
+            memory.begin()
             meet()
             before = link_bytes()
             log.taken()

@@ -22,6 +22,8 @@ ON_TIME = 0.02
 """Of S: what heartbeats and repetitions may add."""
 NEAR = 0.10
 """Of an iteration: the model must be as near to the live runs."""
+LIMIT_BYTES = 1e9
+"""Of a worker, for which the largest model is told."""
 LAST = 100
 """Iterations whose mean loss is compared."""
 
@@ -129,6 +131,15 @@ def slope(rows: Rows) -> float:
     return float((most["peak_bytes"] - least["peak_bytes"]) / (_elements(most) - _elements(least)))
 
 
+def _largest(rows: Rows, slope_bytes: float) -> str:
+    """Return the largest model that LIMIT_BYTES of a worker's memory hold."""
+    if slope_bytes < 1:
+        return "any that disks hold"
+    first = rows[0]
+    beyond = (LIMIT_BYTES - first["peak_bytes"]) / slope_bytes
+    return f"{(first['elements'] + beyond) / 1e6:.0f}e6 in {LIMIT_BYTES / 1e9:g} GB"
+
+
 def _elements(row: Row) -> int:
     return int(row["elements"])
 
@@ -140,7 +151,10 @@ def _memory(rows: Rows) -> list[Finding]:
             workers: slope(picked(rows, way, workers=workers))
             for workers in dict.fromkeys(row["workers"] for row in rows)
         }
-        ours = ", ".join(f"{each:.1f} with {workers}" for workers, each in grown.items())
+        ours = ", ".join(
+            f"{each:.1f} with {workers} ({_largest(picked(rows, way, workers=workers), each)})"
+            for workers, each in grown.items()
+        )
         flat = all(each < 1 for each in grown.values())
         falls = all(after < before for before, after in pairwise(grown.values()))
         of = {LUWU.name: ("0, whatever the workers", flat), DDP.name: ("16, whatever the workers", True)}

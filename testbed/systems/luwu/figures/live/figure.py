@@ -30,8 +30,9 @@ PLANS: Mapping[str, str] = {
 }
 SEEDS, QUICK_SEEDS = 3, 1
 ITERATIONS, QUICK_ITERATIONS = 1000, 20
-CONVERGENCE_SCALE = 100
-"""Links that two cores cannot fill: nothing is timed there."""
+FAST_SCALE = 100
+"""Links that two cores cannot fill, where nothing is timed."""
+UNTIMED = ("fig10-live", "fig16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,11 @@ class LiveFigure:
         from testbed.systems.luwu.figures.live import runs, setting
 
         asked = self._asked(options)
-        scale = CONVERGENCE_SCALE if self.name == "fig16" else setting.SCALE
+        scale = FAST_SCALE if self.name in UNTIMED else setting.SCALE
         folder = runs_folder(out, self.name)
         with progress(f"luwu {self.name}", len(asked), lines=True) as on_done:
             rows = runs.measure(self.name, asked, scale, folder, on_done)
-        if self.name not in ("fig10-live", "fig16"):
+        if self.name not in UNTIMED:
             runs.predicted(rows, scale)
         about = {"version": VERSION, "about": PLANS[self.name], "quick": options.quick, "scale": scale}
         return {**about, "rows": rows, "trust": trust(rows)}

@@ -16,7 +16,7 @@ from testbed.client.caller import Caller
 from testbed.reproduction import live
 from testbed.systems.luwu import scaled
 from testbed.systems.luwu.figures.live import setting
-from testbed.systems.luwu.figures.live.setting import FSDP, LUWU, ON_DISKS, WAYS, Way
+from testbed.systems.luwu.figures.live.setting import DDP, FSDP, LUWU, ON_DISKS, WAYS, Way
 
 Row = dict[str, Any]
 WARM_UP = 2
@@ -191,19 +191,16 @@ def overlap(quick: bool) -> list[Asked]:
 def switchml(quick: bool) -> list[Asked]:
     sizes = (16,) if quick else (4, 16, 32)
     workers, steps = (2, 2) if quick else (4, 4)
-    return [Asked("ddp-switch", workers, size, steps=steps) for size in sizes]
+    return [Asked(DDP.name, workers, size, steps=steps) for size in sizes]
 
 
 def memory(quick: bool) -> list[Asked]:
-    """Three depths, of which the largest is four times the smallest."""
-    depths = (2, 8) if quick else (4, 16)
+    """Two depths, from which follows what a parameter takes."""
+    depths = (2, 8) if quick else (4, 24)
     workers = (2,) if quick else (2, 4)
-    ways = (LUWU.name, FSDP.name) if quick else (LUWU.name, FSDP.name, ON_DISKS.name, "ddp-switch")
+    ways = (LUWU.name, FSDP.name) if quick else (LUWU.name, FSDP.name, DDP.name)
     return [
-        Asked(way, count, 0, layers=depth, width=64 if quick else 256, steps=1)
-        for way in ways
-        for count in workers
-        for depth in depths
+        Asked(way, count, 0, layers=depth, steps=1) for way in ways for count in workers for depth in depths
     ]
 
 
