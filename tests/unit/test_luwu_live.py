@@ -21,6 +21,7 @@ from testbed.systems.luwu.figures.live import claims, runs, setting
 from testbed.systems.luwu.figures.live.figure import PLANS, LiveFigure
 from testbed.systems.luwu.figures.live.runs import Asked
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
+from workloads.luwu import rates
 from workloads.luwu.jobs.text import ByteModel
 
 TRUSTED = {"trustworthy": True, "reasons": []}
@@ -29,7 +30,7 @@ FRAMED = 4 * scaled.PACKET_BYTES / scaled.PAYLOAD_BYTES
 
 def worker(asked: Asked, iteration_s: float, up: float = FRAMED, down: float = FRAMED) -> dict[str, Any]:
     """What compared.py leaves of a worker that computes for half of an iteration."""
-    elements = sum(size for size, _ in scaled.elements(asked.layers, asked.width, setting.LENGTH))
+    elements = sum(size for size, _ in scaled.elements(asked.layers, asked.width, asked.length))
     seconds = {
         "forward_s": 0.3 * iteration_s,
         "forward_waited_s": 0.2 * iteration_s,
@@ -167,6 +168,17 @@ def test_on_demand_is_counted_by_hand() -> None:
     node = OptimizerNode(1.0, 1.0, pool_bytes=100.0, ahead=1, on_demand=True, commit_s=5.0)
     outcome = pipeline.run([layer] * 2, node)
     assert outcome.iteration_s == pytest.approx(2 * 3 + 2 * 5 + 2 + 2 * 7 + 5)
+
+
+def test_a_rate_makes_up_for_idle_time() -> None:
+    """The same, with half a second less wherever a disk was idle before and something waits for it."""
+    assert scaled.BURST_S == rates.BURST_S
+    layer = Layer(parameter_bytes=1, gradient_bytes=1, state_bytes=2, forward_s=1, backward_s=3, update_s=1)
+    node = OptimizerNode(1.0, 1.0, pool_bytes=100.0, ahead=1, on_demand=True, commit_s=5.0)
+    whole = pipeline.run([layer] * 2, node).iteration_s
+    less = pipeline.run([layer] * 2, replace(node, burst_s=0.5)).iteration_s
+    # four reads of parameters, the last write of gradients, two reads and two writes of states
+    assert whole - less == pytest.approx(9 * 0.5)
 
 
 def options(figure: str, *words: str) -> argparse.Namespace:

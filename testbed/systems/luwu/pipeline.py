@@ -57,7 +57,8 @@ class OptimizerNode:
     """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
     has room for. `pool_bytes` bounds the optimizer's buffers. With `on_demand` it does as workloads/luwu in a
     job: a layer is read when a worker has room for it, gradients are written as they come, and when all are
-    there layers are read, updated and written one after the other, and then committed in `commit_s`.
+    there layers are read, updated and written one after the other, and then committed in `commit_s`. A rate
+    of disks makes up for so much idle time as `burst_s` says, as declared rates do.
     """
 
     link_bytes_s: float
@@ -66,6 +67,7 @@ class OptimizerNode:
     ahead: int
     on_demand: bool = False
     commit_s: float = 0.0
+    burst_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class _Run:
     def __init__(self, layers: Sequence[Layer], node: OptimizerNode, iterations: int) -> None:
         self.layers, self.node, self.iterations = layers, node, iterations
         self.spans: list[Span] = []
+        self.free_s = {"read": -math.inf, "write": -math.inf}
+        """From which on the disks' rates permit more."""
         self.env = env = simpy.Environment()
         self.reads = simpy.PriorityResource(env)
         self.pool = simpy.Container(env, self.node.pool_bytes, self.node.pool_bytes)
@@ -192,7 +196,7 @@ class _Run:
             gradient_bytes = self.layers[step.layer].gradient_bytes
             yield from self._work("up", step, gradient_bytes / self.node.link_bytes_s)
             if self.node.on_demand:
-                yield from self._work("write", step, gradient_bytes / self.node.disks_bytes_s)
+                yield from self._at_rate("write", step, gradient_bytes)
             self.accepted[step.iteration, step.layer].succeed()
 
     def _fetch(self, steps: Sequence[_Step]) -> Process:
@@ -212,8 +216,7 @@ class _Run:
         for _ in steps:
             step = yield self.to_write.get()
             layer = self.layers[step.layer]
-            written = layer.parameter_bytes + layer.state_bytes
-            yield from self._work("write", step, written / self.node.disks_bytes_s)
+            yield from self._at_rate("write", step, layer.parameter_bytes + layer.state_bytes)
             yield self.pool.put(layer.whole_room)
             self.written[step.iteration, step.layer].succeed()
 
@@ -223,8 +226,7 @@ class _Run:
             layer = self.layers[step.layer]
             yield from self._from_disks(step, layer.gradient_bytes + layer.state_bytes, READ_STATES)
             yield from self._work("update", step, layer.update_s)
-            written = layer.parameter_bytes + layer.state_bytes
-            yield from self._work("write", step, written / self.node.disks_bytes_s)
+            yield from self._at_rate("write", step, layer.parameter_bytes + layer.state_bytes)
             if step.layer == 0:  # the last on the way back, and the first that the next iteration reads
                 yield from self._work("commit", step, self.node.commit_s)
             yield self.pool.put(layer.whole_room)
@@ -234,7 +236,13 @@ class _Run:
         for _ in range(PIECES):
             with self.reads.request(priority) as turn:
                 yield turn
-                yield from self._work("read", step, count / self.node.disks_bytes_s / PIECES)
+                yield from self._at_rate("read", step, count / PIECES)
+
+    def _at_rate(self, resource: str, step: _Step, count: float) -> Process:
+        """Take what the rate asks for, less the idle time before that it makes up for."""
+        begin_s = max(self.free_s[resource], self.env.now - self.node.burst_s)
+        self.free_s[resource] = begin_s + count / self.node.disks_bytes_s
+        yield from self._work(resource, step, max(0.0, self.free_s[resource] - self.env.now))
 
     def _work(self, resource: str, step: _Step, seconds: float) -> Process:
         begin = self.env.now

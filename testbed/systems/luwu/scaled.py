@@ -16,6 +16,8 @@ PACKET_BYTES, PAYLOAD_BYTES = 1514, 1440
 """Of a full fragment, and of TCP's segments about as much."""
 AHEAD = 2
 """Layers that a worker has or has asked for: the one that computes, and the next."""
+BURST_S = 0.02
+"""Of idle time that a declared rate makes up for: workloads/luwu/rates.py, which a test compares."""
 FASTEST_BYTES_S = 1e12
 """Where no disk is declared: what it takes is in the measured commit."""
 
@@ -67,6 +69,7 @@ def luwu(model: Sequence[tuple[int, bool]], run: Emulated) -> float:
         ahead=AHEAD,
         on_demand=True,
         commit_s=run.step_s,
+        burst_s=BURST_S,
     )
     return pipeline.run(layers, node).iteration_s
 

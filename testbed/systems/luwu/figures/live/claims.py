@@ -157,10 +157,12 @@ def _memory(rows: Rows) -> list[Finding]:
         )
         flat = all(each < 1 for each in grown.values())
         falls = all(after < before for before, after in pairwise(grown.values()))
-        of = {LUWU.name: ("0, whatever the workers", flat), DDP.name: ("16, whatever the workers", True)}
+        same = all(near(each, next(iter(grown.values()))) for each in grown.values())
+        of = {
+            LUWU.name: ("0, whatever the workers", flat),
+            DDP.name: ("the same, whatever the workers", same),
+        }
         paper, holds = of.get(way, ("falls with the workers", falls))
-        if way == DDP.name:
-            holds = all(near(each, 16) for each in grown.values())
         title = picked(rows, way)[0]["title"]
         word = AGREES if holds else DIFFERS
         said.append(Finding(f"{title}: bytes a worker needs for each parameter", paper, ours, word))
@@ -199,7 +201,7 @@ def _convergence(rows: Rows) -> list[Finding]:
     noise = statistics.stdev(ends[FSDP.name]) if len(apart) > 1 else 0.0
     mean, error = statistics.fmean(apart), standard_error(apart)
     iterations = len(rows[0]["losses"])
-    ours = f"{mean:+.4f} (standard error {error:.4f}; seeds differ by {noise:.4f})"
+    ours = f"{mean:+.1e} (standard error {error:.1e}; seeds differ by {noise:.4f})"
     within = len(apart) > 1 and abs(mean) <= noise
     text = f"LuWu's loss less FSDP's, mean of the last {min(LAST, iterations)} of {iterations} iterations"
     fell = all(statistics.fmean(row["losses"][-LAST:]) < 0.8 * row["losses"][0] for row in rows)

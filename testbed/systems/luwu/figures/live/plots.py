@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.report.plots import drawing, headline, save
 from testbed.report.style import INK, MUTED
 from testbed.systems.luwu.figures.live.claims import serialised
-from testbed.systems.luwu.figures.live.setting import WAYS
+from testbed.systems.luwu.figures.live.setting import FSDP, LUWU, WAYS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,12 +50,10 @@ def picture(report: Mapping[str, Any]) -> Figure:
         handles.values(), handles, loc="lower center", ncols=5, frameon=False, bbox_to_anchor=(0.5, 0.0)
     )
     agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
-    trust = report["trust"]
     headline(
         figure,
         f"Live: {report['about']}",
-        f"{agreed} of {len(report['claims'])} statements agree; links are the paper's over "
-        f"{report['scale']}; {trust['trustworthy']} of {trust['of']} runs trustworthy",
+        f"{agreed} of {len(report['claims'])} statements agree; the paper's links over {report['scale']}.",
     )
     wide = any(draws in (_phases, _bytes) for _, draws in panels)
     figure.subplots_adjust(left=0.2 if wide else 0.08, right=0.985, top=0.79, bottom=0.2, wspace=0.2)
@@ -161,9 +159,23 @@ def _losses(axes: Axes, rows: Rows) -> None:
         means = [sum(losses[end - size : end]) / size for end in range(size, len(losses) + 1)]
         label = None if way.name in drawn else way.title
         drawn.add(way.name)
-        axes.plot(
-            range(size, len(losses) + 1), means, color=way.colour, linewidth=1.2, alpha=0.7, label=label
-        )
+        style, above = ("--", 3) if way is LUWU else ("-", 2)
+        axes.plot(range(size, len(losses) + 1), means, style, color=way.colour, label=label, zorder=above)
+    axes.set_xlabel("iterations")
+
+
+def _apart(axes: Axes, rows: Rows) -> None:
+    """What LuWu's loss is above FSDP's, seed by seed, beside what a seed of FSDP's is above their mean."""
+    ours, theirs = ([row["losses"] for row in rows if row["way"] == way.name] for way in (LUWU, FSDP))
+    means = [sum(each) / len(each) for each in zip(*theirs, strict=True)]
+    for number, losses in enumerate(theirs):
+        seeds = [loss - mean for loss, mean in zip(losses, means, strict=True)]
+        axes.plot(seeds, color=FSDP.colour, linewidth=0.8, alpha=0.4,
+                  label=None if number else "a seed of FSDP less their mean")  # fmt: skip
+    for number, (these, those) in enumerate(zip(ours, theirs, strict=True)):
+        apart = [loss - other for loss, other in zip(these, those, strict=True)]
+        axes.plot(apart, color=LUWU.colour, linewidth=1.0,
+                  label=None if number else "LuWu less FSDP, the same seed")  # fmt: skip
     axes.set_xlabel("iterations")
 
 
@@ -178,5 +190,8 @@ _PANELS: Mapping[str, Sequence[Panel]] = {
     "fig10-live": [("a worker's peak beyond what it began with, MB", _memory)],
     "fig14-live": [("sequences a second of all workers", _lines(_throughput, "workers", "workers"))],
     "fig15-live": [("iteration, s", _by_disks)],
-    "fig16": [(f"loss, mean of {SMOOTHED} iterations, a line for each seed", _losses)],
+    "fig16": [
+        (f"loss, mean of {SMOOTHED} iterations, a line for each seed", _losses),
+        ("losses apart", _apart),
+    ],
 }

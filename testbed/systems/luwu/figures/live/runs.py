@@ -34,6 +34,7 @@ class Asked:
     layers: int = setting.LAYERS
     width: int = setting.WIDTH
     batch: int = 1
+    length: int = setting.LENGTH
     seed: int = 0
     steps: int = 5
 
@@ -87,7 +88,7 @@ def _words(run: Asked, way: Way, scale: int) -> list[str]:
         "--backend": way.backend,
         "--layers": run.layers,
         "--width": run.width,
-        "--length": setting.LENGTH,
+        "--length": run.length,
         "--batch": run.batch,
         "--seed": run.seed,
         "--steps": run.steps,
@@ -160,7 +161,7 @@ def predicted(rows: Sequence[Row], scale: int) -> None:
             step_s,
             disks_bytes_s,
         )
-        model = scaled.elements(row["layers"], row["width"], setting.LENGTH)
+        model = scaled.elements(row["layers"], row["width"], row["length"])
         row["predicted_s"] = (
             scaled.luwu(model, run) if row["way"] == LUWU.name else scaled.fsdp(model, run, row["workers"])
         )
@@ -195,12 +196,15 @@ def switchml(quick: bool) -> list[Asked]:
 
 
 def memory(quick: bool) -> list[Asked]:
-    """Two depths, from which follows what a parameter takes."""
+    """Two depths, from which follows what a parameter takes: texts are short, for activations grow, too."""
     depths = (2, 8) if quick else (4, 24)
     workers = (2,) if quick else (2, 4)
     ways = (LUWU.name, FSDP.name) if quick else (LUWU.name, FSDP.name, DDP.name)
     return [
-        Asked(way, count, 0, layers=depth, steps=1) for way in ways for count in workers for depth in depths
+        Asked(way, count, 0, layers=depth, length=4, steps=1)
+        for way in ways
+        for count in workers
+        for depth in depths
     ]
 
 
