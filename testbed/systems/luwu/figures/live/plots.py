@@ -47,7 +47,12 @@ def picture(report: Mapping[str, Any]) -> Figure:
     for axes in places[0]:
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(
-        handles.values(), handles, loc="lower center", ncols=5, frameon=False, bbox_to_anchor=(0.5, 0.0)
+        handles.values(),
+        handles,
+        loc="lower center",
+        ncols=5 if len("".join(handles)) < 110 else 3,
+        frameon=False,
+        bbox_to_anchor=(0.5, 0.0),
     )
     agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     headline(
