@@ -16,6 +16,7 @@ COMMANDS = {
     "cancel": "end queued jobs",
     "status": "show what runs on it",
     "circuits": "show, plan and set its optical circuits",
+    "link": "set rates of its links while it runs, and have them down or up",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "capture": "write the frames of one of its links to a pcap file",
     "exec": "run a command in one of its hosts, or a shell there",

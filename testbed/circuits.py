@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,15 @@ ACTIONS = {
     "list": "those that are lit",
     "plan": "those that would serve the pairs",
     "request": "set these",
+    "set": "exactly these circuits, and no others",
+    "clear": "no circuits at all",
+    "reset": "the configuration's circuits",
     "history": "each change with its dark time",
     "schedule": "matchings that take turns by the clock, as a file says",
     "unschedule": "end that",
     "crossings": "frames that crossed and that were lost, by port",
 }
+BY_HAND = ("request", "set", "clear", "reset")  # by the daemon, which knows whose circuits they are
 _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
 
 
@@ -39,18 +44,44 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "rest",
         nargs="*",
-        metavar="UNIT-UNIT|FILE",
-        help="with plan and request: units to connect, such as u1-u3; with schedule: a YAML file",
+        metavar="UNIT-UNIT|PORT-PORT|FILE",
+        help="with plan and request: units to connect, such as u1-u3; with set: optical ports, such as "
+        "u1o1-u2o1; with schedule: a YAML file",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="take circuits from running jobs, too (request, set, clear, reset)",
     )
     arguments = parser.parse_intermixed_args(argv)
     extra = _extra(arguments.action, arguments.rest)
-    operation = {"list": "circuits"}.get(arguments.action, arguments.action)
+    if arguments.force and arguments.action not in BY_HAND:
+        raise RequestError(f"circuits {arguments.action}: --force is accepted with {', '.join(BY_HAND)}")
     here = runtime.Runtime.of(arguments.name)
     here.require_alive()
     rpc.require_answer(here.controller_socket, "the controller")
-    answer = rpc.call(here.controller_socket, operation, timeout_s=ANSWER_TIMEOUT_S, **extra)
+    if arguments.action in BY_HAND:
+        answer = _by_hand(here, arguments.action, arguments.force, extra)
+    else:
+        operation = {"list": "circuits"}.get(arguments.action, arguments.action)
+        answer = rpc.call(here.controller_socket, operation, timeout_s=ANSWER_TIMEOUT_S, **extra)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0
+
+
+def _by_hand(here: runtime.Runtime, action: str, force: bool, extra: dict[str, Any]) -> Any:
+    """Return the event, None where nothing had to change; of jobs that lost circuits by it, say so."""
+    asked = {"action": action, "force": force, **extra}
+    answer = rpc.call(here.socket, "circuits", timeout_s=ANSWER_TIMEOUT_S, **asked)
+    for job in answer["lost"]:
+        lost = _shown(job["circuits"])
+        cut = (
+            f", and is cut off: {', '.join('-'.join(pair) for pair in job['cut_off'])}"
+            if job["cut_off"]
+            else ""
+        )
+        print(f"testbed circuits: job {job['job']} lost {lost}{cut}", file=sys.stderr)
+    return answer["event"]
 
 
 def _extra(action: str, rest: list[str]) -> dict[str, Any]:
@@ -59,6 +90,10 @@ def _extra(action: str, rest: list[str]) -> dict[str, Any]:
         if not rest:
             raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
         return {"demands": [_pair(text) for text in rest]}
+    if action == "set":
+        if not rest:
+            raise RequestError("circuits set: pairs of optical ports like u1o1-u2o1 are accepted")
+        return {"circuits": [_ports(text) for text in rest]}
     if action == "schedule":
         if len(rest) != 1:
             raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
@@ -66,7 +101,7 @@ def _extra(action: str, rest: list[str]) -> dict[str, Any]:
     if rest:
         raise RequestError(
             f"circuits {action}: {rest[0]}; nothing is accepted behind it, pairs of units like u1-u3 behind "
-            f"plan and request"
+            f"plan and request, of ports like u1o1-u2o1 behind set"
         )
     return {}
 
@@ -90,6 +125,13 @@ def _pair(text: str) -> list[str]:
     if len(units) != 2:
         raise RequestError(f"demand {text}: a pair of units like u1-u3 is accepted")
     return units
+
+
+def _ports(text: str) -> list[str]:
+    ends = text.split("-")
+    if len(ends) != 2:
+        raise RequestError(f"circuit {text}: a pair of optical ports like u1o1-u2o1 is accepted")
+    return ends
 
 
 def _lines(action: str, answer: Any) -> list[str]:

@@ -114,6 +114,8 @@ def page(testbed: dict[str, Any]) -> str:
         f"  controller  {controller_text(testbed['controller'])}",
     ]
     lines.append(f"  links       {links_text(testbed['links'])}")
+    if down := [link["name"] for link in testbed["links"] if not link.get("up", True)]:
+        lines.append(f"  down        {' '.join(down)} (testbed link list)")
     for link, device in testbed.get("gone_links", {}).items():
         lines.append(f"  attention   link {link}: its device {device} was deleted: down, and up again")
     if testbed.get("faults"):
@@ -131,7 +133,8 @@ def page(testbed: dict[str, Any]) -> str:
             f"{job['script']}"
             f" on {' '.join(job['hosts'])}{ps}"
         )
-        lines += [f"    {line}" for line in (*sums_lines(job["sums"]), *blocks_lines(job.get("blocks")))]
+        more = (*sums_lines(job["sums"]), *uses_lines(job.get("uses")), *blocks_lines(job.get("blocks")))
+        lines += [f"    {line}" for line in more]
     if not testbed["jobs"]:
         lines.append("  no jobs")
     if testbed.get("schedule"):
@@ -146,6 +149,14 @@ def sums_lines(trees: list[dict[str, Any]] | None) -> list[str]:
     return [
         f"{tree['place']} sums {tree['share']:.0%}: {' '.join(_contributors(tree))}" for tree in trees or []
     ]
+
+
+def uses_lines(uses: dict[str, Any] | None) -> list[str]:
+    """Return a line on the circuits that a job uses, and the links."""
+    if not uses:
+        return []
+    circuits = ", ".join(f"{a}-{b}" for a, b in uses["circuits"])
+    return [f"uses {f'circuits {circuits}; ' if circuits else ''}links {' '.join(uses['links'])}"]
 
 
 def blocks_lines(blocks: dict[str, Any] | None) -> list[str]:
@@ -225,11 +236,17 @@ def queue_lines(schedule: dict[str, Any]) -> list[str]:
 def circuits_text(testbed: dict[str, Any]) -> str:
     if testbed["circuits"] is None:
         return "not known while the controller is away"
-    lit = ", ".join(f"{a}-{b}" for a, b in testbed["circuits"]) or "none"
+    jobs = {tuple(each["circuit"]): each["jobs"] for each in testbed.get("circuit_jobs", [])}
+    lit = ", ".join(f"{a}-{b}{jobs_text(jobs.get((a, b), []))}" for a, b in testbed["circuits"]) or "none"
     if table := testbed.get("timetable"):
         turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
         return f"{turns}; before and after: {lit}"
     return f"{lit}; dark now: {', '.join(testbed['dark'])}" if testbed["dark"] else lit
+
+
+def jobs_text(jobs: list[int]) -> str:
+    """Return the jobs that use a circuit, in brackets; nothing if none does."""
+    return f" (job{'s' * (len(jobs) > 1)} {' '.join(map(str, jobs))})" if jobs else ""
 
 
 def controller_text(controller: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.daemon import capture
+from testbed.daemon import capture, circuits, links
 from testbed.daemon.commands import Commands
 from testbed.daemon.names import mount_names
 from testbed.daemon.network import Network
@@ -229,6 +229,11 @@ class Daemon:
             return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
             return faults.answer(self._network.fabric.faults, request)
+        if operation == "link":
+            return links.answer(self._network.fabric.by_hand, self._jobs, request)
+        if operation == "circuits":
+            layouts = self._jobs.means.holdings.layouts
+            return circuits.answer(self._topology, layouts, self._network.ask, request)
         if operation == "capture":
             asker.check_may_act(self._owner)
 
@@ -244,7 +249,8 @@ class Daemon:
             self._end.set()
             return None
         raise RequestError(
-            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, capture, exec, down"
+            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, link, circuits, "
+            f"capture, exec, down"
         )
 
     def _summary(self) -> dict[str, Any]:
@@ -267,6 +273,9 @@ class Daemon:
             light = {"circuits": None, "dark": None}
             controller |= {"state": "away", "ready": False, "error": str(error)}
         statistics = self._network.fabric.statistics()
+        layouts = self._jobs.means.holdings.layouts()
+        used, circuit_jobs = circuits.uses(self._topology, light["circuits"], layouts)
+        jobs = [{**job, "uses": used.get(job["id"])} for job in jobs]
         return {
             "name": self._runtime.name,
             "state": self._state,
@@ -303,6 +312,7 @@ class Daemon:
                 ]
             ],
             "circuits": light["circuits"],
+            "circuit_jobs": circuit_jobs,
             "dark": light["dark"],
             "timetable": light.get("schedule"),
             "controller": controller,
@@ -316,6 +326,7 @@ class Daemon:
                     "rate_mbps": link.rate_mbps,
                     "bytes": link.bytes_ab + link.bytes_ba,
                     "drops": link.drops,
+                    "up": link.is_up,
                 }
                 for name, link in statistics.items()
             ],

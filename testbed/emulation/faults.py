@@ -17,13 +17,13 @@ from typing import Any
 
 from testbed.dataplanes.xdp.link_faults import PROGRAM, FaultProgram
 from testbed.emulation.ingress import attach, detach
+from testbed.emulation.link_names import meant
 from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
 from testbed.errors import RequestError, TestbedError
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
-ALL = "all"  # in the place of a link's name
 MAX_DISTANCE = 10_000
 _ETHERNET_BYTES = 18  # with a VLAN tag
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
@@ -205,7 +205,7 @@ class LinkFaults:
 
 def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A request of `testbed fault`: does what `action` says and answers with the faults that are set then.
-    What is to be set on `[ALL]` is set on every link that has a rate.
+    A unit stands for all of its links, and `all` for all of the testbed's, as far as they have a rate.
     """
     action, links = request.get("action"), request.get("links")
     if links is not None and (
@@ -220,15 +220,14 @@ def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any
                 f"fault set: links, and a fault with keys out of {', '.join(names)} are needed"
             )
         fault, direction = LinkFault(**wanted), request.get("direction", "both")
-        if links == [ALL] and not (links := faults.shaped()):
-            raise RequestError("fault set all: this testbed has no link with a rate")
+        links = meant(links, faults.shaped())
         for link in links:  # all of them or none
             faults.wire(link)
         for link in links:
             faults.set(link, fault, direction)
     elif action == "clear":
-        for link in links or [None]:
-            faults.clear(link)
+        for name in meant(links, faults.shaped()) if links else [None]:
+            faults.clear(name)
     elif action != "list":
         raise RequestError(f"fault {action!r}: accepted are set, list, clear")
     return faults.states()

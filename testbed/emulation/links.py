@@ -46,6 +46,7 @@ from testbed.emulation.netlink import (
     delete_group,
     is_missing_feature,
     join_bridge,
+    set_down,
     set_merging,
     set_up,
 )
@@ -130,7 +131,7 @@ class WireStatistics:
     """Counters of a wire since it was made, by direction. Bytes include Ethernet headers; drops are frames.
 
     Of the drops, `device_drops` are not the two queues': a device had no room for the frame, since whoever
-    takes frames from it came late.
+    takes frames from it came late. `is_up` is False while somebody has it down.
     """
 
     rate_mbps: float | None
@@ -141,6 +142,7 @@ class WireStatistics:
     backlog_ab_bytes: int
     backlog_ba_bytes: int
     device_drops: int = 0
+    is_up: bool = True
 
     @property
     def drops(self) -> int:
@@ -222,6 +224,7 @@ class Wires:
         self._counting = threading.Lock()  # one dump at a time on a socket
         self._last: dict[str, WireStatistics] = {}  # of each wire
         self._gone: dict[str, str] = {}  # the device that a wire lacked when it was last read
+        self._down: set[str] = set()  # wires that were set down, read back
         with entered(namespaces[WIRES]):
             self._wires_route = RouteSocket()
 
@@ -372,6 +375,25 @@ class Wires:
             for device in inner_devices(wire):
                 check_bucket(wire, device, buckets.get(self._inner[device]))
 
+    def set_links(self, names: Sequence[str], is_up: bool) -> None:
+        """Has shaped wires up or down, by name, and reads that back: both ends of one that is down have no
+        carrier, as of a fibre that is pulled, and what is queued is lost. SettingError for one whose devices
+        did not follow.
+        """
+        change = set_up if is_up else set_down
+        with self._counting:
+            devices = {name: inner_devices(wire) for wire in self._shaped if (name := wire.name) in names}
+            self._wires_route.send([change(device) for pair in devices.values() for device in pair])
+            states = self._wires_route.devices()
+            self._down = self._down - devices.keys() if is_up else self._down | devices.keys()
+        for name, pair in devices.items():
+            for device in pair:
+                if states[device].up != is_up:
+                    words = ("up", "down") if is_up else ("down", "up")
+                    raise SettingError(
+                        f"link {name}: it was set {words[0]}, and {device} reads back {words[1]}"
+                    )
+
     def configure_hosts(self, hosts: Sequence[HostAddress], progress: Progress) -> None:
         """Offloads, addresses, route and neighbours of every host, read back where a setting can fail
         silently.
@@ -416,7 +438,7 @@ class Wires:
                 statistics[wire.name] = self._read(wire, root, inner, buckets, everything)
             except KeyError as missing:
                 gone[wire.name] = self._end_behind(wire, missing.args[0])
-                nothing = WireStatistics(wire.rate_mbps, *[0] * 6)
+                nothing = WireStatistics(wire.rate_mbps, 0, 0, 0, 0, 0, 0)
                 statistics[wire.name] = replace(self._last.get(wire.name, nothing), rate_mbps=wire.rate_mbps)
         self._last, self._gone = statistics, gone
         return statistics
@@ -467,6 +489,7 @@ class Wires:
             backlog_ab_bytes=at_b.backlog_bytes,
             backlog_ba_bytes=at_a.backlog_bytes,
             device_drops=late_b + late_a,
+            is_up=wire.name not in self._down,
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.cgroups.hierarchy import members
+from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
@@ -55,6 +56,7 @@ class FabricNet(FabricView):
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
+        self._by_hand: LinksByHand | None = None
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
         self._is_stopped = False
@@ -98,7 +100,7 @@ class FabricNet(FabricView):
             super().stop()
         finally:
             self._release.close()
-            self._wires = self._spawner = self._faults = self._marks = None
+            self._wires = self._spawner = self._faults = self._marks = self._by_hand = None
 
     def _refuse_if_stopped(self, step: str) -> None:
         """RequestError if the network was stopped: Mininet's nodes end with it, and have no shells again."""
@@ -132,6 +134,7 @@ class FabricNet(FabricView):
         self._marks = marks
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires)
         self._release.callback(self._faults.close)
+        self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
         self._spawner = Spawner()
         self._release.callback(self._spawner.close)
 
@@ -197,6 +200,21 @@ class FabricNet(FabricView):
             raise RequestError("link rates: the fabric is not up")
         self._wires.set_rates(rates_mbps)
         self._marks.set_rates(rates_mbps)
+
+    @property
+    def by_hand(self) -> LinksByHand:
+        """The links in the hands of a user, while they carry frames: rates, down and up."""
+        if self._by_hand is None:
+            raise RequestError("links by hand: the fabric is not up")
+        return self._by_hand
+
+    def by_hand_mbps(self, link: str) -> float | None:
+        """The rate that a user has given to a link; None where nobody has."""
+        return self.by_hand.rate_mbps(link)
+
+    def ever_by_hand(self) -> frozenset[str]:
+        """The links that a user has set something on, if only for a while."""
+        return self.by_hand.ever()
 
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
         """The frames that each host's own interface could not hand to its link, since the testbed came up."""

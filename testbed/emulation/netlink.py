@@ -210,6 +210,11 @@ def set_up(name: str) -> Message:
     return Message(_NEWLINK, 0, body, f"set {name} up")
 
 
+def set_down(name: str) -> Message:
+    body = _link_header(0, 0, _IFF_UP) + attribute(3, name.encode() + b"\0")
+    return Message(_NEWLINK, 0, body, f"set {name} down")
+
+
 def add_address(ifindex: int, address: str, prefix: int) -> Message:
     header = struct.pack("=BBBBI", socket.AF_INET, prefix, 0, 0, ifindex)
     body = header + attribute(1, _ip(address)) + attribute(2, _ip(address))

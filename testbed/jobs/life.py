@@ -215,6 +215,21 @@ class Job:
                 if self._board is not None:
                     self._board.set_rate(rate_mbps)
 
+    @property
+    def has_rate_of_policy(self) -> bool:
+        """Return whether a policy decides on the rate of its workers' links."""
+        with self._lock:
+            return self._start is not None and self._start.rate_mbps is not None
+
+    def hear_rates(self) -> None:
+        """Tell its workers the rate of their slowest link, if users have set any and no policy has."""
+        with self._lock:
+            if self._start is not None and self._start.rate_mbps is None:
+                rate_mbps = self._means.supply.slowest_by_hand(self.layout)
+                with self._looking:
+                    if self._board is not None:
+                        self._board.set_rate(rate_mbps or 0.0)  # 0: that of its start
+
     # ------------------------------------------------------------------ its life
 
     def live(self) -> dict[str, Any]:
@@ -337,6 +352,7 @@ class Job:
                 self.state = "running"
             else:
                 self._gates.are_inherited()
+        self.hear_rates()
 
     def _must_end(self, began: float) -> Callable[[], str | None]:
         """Return the function that says why it must end now, if it must. Its time limit is for all its starts

@@ -5,7 +5,7 @@ Thread-safe: each job lives in the thread of its request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,6 +45,8 @@ class Hosts(Protocol):
     def gone_links(self) -> Mapping[str, str]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
+    def by_hand_mbps(self, link: str) -> float | None: ...
+    def ever_by_hand(self) -> Collection[str]: ...
 
 
 def means_of(
@@ -74,7 +76,7 @@ def means_of(
     return Means(
         spawn=spawn,
         holdings=holdings,
-        supply=Supply(topology, hosts, places, controller, holdings),
+        supply=Supply(topology, hosts, places, controller, holdings, hosts.by_hand_mbps),
         executor=Executor(runtime.name, hosts, runtime.jobs, Template(spawn), files),
         sampler=Sampler(hosts, segments, holders=holders),
         hosts=hosts,
@@ -120,6 +122,15 @@ class Jobs:
         for job in self._all():
             if job.id in generations:
                 job.fail(generations[job.id], reason)
+
+    def rates_of_policies(self) -> dict[str, int]:
+        """Return the links whose rates policies decide on now, and which job's workers they are."""
+        return {name: job.id for job in self._all() if job.has_rate_of_policy for name in job.hosts}
+
+    def hear_rates(self) -> None:
+        """Tell the workers of all jobs the rates that links have now."""
+        for job in self._all():
+            job.hear_rates()
 
     def stop_all(self, reason: str, timeout_s: float) -> bool:
         """Take no more jobs, ask all to end, and wait; return whether they all did."""

@@ -5,7 +5,7 @@ verdict.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -14,6 +14,7 @@ from testbed.emulation.links import burst_bytes
 from testbed.errors import TestbedError
 from testbed.jobs.result import link_deltas, unused
 from testbed.telemetry.bound import bound, coarse
+from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
@@ -32,6 +33,7 @@ class Hosts(Protocol):
     def gone_links(self) -> Mapping[str, str]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
+    def ever_by_hand(self) -> Collection[str]: ...
 
 
 def require_links(hosts: Hosts, names: Sequence[str]) -> None:
@@ -114,6 +116,7 @@ class Observation:
             hosts=traffic.hosts,
             unused=not_used,
             slept=slept,
+            changes=changed(self._recording, self._hosts.ever_by_hand()),
         )
         report = {
             "links": links,

@@ -76,7 +76,10 @@ class Supply:
         places: Places,
         controller: Controller,
         holdings: Holdings,
+        by_hand_mbps: Callable[[str], float | None] = lambda link: None,
     ) -> None:
+        """`by_hand_mbps` says which rate a user has given to a link, None where nobody has."""
+        self._by_hand_mbps = by_hand_mbps
         self._links, self._places, self._mtu = links, places, topology.mtu
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._controller, self._holdings = controller, holdings
@@ -113,7 +116,7 @@ class Supply:
             if start.layout.forest is not None:
                 after.callback(self._places.release, number)
             if start.rate_mbps is not None:
-                rates = {host: self._own_mbps(*host) for host in start.layout.workers}
+                rates = {host: self._rate_mbps(host) for host in start.layout.workers}
                 self._set_rates({host: rate for host, rate in rates.items() if rate is not None})
 
     def give_group(self, number: int, layout: Layout, group: Group) -> Admission:
@@ -140,6 +143,20 @@ class Supply:
     def set_rate(self, layout: Layout, rate_mbps: float) -> None:
         """Set the rate of the workers' links. Raises SettingError if it did not take effect."""
         self._set_rates(dict.fromkeys(layout.workers, rate_mbps))
+
+    def slowest_by_hand(self, layout: Layout) -> float | None:
+        """Return the rate of the slowest link of a job's hosts, where a user has set any of them; else None,
+        and it is the topology's.
+        """
+        if all(self._by_hand_mbps(addresses.host_name(*host)) is None for host in layout.hosts()):
+            return None
+        rates = [self._rate_mbps(host) for host in layout.hosts()]
+        return min((rate for rate in rates if rate is not None), default=None)
+
+    def _rate_mbps(self, host: Host) -> float | None:
+        """Return the rate that a host's link has while no policy decides on it."""
+        by_hand = self._by_hand_mbps(addresses.host_name(*host))
+        return self._own_mbps(*host) if by_hand is None else by_hand
 
     def _set_rates(self, rates_mbps: Mapping[Host, float]) -> None:
         self._links.set_rates({addresses.host_name(*host): rate for host, rate in rates_mbps.items()})

@@ -42,16 +42,19 @@ class Carried:
         return list(self._column)
 
     def rate_mbps(self, link: str, began_s: float, ended_s: float) -> float | None:
-        """Return the mean rate in that time: links of scheduled jobs change theirs."""
+        """Return the mean rate in that time: links of scheduled jobs change theirs, and one that is down has
+        none meanwhile. None for a link without a rate, or that was never up.
+        """
         column = self._column[link]
         rates = self._rates[:, column]
         if np.isnan(rates[0]):
             return None
         if (rates == rates[0]).all():
-            return float(rates[0])
+            return float(rates[0]) or None
         moments = np.linspace(began_s, ended_s, _MOMENTS)
         at = np.searchsorted(self.times_s, moments, side="right") - 1
-        return float(rates[at.clip(0)].mean())
+        mean = float(rates[at.clip(0)].mean())
+        return mean or float(rates.max()) or None  # it carried something, if between two readings
 
     def so_far(self, link: str, direction: str) -> Floats:
         """Return the bytes that a link had carried at each reading."""

@@ -162,8 +162,9 @@ class _Steps:
         rates = np.fmax(
             by_reading[:-1], by_reading[1:]
         )  # (steps, links): a rate that changes counts as the higher one
-        self._rates: Floats = rates
-        self._shares: Floats = np.nan_to_num(self._mbps / rates)
+        # down at both readings: beside what it has when it is up, nothing was sent
+        self._rates: Floats = np.where(rates == 0, np.fmax(np.fmax.reduce(by_reading), 1.0), rates)
+        self._shares: Floats = np.nan_to_num(self._mbps / self._rates)
         least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
         self._own = np.array(own)
         self.active: npt.NDArray[np.bool_] = (self._mbps >= least)[:, self._own].any(axis=1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from testbed.errors import TestbedError
 from testbed.telemetry import counters
-from testbed.telemetry.samples import LinkReading, Links, Recording, Sample
+from testbed.telemetry.samples import LinkCounters, LinkReading, Links, Recording, Sample
 
 INTERVAL_S = 0.1
 LINK_SHARE = (
@@ -114,7 +114,7 @@ class Sampler:
         self._link_stride = max(1, math.ceil(self._link_cost_s / (LINK_SHARE * self.interval_s)))
         self._names, self._rates = (
             tuple(counters_by_link),
-            tuple(link.rate_mbps for link in counters_by_link.values()),
+            tuple(_rate_mbps(link) for link in counters_by_link.values()),
         )
         rows = [
             (link.bytes_ab, link.bytes_ba, link.drops - link.device_drops, link.backlog_bytes)
@@ -148,3 +148,7 @@ class Sampler:
             behind = self._clock() - due
             if behind > 0:  # deadlines that passed meanwhile are given up: the next one is on the same grid
                 due += math.ceil(behind / self.interval_s) * self.interval_s
+
+
+def _rate_mbps(link: LinkCounters) -> float | None:
+    return link.rate_mbps if link.is_up or link.rate_mbps is None else 0.0

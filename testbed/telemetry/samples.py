@@ -21,6 +21,8 @@ class LinkCounters(Protocol):
     @property
     def rate_mbps(self) -> float | None: ...
     @property
+    def is_up(self) -> bool: ...
+    @property
     def bytes_ab(self) -> int: ...
     @property
     def bytes_ba(self) -> int: ...
@@ -41,8 +43,8 @@ class Links(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkReading:
     """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`; and their rates
-    then, NaN for none, where they are not those of the recording's begin: the links of scheduled jobs change
-    theirs.
+    then, NaN for none and 0 for one that is down, where they are not those of the recording's begin: the
+    links of scheduled jobs change theirs, and users change any.
     """
 
     began_s: float

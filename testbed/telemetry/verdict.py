@@ -85,10 +85,12 @@ def verdict(
     hosts: Sequence[str] = (),
     unused: str | None = None,
     slept: Delays | None = None,
+    changes: Sequence[str] = (),
 ) -> Verdict:
     """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
     none; `failure` says why it failed, if it did, `faults` what was set on which links, `unused` that it
-    summed nothing where it was to, and `slept` the delays that were injected into its workers.
+    summed nothing where it was to, `slept` the delays that were injected into its workers, and `changes` the
+    links that had other rates for a while.
     """
     first = [Reason(UNUSED, unused)] if unused else []
     first += [Reason(STRAGGLERS, slept.line)] if slept else []
@@ -107,6 +109,12 @@ def verdict(
         if faults
         else []
     )
+    if changes:
+        notes.append(
+            Reason(
+                "links_changed", f"links were changed by hand, which the bound heeds: {'; '.join(changes)}"
+            )
+        )
     notes += _notes(evidence, bound, workers, tolerances, not reasons)
     return Verdict(not reasons, tuple(reasons), (*first, *notes), bound, slept)
 

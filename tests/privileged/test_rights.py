@@ -215,6 +215,8 @@ Row = tuple[
 ROWS: dict[str, Row] = {
     "status": (lambda f: {"op": "status"}, PASSED, PASSED),
     "faults": (lambda f: {"op": "fault", "action": "list"}, PASSED, PASSED),
+    "links": (lambda f: {"op": "link", "action": "reset", "links": ["u1h1"]}, PASSED, PASSED),
+    "its circuits": (lambda f: {"op": "circuits", "action": "reset"}, PASSED, PASSED),
     "run": (run, PASSED, f"{NOT_HERE} 0"),
     "run as root": (lambda f: run(f, uid=0), NOT_AS, f"{NOT_HERE} 0"),
     "run as a stranger": (lambda f: run(f, uid=STRANGER), NOT_AS, f"{NOT_HERE} {STRANGER}"),

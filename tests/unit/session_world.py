@@ -84,6 +84,12 @@ class Machine:
     def gone_links(self) -> dict[str, str]:
         return {}
 
+    def by_hand_mbps(self, link: str) -> float | None:
+        return None
+
+    def ever_by_hand(self) -> frozenset[str]:
+        return frozenset()
+
     def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
         raise AssertionError("no process is started in this test")
 

@@ -68,18 +68,23 @@ class Links:
 
 @pytest.mark.parametrize(
     ("links", "faulty"),
-    [(["all"], ["u1h1 0.1 up", "u1o1 0.1 up"]), (["u1o1"], ["u1o1 0.1 up"])],
+    [
+        (["all"], ["u1h1 0.1 up", "u1o1 0.1 up", "u10h1 0.1 up"]),
+        (["u1o1"], ["u1o1 0.1 up"]),
+        (["u1"], ["u1h1 0.1 up", "u1o1 0.1 up"]),
+        (["u1h1", "u1"], ["u1h1 0.1 up", "u1o1 0.1 up"]),
+    ],
 )
-def test_all_is_every_link_that_has_a_rate(links: list[str], faulty: list[str]) -> None:
+def test_all_and_a_unit_are_every_link_of_theirs_that_has_a_rate(links: list[str], faulty: list[str]) -> None:
     request = {"action": "set", "links": links, "fault": {"loss": 0.1}, "direction": "up"}
-    assert answer(cast(Any, Links("u1h1", "u1o1")), request) == faulty
+    assert answer(cast(Any, Links("u1h1", "u1o1", "u10h1")), request) == faulty
 
 
 @pytest.mark.parametrize(
     ("shaped", "links", "says"),
     [
-        ((), ["all"], "fault set all: this testbed has no link with a rate"),
-        (("u1h1",), ["u1h1", "all"], "link all: there is none"),
+        ((), ["all"], "all: this testbed has no link with a rate"),
+        (("u1h1",), ["u1h1", "u2"], "u2: there is no link with a rate; units with links that have: u1"),
         (("u1h1",), [], "fault set: links, and a fault"),
         (("u1h1",), None, "fault set: links, and a fault"),
     ],

@@ -31,6 +31,9 @@ class NoHosts:
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
 
+    def by_hand_mbps(self, link: str) -> float | None:
+        return None
+
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:

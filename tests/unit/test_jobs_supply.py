@@ -102,7 +102,8 @@ class Network:
         self.rates: dict[str, float] = {}
         self.holdings = Holdings([Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units])
         self.ports: dict[str, list[list[int]]] = {"1": [[1]], "2": [[1]], "3": [[1]]}
-        self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings)
+        self.by_hand: dict[str, float] = {}
+        self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings, self.by_hand.get)
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
         self.rates |= rates_mbps
@@ -135,6 +136,20 @@ def test_each_link_has_its_own_rate_back_after_a_job() -> None:
     assert network.rates == {"u1h1": 10, "u1h2": 10}
     network.supply.take_back(1, start)
     assert network.rates == {"u1h1": 40, "u1h2": 200}
+
+
+def test_a_link_has_the_rate_that_its_user_gave_it_after_a_job_and_workers_are_told_the_slowest() -> None:
+    network = Network()
+    layout = network.supply.lay_out(find("inc"), ((1, 1), (1, 2)), network.supply.site(), AS_USUAL)
+    assert network.supply.slowest_by_hand(layout) is None
+    network.by_hand["u1h2"] = 30.0
+    assert network.supply.slowest_by_hand(layout) == 30
+    network.by_hand["u1h2"] = 150.0
+    assert network.supply.slowest_by_hand(layout) == 40
+    start = Start(layout, by_policy=True, rate_mbps=10.0)
+    network.supply.give(1, 1, start)
+    network.supply.take_back(1, start)
+    assert network.rates == {"u1h1": 40, "u1h2": 150}
 
 
 @pytest.mark.parametrize("sync", ["inc", "switches"])

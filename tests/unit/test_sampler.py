@@ -30,6 +30,7 @@ class Link:
     drops: int = 0
     device_drops: int = 0
     backlog_bytes: int = 0
+    is_up: bool = True
 
 
 @dataclass

@@ -1,0 +1,123 @@
+"""The daemon's request `circuits`: circuits by hand, and which running jobs they would be taken from.
+
+What the circuits become is planned and made by the controller; which jobs use them is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from testbed.aggregation.system import Layout
+from testbed.errors import RequestError
+from testbed.ocs.circuits import Circuit, checked, circuit
+from testbed.ocs.using import losing, used
+from testbed.topology import addresses
+from testbed.topology.fields import shown
+from testbed.topology.model import Topology
+from testbed.topology.units import UnitPair
+
+ACTIONS = ("request", "set", "clear", "reset")
+Controller = Callable[..., Any]  # (op, **arguments) -> result
+
+
+def answer(
+    topology: Topology,
+    layouts: Callable[[], Mapping[int, Layout]],
+    controller: Controller,
+    request: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Make the circuits that are asked for, and answer with the history's event, None where nothing had to
+    change, and the jobs that lost circuits by it. RequestError names these, unless it is `force`d.
+    """
+    action, force = request.get("action"), request.get("force", False)
+    if action not in ACTIONS:
+        raise RequestError(f"circuits {shown(action)}: accepted are {', '.join(ACTIONS)}")
+    if not isinstance(force, bool):
+        raise RequestError(f"force: {shown(force)}; true or false is accepted")
+    target = _target(topology, controller, request)
+    now = frozenset(circuit(*pair) for pair in controller("circuits")["circuits"])
+    units = [unit.index for unit in topology.units]
+    lost = losing(now, target, units, _pairs(layouts()))
+    if lost and not force:
+        raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
+    event = controller("apply", circuits=_names(target))
+    return {"event": event, "lost": [_lost(job, *lost[job]) for job in sorted(lost)]}
+
+
+def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
+    """Return which jobs lose which circuits, and what that cuts off."""
+    phrases = []
+    for job, (circuits, cut) in sorted(lost.items()):
+        names = ", ".join(f"{each.a}-{each.b}" for each in sorted(circuits))
+        pairs = ", ".join(f"{addresses.unit_name(a)} from {addresses.unit_name(b)}" for a, b in cut)
+        phrases.append(f"job {job} loses {names}" + (f", which cuts off {pairs}" if cut else ""))
+    return "; ".join(phrases)
+
+
+def _target(topology: Topology, controller: Controller, request: Mapping[str, Any]) -> frozenset[Circuit]:
+    action = request["action"]
+    if action == "request":
+        planned = controller("plan", demands=request.get("demands"))["target"]
+        return frozenset(circuit(*pair) for pair in planned)
+    if action == "clear":
+        return frozenset()
+    pairs = topology.ocs.circuits if action == "reset" else request.get("circuits")
+    if action == "set" and not (
+        isinstance(pairs, list)
+        and pairs
+        and all(isinstance(pair, list) and all(isinstance(end, str) for end in pair) for pair in pairs)
+    ):
+        raise RequestError(
+            f"circuits: {shown(pairs)}; a list of pairs of optical ports like [u1o1, u2o1] is accepted"
+        )
+    return checked(pairs or (), topology.optical_ports)
+
+
+def _pairs(layouts: Mapping[int, Layout]) -> dict[int, tuple[UnitPair, ...]]:
+    return {job: layout.demands for job, layout in layouts.items() if layout.demands}
+
+
+def _names(circuits: frozenset[Circuit]) -> list[list[str]]:
+    return [[each.a, each.b] for each in sorted(circuits)]
+
+
+def _lost(job: int, circuits: frozenset[Circuit], cut: list[UnitPair]) -> dict[str, Any]:
+    pairs = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in cut]
+    return {"job": job, "circuits": _names(circuits), "cut_off": pairs}
+
+
+def uses(
+    topology: Topology, circuits: list[list[str]] | None, layouts: Mapping[int, Layout]
+) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
+    """Return what each job uses of the network, and by circuit the jobs that use it, for `status`. `circuits`
+    None: they are not known now, and nor is who uses them.
+    """
+    lit = frozenset(circuit(*pair) for pair in circuits or ())
+    units = [unit.index for unit in topology.units]
+    by_job = used(lit, units, _pairs(layouts))
+    of_jobs = {
+        job: {
+            "circuits": _names(by_job.get(job, frozenset())),
+            "links": _links(layout, by_job.get(job, frozenset())),
+            "places": [str(place) for place in layout.forest.places] if layout.forest else [],
+        }
+        for job, layout in layouts.items()
+    }
+    of_circuits = [
+        {"circuit": [each.a, each.b], "jobs": sorted(job for job, taken in by_job.items() if each in taken)}
+        for each in sorted(lit)
+    ]
+    return of_jobs, of_circuits
+
+
+def _links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:
+    """Return the links that a job's traffic takes: of its hosts, of their racks in pods where it has hosts
+    elsewhere, and of the optical ports.
+    """
+    hosts = sorted(layout.hosts())
+    racks = {(unit, addresses.rack_of(host)) for unit, host in hosts}
+    up = [addresses.tor_name(addresses.tor_of(*host)) for host in hosts if addresses.rack_of(host[1])]
+    ports = [end for each in sorted(circuits) for end in each.ports]
+    links = [addresses.host_name(*host) for host in hosts] + (up if len(racks) > 1 else []) + ports
+    return list(dict.fromkeys(links))

@@ -1,0 +1,62 @@
+"""The daemon's request `link`: rates of links, and whether they are up, by hand, under running jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.emulation.by_hand import LinksByHand
+from testbed.errors import RequestError
+from testbed.jobs.manager import Jobs
+from testbed.topology.fields import shown
+
+MOST_MBPS = 400_000.0
+_ACTIONS = ("set", "reset", "list")
+
+
+def answer(links: LinksByHand, jobs: Jobs, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Do what `action` says, and answer with the links as the kernel has them then. All of the links that are
+    named are set, or none.
+    """
+    action, words = request.get("action"), request.get("links")
+    if action not in _ACTIONS:
+        raise RequestError(f"link {shown(action)}: accepted are {', '.join(_ACTIONS)}")
+    if action == "list":
+        return links.states()
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise RequestError(f"links: {shown(words)}; a list of names is accepted")
+    names = links.names(words)
+    if action == "reset":
+        _check_no_policy(jobs, [name for name in names if links.rate_mbps(name) is not None])
+        links.reset(names)
+    else:
+        rate_mbps, is_up = _rate(request.get("rate_mbps")), request.get("up")
+        if is_up is not None and not isinstance(is_up, bool):
+            raise RequestError(f"up: {shown(is_up)}; true or false is accepted")
+        if rate_mbps is None and is_up is None:
+            raise RequestError("link set: what is to be set? accepted are --rate MBPS, --up, --down")
+        if rate_mbps is not None:
+            _check_no_policy(jobs, names)
+        links.set(names, rate_mbps, is_up)
+    jobs.hear_rates()
+    return [state for state in links.states() if state["link"] in names]
+
+
+def _rate(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_MBPS:
+        raise RequestError(
+            f"--rate {shown(value)}: more than 0, and at most {MOST_MBPS:g}, Mb/s are accepted"
+        )
+    return float(value)
+
+
+def _check_no_policy(jobs: Jobs, names: list[str]) -> None:
+    """RequestError where a policy decides on the rate of one of these links."""
+    decided = jobs.rates_of_policies()
+    for name in names:
+        if name in decided:
+            raise RequestError(
+                f"link {name}: the policy of job {decided[name]} decides on its rate while it runs"
+            )

@@ -1,0 +1,91 @@
+"""Links by hand: the rates that a user gives them, and whether they are up, while a testbed runs.
+
+Owns what was set, and the names of the links that ever were. The rates that policies give to the links of
+their jobs' workers are Wires' and LinkMarks' alone; a rate by hand is what such a link has again afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from testbed.emulation.link_names import meant
+from testbed.emulation.links import Wires, WireSpec
+from testbed.errors import RequestError
+
+SetRates = Callable[[Mapping[str, float]], None]
+
+
+class LinksByHand:
+    """The links of a fabric that have a rate, in the hands of its user. Thread-safe."""
+
+    def __init__(self, wires: Wires, specs: Sequence[WireSpec], set_rates: SetRates) -> None:
+        self._wires, self._set_rates = wires, set_rates
+        self._made = {wire.name: wire.rate_mbps for wire in specs if wire.rate_mbps is not None}
+        self._unshaped = [wire.name for wire in specs if wire.rate_mbps is None]
+        self._rates: dict[str, float] = {}
+        self._ever: set[str] = set()
+        self._lock = threading.Lock()  # the two above, and one change at a time
+
+    def names(self, words: Sequence[str]) -> list[str]:
+        """Return the links that these words mean. RequestError for one that is not there or has no rate."""
+        names = meant(words, list(self._made))
+        for name in names:
+            if name in self._unshaped:
+                raise RequestError(
+                    f"link {name}: it has no rate, and nothing that could be set; {self._accepted}"
+                )
+            if name not in self._made:
+                raise RequestError(f"link {name}: there is none; {self._accepted}")
+        return names
+
+    @property
+    def _accepted(self) -> str:
+        links = ", ".join(self._made)
+        return f"accepted are {links}, a unit, all" if links else "this testbed has no link with a rate"
+
+    def set(self, names: Sequence[str], rate_mbps: float | None = None, is_up: bool | None = None) -> None:
+        """Set the rate of links, both directions of each, or have them up or down, and read that back.
+        Frames that wait in a link that goes down are lost, as are those that are sent into it.
+        """
+        with self._lock:
+            if rate_mbps is not None:
+                self._set_rates(dict.fromkeys(names, rate_mbps))
+                self._rates |= dict.fromkeys(names, rate_mbps)
+                self._ever.update(names)
+            if is_up is not None:
+                self._wires.set_links(names, is_up)
+                self._ever.update(names)
+
+    def reset(self, names: Sequence[str]) -> None:
+        """Give links the configuration's rates again, and have them up."""
+        with self._lock:
+            rates = {name: self._made[name] for name in names if name in self._rates}
+            self._set_rates({name: rate for name, rate in rates.items() if rate is not None})
+            for name in rates:
+                del self._rates[name]
+            self._wires.set_links(names, True)
+
+    def rate_mbps(self, name: str) -> float | None:
+        """Return the rate that a user has given to a link; None where nobody has."""
+        return self._rates.get(name)
+
+    def ever(self) -> frozenset[str]:
+        """Return the links that were set by hand, if only for a while."""
+        with self._lock:
+            return frozenset(self._ever)
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return each link as the kernel has it now, beside what the configuration says."""
+        statistics = self._wires.statistics()
+        return [
+            {
+                "link": name,
+                "rate_mbps": statistics[name].rate_mbps,
+                "configured_mbps": made,
+                "by_hand_mbps": self._rates.get(name),
+                "up": statistics[name].is_up,
+            }
+            for name, made in self._made.items()
+        ]

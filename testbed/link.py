@@ -1,0 +1,87 @@
+"""`testbed link`: rates of links, and whether they are up, at run time, through the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from testbed.client import environment
+
+ANSWER_TIMEOUT_S = 60.0
+LINKS_HELP = (
+    "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch; u1: all of that "
+    "unit's; the word all: every link that has a rate"
+)
+
+
+def main(argv: list[str]) -> int:
+    """Return the exit code; see testbed/errors.py."""
+    from testbed.client import rpc, runtime
+
+    arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
+    request: dict[str, Any] = {"action": arguments.action}
+    if arguments.action != "list":
+        request["links"] = arguments.link
+    if arguments.action == "set":
+        request |= {"rate_mbps": arguments.rate, "up": arguments.up}
+    here = runtime.Runtime.of(arguments.name)
+    here.require_alive()
+    links = rpc.call(here.socket, "link", timeout_s=ANSWER_TIMEOUT_S, **request)
+    print(json.dumps(links, indent=2) if arguments.json else table(links))
+    return 0
+
+
+def _parser(default_name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="testbed link",
+        description="Set the rate of links while the testbed runs, or have them down; each is read back.",
+    )
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    for either in (parser, common):  # before the action and after it
+        either.add_argument("--name", help="of the testbed (default)")
+        either.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(name=default_name)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="set|reset|list")
+    setting = actions.add_parser(
+        "set",
+        parents=[common],
+        help="set the rate of links, or have them down or up",
+        description="Set the rate of links, both directions of each, or have them down or up. Running jobs "
+        "go on, and their verdicts heed it.",
+    )
+    setting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
+    setting.add_argument(
+        "--rate", type=float, metavar="MBPS", help="in Mb/s as `testbed status` has them, after the scale"
+    )
+    light = setting.add_mutually_exclusive_group()
+    light.add_argument(
+        "--down", dest="up", action="store_false", default=None, help="no carrier; frames in it are lost"
+    )
+    light.add_argument("--up", dest="up", action="store_true", help="carry frames again")
+    resetting = actions.add_parser(
+        "reset", parents=[common], help="give links the configuration's rates, and have them up"
+    )
+    resetting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
+    actions.add_parser(
+        "list", parents=[common], help="show the links that have a rate, as the kernel has them"
+    )
+    return parser
+
+
+def table(links: list[dict[str, Any]]) -> str:
+    """Return the links, one a line, with what the configuration says where that is something else."""
+    if not links:
+        return "this testbed has no link with a rate"
+    return "\n".join(f"{link['link']:<8} {_words(link)}" for link in links)
+
+
+def _words(link: dict[str, Any]) -> str:
+    rate, configured = link["rate_mbps"], link["configured_mbps"]
+    other = "" if rate == configured else f" (configured {configured:g})"
+    return f"{rate:>8g} Mb/s{other}" + ("" if link["up"] else ", down")
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

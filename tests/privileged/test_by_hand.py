@@ -1,0 +1,123 @@
+"""Links and circuits by hand on one running testbed, under a job, and what `status` says of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privileged.commands import Testbed, bounded, command, running, start, wait_for
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+LONG = str(Path(__file__).with_name("jobs") / "long.py")
+CONFIG = """
+units: [{hosts: 3, optical_ports: 2}, {hosts: 2, optical_ports: 2}, {hosts: 2, optical_ports: 2}]
+scale: 1
+host_rate_mbps: 100
+optical_rate_mbps: 100
+"""
+
+
+def said(testbed: Testbed, module: str, *words: str) -> Any:
+    ended = command(f"testbed.{module}", *words, "--name", testbed.name, "--json")
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def refused(testbed: Testbed, module: str, *words: str) -> str:
+    ended = command(f"testbed.{module}", *words, "--name", testbed.name)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+    return ended.stderr
+
+
+def answers(testbed: Testbed, source: str, host: str) -> bool:
+    ping = ("ping", "-c", "1", "-W", "1", host)
+    return command("testbed.exec", "--name", testbed.name, source, "--", *ping).returncode == 0
+
+
+@contextmanager
+def a_job(testbed: Testbed, folder: Path, place: str) -> Iterator[subprocess.Popen[str]]:
+    """A job that sums until the file `folder / over` is there."""
+    words = ("--place", place, "--timeout", "120", "--json", str(folder / "result.json"))
+    job = start("testbed.run", "--name", testbed.name, *words, LONG, str(folder / "over"), together=True)
+    with bounded(job):
+        assert job.stdout is not None
+        wait_for(lambda: "first sum" in job.stdout.readline(), "the job's first sum")  # type: ignore[union-attr]
+        yield job
+        (folder / "over").touch()
+        output = job.communicate()[0]
+        assert job.returncode == 0, output
+
+
+def test_links_and_circuits_by_hand(tmp_path: Path) -> None:
+    config = tmp_path / "three.yaml"
+    config.write_text(CONFIG)
+    with running(str(config)) as testbed:
+        links_are_set_and_carry_or_not(testbed)
+        circuits_are_set_cleared_and_reset(testbed)
+        a_job_keeps_its_circuits_and_follows_its_links(testbed, tmp_path)
+
+
+def links_are_set_and_carry_or_not(testbed: Testbed) -> None:
+    (set_,) = said(testbed, "link", "set", "u1h1", "--rate", "20")
+    assert set_ == {"link": "u1h1", "rate_mbps": 20, "configured_mbps": 100, "by_hand_mbps": 20, "up": True}
+    assert "20 Mb/s" in command("testbed.status", "--name", testbed.name).stdout
+    assert answers(testbed, "u1h1", "u1h2")
+    said(testbed, "link", "set", "u1h2", "--down")
+    assert "down        u1h2" in command("testbed.status", "--name", testbed.name).stdout
+    assert not answers(testbed, "u1h1", "u1h2")
+    assert answers(testbed, "u1h1", "u1h3"), "the others carry"
+    said(testbed, "link", "set", "u1h2", "--up")
+    assert answers(testbed, "u1h1", "u1h2")
+    unit = said(testbed, "link", "set", "u2", "--rate", "30")
+    assert [link["link"] for link in unit] == ["u2h1", "u2h2", "u2o1", "u2o2"]
+    assert all(link["rate_mbps"] == 100 for link in said(testbed, "link", "reset", "all"))
+    assert "no such" not in refused(testbed, "link", "set", "u1h1")
+    assert "link u9h1: there is none" in refused(testbed, "link", "set", "u1h1", "u9h1", "--down")
+    assert "Mb/s are accepted" in refused(testbed, "link", "set", "u1h1", "--rate", "-3")
+    assert all(link["up"] for link in said(testbed, "link", "list"))
+
+
+def circuits_are_set_cleared_and_reset(testbed: Testbed) -> None:
+    configured = said(testbed, "circuits", "list")["circuits"]
+    assert said(testbed, "circuits", "set", "u1o1-u2o1", "u1o2-u2o2")["added"]
+    assert said(testbed, "circuits", "list")["circuits"] == [["u1o1", "u2o1"], ["u1o2", "u2o2"]]
+    assert said(testbed, "circuits", "clear")["removed"]
+    assert said(testbed, "circuits", "list")["circuits"] == []
+    said(testbed, "circuits", "reset")
+    assert said(testbed, "circuits", "list")["circuits"] == configured
+    assert said(testbed, "circuits", "reset") is None
+    assert "no optical port u1o9" in refused(testbed, "circuits", "set", "u1o9-u2o1")
+
+
+def a_job_keeps_its_circuits_and_follows_its_links(testbed: Testbed, folder: Path) -> None:
+    with a_job(testbed, folder, "u1:2,u2:2"):
+        status = said(testbed, "status")
+        (job,) = status["jobs"]
+        used = job["uses"]["circuits"]
+        assert used
+        assert {"u1h1", "u1h2", "u2h1", "u2h2"} <= set(job["uses"]["links"])
+        assert {"u1", "u2"} <= set(job["uses"]["places"])
+        by_circuit = {tuple(each["circuit"]): each["jobs"] for each in status["circuit_jobs"]}
+        assert sorted(list(pair) for pair, jobs in by_circuit.items() if jobs) == used
+        text = refused(testbed, "circuits", "clear")
+        assert f"job {job['id']} loses {used[0][0]}-{used[0][1]}" in text
+        assert "--force takes them" in text
+        assert all(pair in said(testbed, "circuits", "list")["circuits"] for pair in used)
+        kept = said(testbed, "circuits", "list")["circuits"]
+        said(testbed, "circuits", "clear", "--force")
+        assert said(testbed, "circuits", "list")["circuits"] == []
+        said(testbed, "circuits", "set", *("-".join(pair) for pair in kept))
+        said(testbed, "link", "set", "u1h1", "--rate", "50")
+        said(testbed, "link", "set", "u1h1", "--down")
+        said(testbed, "link", "set", "u1h1", "--up")
+    result = json.loads((folder / "result.json").read_text())
+    (note,) = [each["text"] for each in result["verdict"]["notes"] if each["name"] == "links_changed"]
+    assert re.search(r"u1h1 was down for [0-9.]+ s; u1h1 had 100, then 50 Mb/s$", note), note
+    assert next(link for link in result["links"] if link["name"] == "u1h1")["rate_mbps"] == 50
