@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 
-from testbed.client import environment
+from testbed.client import completion, environment
 
 COMMANDS = {
     "up": "bring a testbed up and keep it",
@@ -17,6 +18,7 @@ COMMANDS = {
     "status": "show what runs on it",
     "circuits": "show, plan and set its optical circuits",
     "link": "set rates of its links while it runs, and have them down or up",
+    "script": "do such things, faults and circuits, by a timetable",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "capture": "write the frames of one of its links to a pcap file",
     "exec": "run a command in one of its hosts, or a shell there",
@@ -32,14 +34,20 @@ COMMANDS = {
 
 def usage() -> str:
     commands = "\n".join(f"  {name:<10}{what}" for name, what in COMMANDS.items())
-    return f"usage: testbed COMMAND [ARGUMENT...]\n\n{commands}\n\n`testbed COMMAND --help` says more of one"
+    more = "`testbed COMMAND --help` says more of one, `testbed --version` which version this is"
+    return f"usage: testbed COMMAND [ARGUMENT...]\n\n{commands}\n\n{more}"
 
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code of the command named by the first argument; 2 and the list of commands when there is none
     such.
     """
+    if completion.is_asked():
+        completion.complete(COMMANDS, _main_of)
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] == "--version":
+        print(f"testbed {version()}")
+        return 0
     if arguments and arguments[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -50,12 +58,25 @@ def main(argv: list[str] | None = None) -> int:
             print(usage(), file=sys.stderr)
         return 2
     name, *rest = arguments
+    return environment.exit_code(f"testbed {name}", _main_of(name), rest)
 
+
+def _main_of(name: str) -> Callable[[list[str]], int]:
     def run(argv: list[str]) -> int:
         code: int = importlib.import_module(f"testbed.{name}").main(argv)
         return code
 
-    return environment.exit_code(f"testbed {name}", run, rest)
+    return run
+
+
+def version() -> str:
+    """Return the version of what is installed, and of a checkout the commit."""
+    from importlib import metadata
+
+    from testbed.reproduction.document import commit
+
+    revision = commit(environment.CHECKOUT)
+    return metadata.version("optinc") + (f" ({revision})" if revision else "")
 
 
 if __name__ == "__main__":

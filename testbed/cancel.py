@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from testbed.client import environment
 
@@ -22,6 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "jobs", nargs="*", type=int, metavar="JOB", help="its number, as `testbed status` shows it"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
     if options.all == bool(options.jobs):
         raise RequestError("numbers of jobs, or --all: one of the two is needed")
@@ -29,6 +31,9 @@ def main(argv: list[str]) -> int:
     runtime.require_alive()
     uid = Caller.of_this_process().uid
     cancelled = rpc.call(runtime.socket, "cancel", jobs=options.jobs, reason="testbed cancel", uid=uid)
+    if options.json:
+        print(json.dumps({"cancelled": cancelled}))
+        return 0
     print(f"cancelled: {', '.join(map(str, cancelled)) or 'none; they had ended'}")
     return 0
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import json
+import os
+import select
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from testbed.client import environment
 
 COUNT, SECONDS = 10_000, 10.0
+STDOUT = "-"  # in the place of a file
+_CHUNK_BYTES = 1 << 16
 
 
 def main(argv: list[str]) -> int:
@@ -19,6 +26,7 @@ def main(argv: list[str]) -> int:
     from testbed.client import rpc
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.errors import RequestError
 
     parser = argparse.ArgumentParser(
         prog="testbed capture",
@@ -28,33 +36,90 @@ def main(argv: list[str]) -> int:
     kinds = "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch"
     parser.add_argument("link", metavar="LINK", help=kinds)
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
-    parser.add_argument("--output", type=Path, metavar="FILE.pcap", help="the file (LINK.pcap)")
     parser.add_argument(
-        "--count", type=int, default=COUNT, metavar="N", help="end after so many frames (%(default)s)"
+        "--output",
+        metavar="FILE.pcap",
+        help="the file (LINK.pcap); -: stdout, with nothing else on it, until its reader ends, or --count or "
+        "--seconds are over, if given",
     )
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help="end after so many seconds (%(default)g)"
-    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the last line")
+    parser.add_argument("--count", type=int, metavar="N", help=f"end after so many frames ({COUNT})")
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"end after so many seconds ({SECONDS:g})")
     options = parser.parse_args(argv)
-    output = (options.output or Path(f"{options.link}.pcap")).absolute()
+    to_stdout = options.output == STDOUT
+    if to_stdout and sys.stdout.isatty():
+        raise RequestError(
+            "--output -: stdout is a terminal; a pipe or a file is accepted, such as | wireshark -k -i -"
+        )
+    output = STDOUT if to_stdout else str(Path(options.output or f"{options.link}.pcap").absolute())
     runtime, caller = Runtime.of(options.name), Caller.of_this_process()
     runtime.require_alive()
+    copying: list[threading.Thread] = []
 
     def on_event(event: dict[str, Any]) -> None:
         print(f"testbed capture: {event['capturing']}: to {output}", file=sys.stderr, flush=True)
+        if "fd" in event:
+            copying.append(threading.Thread(target=_copy, args=(event["fd"],), daemon=True))
+            copying[0].start()
 
-    asked = {"link": options.link, "output": str(output), "count": options.count, "seconds": options.seconds}
-    user = {"uid": caller.uid}
+    limits = {"count": options.count, "seconds": options.seconds}
+    usual = MOST if to_stdout else {"count": COUNT, "seconds": SECONDS}
+    asked = {key: usual[key] if value is None else value for key, value in limits.items()}
     try:
-        frames = rpc.call(runtime.socket, "capture", on_event=on_event, timeout_s=None, **asked, **user)
+        frames = rpc.call(
+            runtime.socket,
+            "capture",
+            on_event=on_event,
+            timeout_s=None,
+            link=options.link,
+            output=output,
+            uid=caller.uid,
+            **asked,
+        )
     except KeyboardInterrupt:
-        await_whole(output)
+        if to_stdout:
+            return 0 if _gone else environment.INTERRUPTED
+        await_whole(Path(output))
         raise
-    missed = f", {frames['missed']} more missed: the machine is too busy" if frames["missed"] else ""
-    count = frames["forward"] + frames["backward"]
-    ways = f"{frames['forward']} {frames['from']}, {frames['backward']} {frames['to']}"
-    print(f"{options.link}: {count} frames in {frames['seconds']:.1f} s ({ways}){missed}; {output}")
+    for thread in copying:
+        thread.join()
+    result = {"link": options.link, "file": output, **frames}
+    last = json.dumps(result) if options.json else said(result)
+    print(last, file=sys.stderr if to_stdout else sys.stdout)
     return 0
+
+
+MOST = {"count": 1_000_000, "seconds": 3600.0}  # what a testbed accepts
+_gone: list[bool] = []  # whoever read stdout has ended
+
+
+def said(result: dict[str, Any]) -> str:
+    """Return the line that says what was captured."""
+    missed = f", {result['missed']} more missed: the machine is too busy" if result["missed"] else ""
+    count = result["forward"] + result["backward"]
+    ways = f"{result['forward']} {result['from']}, {result['backward']} {result['to']}"
+    return f"{result['link']}: {count} frames in {result['seconds']:.1f} s ({ways}){missed}; {result['file']}"
+
+
+def _copy(fd: int) -> None:
+    """Copy all that comes to stdout; where nobody reads that any more, end the command."""
+    stdout, watched = sys.stdout.fileno(), select.poll()
+    watched.register(fd, select.POLLIN)
+    watched.register(stdout, 0)  # its reader is gone: POLLERR
+    with open(fd, "rb", buffering=0) as source:
+        try:
+            while True:
+                if any(each == stdout for each, _ in watched.poll()):
+                    raise BrokenPipeError
+                if not (data := source.read(_CHUNK_BYTES)):
+                    return
+                while data:
+                    data = data[os.write(stdout, data) :]
+        except OSError:
+            _gone.append(True)
+            main = threading.main_thread().ident
+            assert main is not None
+            signal.pthread_kill(main, signal.SIGINT)  # it waits in a system call
 
 
 def await_whole(file: Path) -> None:

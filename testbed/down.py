@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ def main(argv: list[str]) -> int:
         prog="testbed down", description="End a testbed and all that runs on it."
     )
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     if not runtime.alive() and os.geteuid() == 0:
@@ -46,7 +48,8 @@ def main(argv: list[str]) -> int:
                 f"testbed {runtime.name!r} is still there after its main process (pid {pid}) was killed"
             )
         sweep(arguments.name)
-    print(f"testbed {runtime.name!r} is down")
+    down = {"name": runtime.name, "pid": pid, "state": "down"}
+    print(json.dumps(down) if arguments.json else f"testbed {runtime.name!r} is down")
     return 0
 
 

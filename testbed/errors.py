@@ -1,6 +1,7 @@
 """The typed errors. Owns the exit codes; imports nothing of the project.
 
-Every command ends with one of: 0 done, 1 the work failed, 2 the request was wrong, 3 this host cannot.
+Every command ends with one of: 0 done, 1 the work failed, 2 the request was wrong, 3 this host cannot, or
+the testbed is another user's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class HostError(TestbedError):
     """This host cannot: no root, a missing tool or kernel feature. Names the remedy."""
 
     exit_code = 3
+
+
+class OwnerError(HostError):
+    """The testbed is another user's: this one may not. The same exit code wherever that is found."""
 
 
 class SettingError(TestbedError):

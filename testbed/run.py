@@ -9,17 +9,21 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+
+
+STDOUT = Path("-")  # in the place of a file
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,13 +43,30 @@ def parser() -> argparse.ArgumentParser:
         help="such as u1:2,u2:2, or u1r1:2,u1r2:2 in a pod; without it, all of the first gpu unit",
     )
     parser.add_argument(
+        "--ps",
+        action=Once,
+        metavar="UNIT",
+        help="the unit, or rack of a pod, whose host is the job's server, where it has one; without it, the "
+        "system chooses",
+    )
+    parser.add_argument(
         "--sync",
         default=sums,
         metavar="|".join([*systems(), "FILE.py:CLASS"]),
         help=f"the system that sums gradients, as `testbed systems` lists them ({sums})",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the job's result there, its samples beside it"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the job's result there, its samples beside it; -: on stdout, without samples, and what "
+        "the job prints on stderr",
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        metavar="PATH",
+        help="the workers' Python, of an environment of your own that has torch and this project installed",
     )
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after so many seconds")
@@ -118,8 +139,8 @@ def main(argv: list[str]) -> int:
     from testbed.client.runtime import Runtime
     from testbed.discovery.registry import find
     from testbed.discovery.user_class import is_users
-    from testbed.errors import RequestError, TestbedError
-    from testbed.jobs.placement import parse_place
+    from testbed.errors import OwnerError, RequestError, TestbedError
+    from testbed.jobs.placement import parse_place, parse_server
     from testbed.jobs.request import MOST_RESTARTS, age_out_ms, lanes, recovery, stragglers, window
 
     options = parser().parse_args(argv)
@@ -127,6 +148,8 @@ def main(argv: list[str]) -> int:
         find(options.sync)
     if options.place is not None:
         parse_place(options.place)
+    if options.ps is not None:
+        parse_server(options.ps)
     if options.timeout is not None and not options.timeout > 0:
         raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
     if not 0 <= options.restarts <= MOST_RESTARTS:
@@ -140,15 +163,22 @@ def main(argv: list[str]) -> int:
     runtime = Runtime.of(options.name)
     try:
         runtime.require_alive()
+    except OwnerError:
+        raise
     except TestbedError as error:
         raise RequestError(str(error)) from error
     check_files(caller, options.script, options.json, options.logs, options.module)
+    if options.python:
+        if options.preload:
+            raise RequestError("--python: with --preload workers are forks of the project's own Python")
+        check_python(caller, options.python)
     request = {
         "script": options.script,
         "module": options.module,
         "arguments": options.arguments,
         "sync": options.sync,
         "place": options.place,
+        "ps": options.ps,
         "limit_s": options.timeout,
         "restarts": options.restarts,
         "preload": options.preload,
@@ -160,14 +190,18 @@ def main(argv: list[str]) -> int:
         "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,
         "stragglers": options.stragglers,
-        "series": options.json is not None,
+        "series": options.json is not None and options.json != STDOUT,
         "logs": str(options.logs.absolute()) if options.logs else None,
+        "python": str(options.python.absolute()) if options.python else None,
         "uid": caller.uid,
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
-    result, interrupted = follow(runtime, request)
-    if options.json:
+    output = sys.stderr if options.json == STDOUT else sys.stdout
+    result, interrupted = follow(runtime, request, output)
+    if options.json == STDOUT:
+        print(json.dumps(result, indent=2))
+    elif options.json:
         with caller.acting():
             write_result(options.json, result)
     if interrupted:
@@ -249,6 +283,7 @@ def check_files(
             check_module(script, [folder, *sys.path])
         else:
             _check_script(caller, script)
+        result = None if result == STDOUT else result
         if result is not None and not writable(result):
             raise RequestError(f"--json {result}: user {caller.user} cannot write it")
         if result is not None and not writable(series_path(result)):
@@ -264,6 +299,50 @@ def check_files(
                 ) from error
             if not os.access(logs, os.W_OK | os.X_OK, effective_ids=True):
                 raise RequestError(f"--logs {logs}: user {caller.user} cannot write there")
+
+
+def check_python(caller: Caller, python: Path) -> None:
+    """Raise RequestError, which says what it lacks, where this is no Python with what a worker needs. It is
+    asked as its user.
+    """
+    from testbed.errors import RequestError
+    from testbed.jobs.environment import worker_environment
+
+    environ = worker_environment(os.environ, caller, in_checkout=False)
+    user = (
+        {"user": caller.uid, "group": caller.gid, "extra_groups": caller.groups} if os.geteuid() == 0 else {}
+    )
+    argv = [str(python.absolute()), "-c", _LACKS]
+    try:
+        asked = subprocess.run(  # type: ignore[call-overload]
+            argv, capture_output=True, text=True, cwd="/", env=environ, timeout=_ASKED_S, check=False, **user
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = getattr(error, "strerror", None) or f"no answer in {_ASKED_S:g} s"
+        raise RequestError(f"--python {python}: user {caller.user} cannot run it: {why}") from error
+    try:
+        lacks = dict(json.loads(asked.stdout.splitlines()[-1]))
+    except (IndexError, ValueError):
+        raise RequestError(f"--python {python}: it is no Python") from None
+    if lacks:
+        source = str(environment.CHECKOUT) if environment.is_checkout() else "optinc"
+        remedy = " ".join(source if each == "optinc" else each for each in lacks)
+        named = " and ".join(f"{each} ({why})" for each, why in lacks.items())
+        raise RequestError(f"--python {python}: it lacks {named}: {python} -m pip install {remedy}")
+
+
+_ASKED_S = 60.0
+_LACKS = """
+import importlib.metadata, importlib.util, json
+lacks = {}
+if importlib.util.find_spec("torch") is None:
+    lacks["torch"] = "not installed"
+try:
+    importlib.metadata.version("optinc")
+except importlib.metadata.PackageNotFoundError:
+    lacks["optinc"] = "this project, not installed"
+print(json.dumps(lacks))
+"""
 
 
 def _check_script(caller: Caller, script: str) -> None:
@@ -297,15 +376,15 @@ def missed(event: dict[str, int]) -> str:
 class Follower:
     """Shows a job's output as it comes; knows its number once it has one."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, output: TextIO) -> None:
+        self._runtime, self._output = runtime, output
         self._job: int | None = None
         self._logs = ""
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
         if "output" in event:
-            print(f"[{event['label']}] {event['output']}", flush=True)
+            print(f"[{event['label']}] {event['output']}", file=self._output, flush=True)
         elif "job" in event:
             self._job, self._logs = int(event["job"]), str(event["logs"])
             ps = f", {event['service']} on {event['ps_host']}" if event["ps_host"] else ""
@@ -340,11 +419,11 @@ class Follower:
             )
 
 
-def follow(runtime: Runtime, request: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Run the job; return its result, and whether it was interrupted."""
+def follow(runtime: Runtime, request: dict[str, Any], output: TextIO) -> tuple[dict[str, Any], bool]:
+    """Run the job, with what it prints on `output`; return its result, and whether it was interrupted."""
     from testbed.client import rpc
 
-    follower = Follower(runtime)
+    follower = Follower(runtime, output)
     with _handling(follower):
         result = rpc.call(runtime.socket, "run", on_event=follower.on_event, timeout_s=None, **request)
     return dict(result), follower.interrupted

@@ -59,12 +59,12 @@ def status(runtime: Runtime) -> dict[str, Any]:
     for another user's.
     """
     from testbed.client import rpc
-    from testbed.errors import HostError, RequestError, TestbedError
+    from testbed.errors import HostError, OwnerError, RequestError, TestbedError
 
     written = runtime.read_main()
     try:
         return dict(rpc.call(runtime.socket, "status", timeout_s=10.0))
-    except RequestError as error:
+    except (OwnerError, RequestError) as error:
         raise HostError(str(error)) from error
     except TestbedError as error:
         state = NOT_ANSWERING if written.get("state") == "ready" else written.get("state", "starting")
@@ -115,11 +115,12 @@ def page(testbed: dict[str, Any]) -> str:
     ]
     lines.append(f"  links       {links_text(testbed['links'])}")
     if down := [link["name"] for link in testbed["links"] if not link.get("up", True)]:
-        lines.append(f"  down        {' '.join(down)} (testbed link list)")
+        lines.append(f"  down        {' '.join(down)} ({environment.typed('link list', testbed['name'])})")
     for link, device in testbed.get("gone_links", {}).items():
         lines.append(f"  attention   link {link}: its device {device} was deleted: down, and up again")
     if testbed.get("faults"):
-        lines.append(f"  faults      {faults_text(testbed['faults'])}")
+        hint = environment.typed("fault list", testbed["name"])
+        lines.append(f"  faults      {faults_text(testbed['faults'])} ({hint})")
     if testbed.get("cores_busy"):
         lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in testbed['cores_busy'])} busy")
     lines.append("")
@@ -280,7 +281,7 @@ def faults_text(faults: list[dict[str, Any]]) -> str:
         for name in ("lost", "duplicated", "held", "corrupted")
     }
     shown = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
-    return f"on {' '.join(links)}: {shown} (testbed fault list)"
+    return f"on {' '.join(links)}: {shown}"
 
 
 if __name__ == "__main__":

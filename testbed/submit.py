@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -29,8 +30,9 @@ def main(argv: list[str]) -> int:
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.discovery.policies import policies
-    from testbed.errors import HostError, RequestError, TestbedError
+    from testbed.errors import HostError, OwnerError, RequestError, TestbedError
     from testbed.queue import submission
+    from testbed.run import STDOUT
     from testbed.topology.fields import read_yaml
 
     parser = argparse.ArgumentParser(
@@ -44,7 +46,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--slot", type=float, metavar="S", help="in place of the file's slot_s")
     parser.add_argument("--seed", type=int, metavar="N", help="in place of the file's seed")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the result there, when the last job has ended"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the result there, when the last job has ended; -: on stdout",
     )
     parser.add_argument(
         "--logs", type=Path, metavar="DIR", help="keep the workers' logs there, in a folder for each job"
@@ -83,14 +88,19 @@ def main(argv: list[str]) -> int:
     runtime = Runtime.of(options.name)
     try:
         runtime.require_alive()
+    except OwnerError:
+        raise
     except TestbedError as error:
         raise RequestError(str(error)) from error
-    _check_files(caller, wanted, options.json, options.logs)
+    if options.json == STDOUT and options.detach:
+        raise RequestError("--json -: nobody is there to print it with --detach; a file is accepted")
+    file = None if options.json == STDOUT else options.json
+    _check_files(caller, wanted, file, options.logs)
     request = {
         "submission": data,
         "wait": not options.detach,
         "preload": options.preload,
-        "json": str(options.json.absolute()) if options.json else None,
+        "json": str(file.absolute()) if file else None,
         "logs": str(options.logs.absolute()) if options.logs else None,
         "uid": caller.uid,
         "cwd": str(Path.cwd()),
@@ -98,11 +108,12 @@ def main(argv: list[str]) -> int:
     }
     result, interrupted = _follow(runtime, request, caller)
     if options.detach:
-        named = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
-        look, end = f"testbed status{named}", f"testbed cancel{named} JOB|--all"
+        look, end = (environment.typed(words, options.name) for words in ("status", "cancel --all"))
         queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
         print(f"testbed submit: {queued}", file=sys.stderr)
         return 0
+    if options.json == STDOUT:
+        print(json.dumps(result, indent=2))
     print(_summary(result), file=sys.stderr)
     if interrupted:
         if result["lost"]:

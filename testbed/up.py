@@ -60,6 +60,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object once it is up, and all else on stderr"
+    )
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     caller = Caller.of_this_process()
@@ -74,9 +77,9 @@ def main(argv: list[str]) -> int:
     require(topology)
     check_mtu(topology.mtu)
     environment.controller_interpreter(topology.controller)
+    screen = Screen(sys.stderr, sys.stdout) if arguments.json else Screen(sys.stdout)
     if arguments.detach:
-        return bring_up_detached(runtime, topology, caller)
-    screen = Screen(sys.stdout)
+        return bring_up_detached(runtime, topology, caller, screen)
     try:
         return bring_up(runtime, topology, caller, screen.show)
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from testbed.client.rpc import Peer
-from testbed.errors import RequestError
+from testbed.errors import OwnerError, RequestError
 
 NOGROUP = 65534  # of a user that the user database does not have
 _NO_USER = 2**32 - 1  # to the kernel: leave the user as it is
@@ -73,11 +73,11 @@ class Caller:
         return cls.of(named)
 
     def check_may_act(self, owner: Caller) -> None:
-        """Raise RequestError unless something may run, or be written, as this user on the owner's testbed:
+        """Raise OwnerError unless something may run, or be written, as this user on the owner's testbed:
         root's serves anybody.
         """
         if owner.uid not in (0, self.uid):
-            raise RequestError(
+            raise OwnerError(
                 f"this testbed is {owner.user}'s: it runs jobs and writes files as {owner.user} only, not as "
                 f"user id {self.uid}"
             )

@@ -166,11 +166,12 @@ def is_checkout() -> bool:
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
-def typed(words: str) -> str:
-    """Return a command of `testbed` as it can be typed here: in a checkout by the file in its environment,
-    since that is on no path, and sudo has a path of its own. In the root folder, to which processes go that
-    detach, the whole path: their words are read elsewhere.
+def typed(words: str, name: str = "default") -> str:
+    """Return a command of `testbed`, to the testbed of that name, as it can be typed here: in a checkout by
+    the file in its environment, since that is on no path, and sudo has a path of its own. In the root folder,
+    to which processes go that detach, the whole path: their words are read elsewhere.
     """
+    words += "" if name == "default" else f" --name {name}"
     if not is_checkout():
         return f"testbed {words}"
     file = VENV / "bin" / "testbed"

@@ -26,7 +26,7 @@ from typing import Any, Self
 from testbed.cgroups import held as cgroups
 from testbed.client.caller import NOGROUP, Caller
 from testbed.client.environment import typed
-from testbed.errors import HostError, RequestError, TestbedError
+from testbed.errors import OwnerError, RequestError, TestbedError
 
 RUN_DIR = Path("/run/optinc")
 DEFAULT_NAME = "default"
@@ -85,13 +85,13 @@ class Runtime:
         return self.folder / "jobs"
 
     def alive(self) -> bool:
-        """Return whether a main process holds the lock. Raises HostError for another user's testbed."""
+        """Return whether a main process holds the lock. Raises OwnerError for another user's testbed."""
         try:
             fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except PermissionError:
-            raise HostError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+            raise OwnerError(f"testbed {self.name!r} belongs to another user: use sudo") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -121,16 +121,16 @@ class Runtime:
         except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
             return {}
         except PermissionError:
-            raise HostError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+            raise OwnerError(f"testbed {self.name!r} belongs to another user: use sudo") from None
         return dict(content)
 
     def require_alive(self) -> None:
-        """Raise TestbedError that names what runs instead, HostError where that is others' alone."""
+        """Raise TestbedError that names what runs instead, OwnerError where that is others' alone."""
         if self.alive():
             return
         others, hidden = running(self.folder.parent), running_of_others(self.folder.parent)
         if hidden and not others:
-            raise HostError(
+            raise OwnerError(
                 f"testbed {self.name!r} is not running; of other users there are: {', '.join(hidden)}; for "
                 f"these use sudo"
             )
@@ -142,7 +142,7 @@ def running(root: Path = RUN_DIR) -> list[str]:
     """Return the names of the testbeds that live and that this user may see."""
     names = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
-        with contextlib.suppress(HostError):
+        with contextlib.suppress(OwnerError):
             if _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive():
                 names.append(folder.name)
     return names
@@ -154,7 +154,7 @@ def running_of_others(root: Path = RUN_DIR) -> list[str]:
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         try:
             _ = _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).alive()
-        except HostError:
+        except OwnerError:
             names.append(folder.name)
     return names
 

@@ -4,6 +4,7 @@ summary when it is up.
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any, TextIO
 
@@ -15,8 +16,9 @@ class Screen:
     printed once, when done.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, as_json: TextIO | None = None) -> None:
+        """`as_json` gets what is up as one JSON object, in place of the summary on `stream`."""
+        self._stream, self._as_json = stream, as_json
         self._rewrite = stream.isatty()
         self._began = self._phase_began = time.monotonic()
         self._phase: str | None = None
@@ -31,7 +33,11 @@ class Screen:
             self._print(message["note"])
         elif "ready" in message:
             self._end_phase()
-            self._print(summary(message, time.monotonic() - self._began))
+            took_s = time.monotonic() - self._began
+            if self._as_json is None:
+                self._print(summary(message, took_s))
+            else:
+                print(json.dumps(described(message, took_s)), file=self._as_json, flush=True)
 
     def _show_phase(self, phase: str, done: int, total: int) -> None:
         if phase != self._phase:
@@ -73,3 +79,9 @@ def summary(message: dict[str, Any], took_s: float) -> str:
             f"  end it       {'' if message['detached'] else 'Ctrl-C here, or '}{typed('down')}{option}",
         ]
     )
+
+
+def described(message: dict[str, Any], took_s: float) -> dict[str, Any]:
+    """Return what is up, as data."""
+    facts = {key: value for key, value in message.items() if key != "ready"}
+    return {**facts, "state": "ready", "took_s": round(took_s, 3), **message["ready"]}

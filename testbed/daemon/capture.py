@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -15,13 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.client.rpc import Emit
 from testbed.emulation import capture
+from testbed.emulation.links import WireSpec
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.request import absolute
 from testbed.jobs.user_files import UserFiles
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
 
+STDOUT = "-"  # in the place of a file: the client is handed what to write there
+_TICK_S = 0.1
 MOST_FRAMES, MOST_SECONDS = 1_000_000, 3600.0
 
 
@@ -29,7 +35,7 @@ def answer(
     topology: Topology,
     caller: Caller,
     request: Mapping[str, Any],
-    emit: Callable[[dict[str, Any]], None],
+    emit: Emit,
     stop: Callable[[], bool],
     files: UserFiles,
 ) -> dict[str, Any]:
@@ -42,6 +48,8 @@ def answer(
         raise RequestError(
             f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted"
         )
+    if request.get("output") == STDOUT:
+        return {**asdict(_to_client(wire, count, seconds, emit, stop)), **_ends(wire)}
     path = absolute(request.get("output"), "--output")
     with capture.Tap(wire) as tap, _file(path, caller, files) as file:
         emit({"capturing": wire.name})
@@ -51,8 +59,46 @@ def answer(
             raise TestbedError(
                 f"write {path}: {error.strerror}; it has the frames until then, {file.tell()} bytes"
             ) from error
-    ends = ("from the ToR", "to it") if wire.a.namespace is None else (f"from {wire.name}", "to it")
-    return {**asdict(done), "from": ends[0], "to": ends[1]}
+    return {**asdict(done), **_ends(wire)}
+
+
+def _ends(wire: WireSpec) -> dict[str, str]:
+    return {"from": "from the ToR" if wire.a.namespace is None else f"from {wire.name}", "to": "to it"}
+
+
+def _to_client(
+    wire: WireSpec, count: int, seconds: float, emit: Emit, stop: Callable[[], bool]
+) -> capture.Captured:
+    """Write into a pipe whose other end the client has. One that does not read holds up its own request only,
+    until that is over or the client is gone; frames that find no room meanwhile are counted as missed.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    over = time.monotonic() + seconds
+
+    def write(data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and not is_over():
+            if select.select([], [writer], [], _TICK_S)[1]:
+                with contextlib.suppress(BlockingIOError):
+                    rest = rest[os.write(writer, rest) :]
+
+    def is_over() -> bool:
+        return stop() or time.monotonic() > over
+
+    try:
+        with capture.Tap(wire) as tap:
+            os.set_blocking(reader, True)  # the client's end
+            emit({"capturing": wire.name}, reader)
+            os.close(reader)
+            reader = -1
+            try:
+                return tap.capture(write, count, seconds, is_over)
+            except BrokenPipeError:
+                raise TestbedError(f"capture {wire.name}: nobody reads it any more") from None
+    finally:
+        os.close(writer)
+        if reader >= 0:
+            os.close(reader)
 
 
 @contextlib.contextmanager

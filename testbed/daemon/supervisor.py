@@ -268,7 +268,7 @@ class Relay:
                 self._screen.show(message)
 
 
-def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> int:
+def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller, screen: Screen) -> int:
     """Start the main process in a session of its own; return when the testbed is up. Raises what made it
     fail.
     """
@@ -280,7 +280,6 @@ def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller) -> i
         os.close(reader)
         _be_main(runtime, topology, caller, writer)
     os.close(writer)
-    screen = Screen(sys.stdout)
     try:
         with os.fdopen(reader) as lines:
             for line in lines:

@@ -25,7 +25,7 @@ def meant(words: Sequence[str], links: Sequence[str]) -> list[str]:
         else:
             of_it = [word]
         if not of_it:
-            units = sorted({found[0] for link in links if (found := _UNIT.match(link))}, key=_number)
+            units = sorted({match[0] for link in links if (match := _UNIT.match(link))}, key=_number)
             accepted = f"; units with links that have: {', '.join(units)}" if units else ""
             what = "this testbed has" if word == ALL else "there is"
             raise RequestError(f"{word}: {what} no link with a rate{accepted}")

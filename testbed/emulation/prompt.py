@@ -17,6 +17,7 @@ from typing import Any
 from mininet.cli import CLI
 from mininet.log import error, lg, output
 
+from testbed.client.environment import typed
 from testbed.client.runtime import Runtime
 from testbed.emulation.remote import RemoteHost, RemoteNet
 from testbed.errors import RequestError, TestbedError
@@ -136,7 +137,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
     def do_x(self, line: str) -> None:
         "Not here: a terminal of your own with testbed exec is what does it."
         host = line.split()[0] if line.split() else "HOST"
-        raise RequestError(f"open a terminal and run there: testbed exec --name {self._testbed} {host}")
+        raise RequestError(f"open a terminal and run there: {typed(f'exec {host}', self._testbed)}")
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
         "Not here: a terminal of your own with testbed exec is what does it."

@@ -19,6 +19,7 @@ from mininet.log import output
 from mininet.node import Node
 
 from testbed.client import rpc
+from testbed.client.environment import typed
 from testbed.client.runtime import Runtime
 from testbed.emulation.nodes import FabricHost, FabricLink, FabricSwitch, FabricView
 from testbed.emulation.topo import FabricTopo
@@ -175,7 +176,7 @@ class RemoteNet(FabricView):
 
     def stop(self) -> None:
         """Refuse it: a prompt may come and go."""
-        raise RequestError(f"net.stop: end the testbed by: testbed down --name {self._runtime.name}")
+        raise RequestError(f"net.stop: end the testbed by: {typed('down', self._runtime.name)}")
 
     def state(self) -> dict[str, Any]:
         """Return what `testbed status` said at most a moment ago: many links are asked in a row."""

@@ -227,9 +227,11 @@ class Executor:
             description=description,
             attempt=attempt.number,
             restarts=request.restarts,
+            in_checkout=request.python is None,
         )
         passed = (attempt.board.fd, attempt.groups.fd(rank), *fds, *([] if gate is None else [gate]))
-        argv = (sys.executable, "-u", *option, script, *request.arguments)
+        python = str(request.python or sys.executable)
+        argv = (python, "-u", *option, script, *request.arguments)
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
         return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats, cwd=cwd)

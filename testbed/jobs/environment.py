@@ -32,17 +32,20 @@ def worker_environment(
     description: str = "",
     attempt: int = 0,
     restarts: int = 0,
+    in_checkout: bool = True,
 ) -> dict[str, str]:
     """Return the caller's environment as the user's own process would have it; without a rank, that of a
-    parameter server.
+    parameter server. `in_checkout`: modules of this project are this copy's, and not those that another
+    environment has installed.
     """
+    ours = str(CHECKOUT) if in_checkout else None
     env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
     env |= {
         "HOME": caller.home,
         "USER": caller.user,
         "LOGNAME": caller.user,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": ":".join(part for part in (str(CHECKOUT), environ.get("PYTHONPATH")) if part),
+        "PYTHONPATH": ":".join(part for part in (ours, environ.get("PYTHONPATH")) if part),
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or "1",  # as torchrun
     }
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")

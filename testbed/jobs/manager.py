@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.life import Job, Means, Terms
-from testbed.jobs.placement import place_workers
+from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Controller, Start, Supply
@@ -151,7 +152,7 @@ class Jobs:
 
         def choose(busy: frozenset[Host]) -> Layout:
             workers = place_workers(self.means.holdings.racks, busy, request.place)
-            return self.lay_out(request, workers, self.means.supply.site())
+            return self._lay_out_there(request, workers, busy)
 
         def ends() -> str | None:
             return "the command that ran it went away" if disconnected.is_set() else None
@@ -161,6 +162,22 @@ class Jobs:
         )
         assert job is not None
         return self.live(job)
+
+    def _lay_out_there(self, request: JobRequest, workers: Sequence[Host], busy: frozenset[Host]) -> Layout:
+        """Lay these workers out, with the server where the request wants it. RequestError where the layout
+        has none that could be there.
+        """
+        site = self.means.supply.site()
+        if request.server_at is None:
+            return self.lay_out(request, workers, site)
+        host = host_for_server(site.racks, busy, workers, request.server_at)
+        layout = self.lay_out(request, workers, replace(site, kept=host))
+        if layout.server != host:
+            raise RequestError(
+                f"--ps {addresses.tor_name(request.server_at)}: with --sync {request.sync} and these workers "
+                f"there is no server to place"
+            )
+        return layout
 
     def hold(
         self,

@@ -90,6 +90,32 @@ def place_workers(racks: Sequence[Rack], busy: Collection[Host], wanted: Wanted 
     return chosen
 
 
+def host_for_server(
+    racks: Sequence[Rack], busy: Collection[Host], workers: Collection[Host], at: Dpid
+) -> Host:
+    """Return the host of a unit, or of a rack of a pod, that a job's server process or top place is to be on:
+    of the free ones that with the fastest link. RequestError where there is none.
+    """
+    unit, rack, name = addresses.tor_unit(at), addresses.tor_rack(at), addresses.tor_name(at)
+    by_unit = {each.unit: each for each in racks}
+    if unit not in by_unit or rack > by_unit[unit].racks:
+        kind = "rack" if rack else "unit"
+        raise RequestError(f"--ps {name}: no such {kind}; accepted are {_names(by_unit)}")
+    members = by_unit[unit].members(rack)
+    free = [host for host in members if host not in busy and host not in workers]
+    if not free:
+        raise RequestError(f"--ps {name}: none of its {len(members)} hosts is free")
+    return by_unit[unit].fastest(free, 1)[0]
+
+
+def parse_server(text: str) -> Dpid:
+    """Return the unit, or rack of a pod, that `--ps` names. Raises RequestError."""
+    try:
+        return addresses.tor_named(text)
+    except RequestError as error:
+        raise RequestError(f"--ps {text}: {error}") from error
+
+
 def draw_workers(
     racks: Sequence[Rack],
     busy: Collection[Host],

@@ -18,7 +18,7 @@ from testbed.contract.stragglers import SlowWorkers
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
-from testbed.jobs.placement import parse_place
+from testbed.jobs.placement import parse_place, parse_server
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, shown
 
@@ -52,6 +52,10 @@ class JobRequest:
     module: bool = False  # its script is named as python -m has it
     folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
     stragglers: SlowWorkers | None = None  # its workers are slow on purpose, in this pattern
+    server_at: Dpid | None = (
+        None  # the unit or rack whose host is to be its server's; None: its system's choice
+    )
+    python: Path | None = None  # of an environment of its user's own; None: the project's
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
@@ -82,6 +86,8 @@ class JobRequest:
             module=request.get("module") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
             stragglers=stragglers(request),
+            server_at=None if request.get("ps") is None else parse_server(word(request["ps"], "ps")),
+            python=None if request.get("python") is None else absolute(request["python"], "--python"),
         )
 
     @property

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
+from typing import Any
 
 from testbed.aggregation.system import System
 from testbed.discovery.papers import papers
@@ -19,8 +21,12 @@ def main(argv: list[str]) -> int:
         "what each needs, and the policies and figures that it brings. A system of your own is FILE.py:CLASS "
         "(docs/your-own-system.md).",
     )
-    parser.parse_args(argv)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(argv)
     policies(), papers(), usual()  # what two systems say alike is told here
+    if options.json:
+        print(json.dumps({name: described(system) for name, system in systems().items()}, indent=2))
+        return 0
     width = max(map(len, systems()))
     for name, system in systems().items():
         print(f"{name:<{width}}  {system.summary}")
@@ -44,3 +50,16 @@ def lines(system: System) -> Iterator[str]:
     simulated = [figure.name for figure in system.figures if not figure.on_testbed]
     live = [f"{figure.name} (as root)" for figure in system.figures if figure.on_testbed]
     yield f"figures of {system.paper}: {', '.join([*simulated, *live])}"
+
+
+def described(system: System) -> dict[str, Any]:
+    """Return the same as data: `instead` is the system that sums a job where there is no room."""
+    return {
+        "summary": system.summary,
+        "engines": sorted(system.programs),
+        "instead": system.instead,
+        "server": system.server,
+        "policies": list(system.policies.factories) if system.policies else [],
+        "paper": system.paper,
+        "figures": [{"name": figure.name, "on_testbed": figure.on_testbed} for figure in system.figures],
+    }

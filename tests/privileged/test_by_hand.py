@@ -62,6 +62,7 @@ def test_links_and_circuits_by_hand(tmp_path: Path) -> None:
         links_are_set_and_carry_or_not(testbed)
         circuits_are_set_cleared_and_reset(testbed)
         a_job_keeps_its_circuits_and_follows_its_links(testbed, tmp_path)
+        a_script_is_carried_out_and_a_capture_comes_on_stdout(testbed, tmp_path)
 
 
 def links_are_set_and_carry_or_not(testbed: Testbed) -> None:
@@ -121,3 +122,30 @@ def a_job_keeps_its_circuits_and_follows_its_links(testbed: Testbed, folder: Pat
     (note,) = [each["text"] for each in result["verdict"]["notes"] if each["name"] == "links_changed"]
     assert re.search(r"u1h1 was down for [0-9.]+ s; u1h1 had 100, then 50 Mb/s$", note), note
     assert next(link for link in result["links"] if link["name"] == "u1h1")["rate_mbps"] == 50
+
+
+def a_script_is_carried_out_and_a_capture_comes_on_stdout(testbed: Testbed, folder: Path) -> None:
+    steps = folder / "steps.yaml"
+    steps.write_text(
+        "- {at: 0.1, do: link set u1h1 --rate 40}\n- {at: 0.3, do: [link set u1h2 --down, link list]}\n"
+        "- {at: 0.5, do: link reset all}\n- {at: 0.6, do: circuits set u1o1-u9o9}\n"
+    )
+    record = folder / "record.json"
+    ended = command("testbed.script", "--name", testbed.name, "--json", str(record), str(steps))
+    assert ended.returncode == 1
+    assert "1 of 5 steps failed, the first of them 'circuits set u1o1-u9o9'" in ended.stderr
+    done = json.loads(record.read_text())["steps"]
+    assert [each["exit_code"] for each in done] == [0, 0, 0, 0, 2]
+    assert all(each["began_s"] >= each["at_s"] for each in done)
+    assert re.search(r"^u1h1 +40 Mb/s \(configured 100\)$", done[2]["output"], re.MULTILINE)
+    assert re.search(r"^u1h2 +100 Mb/s, down$", done[2]["output"], re.MULTILINE)
+    assert all(link["up"] and link["rate_mbps"] == 100 for link in said(testbed, "link", "list"))
+    reading = start("testbed.capture", "u1h1", "--name", testbed.name, "--output", "-", "--count", "2")
+    with bounded(reading):
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        assert "u1h1: to -" in reading.stderr.readline()
+        assert answers(testbed, "u1h1", "u1h2")
+        wait_for(lambda: answers(testbed, "u1h1", "u1h2") and reading.poll() is not None, "two frames")
+        pcap = reading.stdout.buffer.read()  # type: ignore[attr-defined]
+    assert (reading.returncode, pcap[:4].hex(), len(pcap)) == (0, "4d3cb2a1", 24 + 2 * (16 + 98))

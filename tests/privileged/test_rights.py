@@ -140,7 +140,7 @@ def test_another_user_is_refused_by_the_file_and_behind_it(served: Path) -> None
     answer, _ = ask(served, {"op": "who"}, ASKERS["stranger"])
     assert answer == {
         "ok": False,
-        "exit_code": 2,
+        "exit_code": 3,
         "error": "only root and the user who started the testbed may ask",
     }
 

@@ -75,7 +75,7 @@ def test_a_link_goes_down_and_up(testbed: Testbed) -> None:
     ("line", "says"),
     [
         ("nonesuch", "*** Unknown command: nonesuch"),
-        ("xterm u1h1", "open a terminal and run there: testbed exec --name {name} u1h1"),
+        ("xterm u1h1", "testbed exec u1h1 --name {name}"),
         ("switch u1 stop", "take links down by: link NODE NODE down"),
         ("dpctl dump-flows", "see: testbed circuits"),
         ("u1 ip link", "u1: commands run in hosts"),

@@ -121,6 +121,4 @@ def test_what_is_shown() -> None:
     header, line = command.table([fault]).splitlines()
     assert header.split()[:3] == ["link", "seen", "lost"]
     assert line.endswith("loss 0.01%, reorder 1%, by 50, seed 3")
-    assert status.faults_text([fault]) == (
-        "on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted (testbed fault list)"
-    )
+    assert status.faults_text([fault]) == ("on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted")

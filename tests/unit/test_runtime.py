@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from testbed.client.caller import Caller
 from testbed.client.rpc import Peer
 from testbed.client.runtime import HeldName, Runtime, check_name, running, sweep
-from testbed.errors import HostError, RequestError, TestbedError
+from testbed.errors import HostError, OwnerError, RequestError, TestbedError
 from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import RequestError, TestbedError, from_exit_code
+from testbed.errors import OwnerError, TestbedError, from_exit_code
 
 _PIECE_BYTES = 1 << 16
 SILENT_S = 10.0  # a server says in milliseconds whether it is ready
@@ -58,9 +58,7 @@ def call(
                         return message["result"]
                     raise from_exit_code(message["exit_code"], message["error"])
         except PermissionError as error:
-            raise RequestError(
-                f"{op} at {path}: only root and the user who started the testbed may"
-            ) from error
+            raise OwnerError(f"{op} at {path}: only root and the user who started the testbed may") from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise TestbedError(
                 f"{op}: nobody answers at testbed {path.parent.name!r}: it comes up or goes down ({path})"

@@ -126,9 +126,9 @@ class Connection:
         if last:
             self._closed(self)
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str, exit_code: int = RequestError.exit_code) -> None:
         """Make this error the reply."""
-        self._reply({"ok": False, "exit_code": RequestError.exit_code, "error": why})
+        self._reply({"ok": False, "exit_code": exit_code, "error": why})
 
     def start(self) -> None:
         """Start a thread that runs it. Where the system has none to give its client sees it closed."""

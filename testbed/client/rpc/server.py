@@ -13,6 +13,7 @@ from pathlib import Path
 
 from testbed.client.rpc.connection import Connection, Handler, Phase
 from testbed.client.rpc.peer import Peer
+from testbed.errors import OwnerError
 
 MAX_CONNECTIONS = 128
 _LAST_WORDS_S = 1.0  # at the server's end, for replies that are on their way
@@ -84,7 +85,7 @@ class _Server:
             return
         with self._changed:
             if peer.uid not in self._users:
-                taken.refuse("only root and the user who started the testbed may ask")
+                taken.refuse("only root and the user who started the testbed may ask", OwnerError.exit_code)
             elif len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
                 taken.refuse(f"{MAX_CONNECTIONS} requests are worked on already: wait until one has ended")
             self._connections.add(taken)

@@ -1,0 +1,104 @@
+"""Words that a shell completes, by argcomplete, which asks the commands' own parsers.
+
+A command makes its parser only when it is called, so that it is called here, and its parser found when it
+parses: nothing of a command that comes after is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+ASKED = "_ARGCOMPLETE"  # set by the shell's function, argcomplete's own
+PARSING = ("parse_args", "parse_intermixed_args", "parse_known_args")
+Run = Callable[[list[str]], int]
+
+
+def is_asked(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a shell asks for words."""
+    return ASKED in environ
+
+
+def complete(commands: Mapping[str, str], run: Callable[[str], Run]) -> NoReturn:
+    """Answer the shell, and end. `run` gives the `main` of a command, by its name."""
+    import argcomplete
+    from argcomplete.lexers import split_line
+
+    line, at = os.environ.get("COMP_LINE", ""), int(os.environ.get("COMP_POINT", "0"))
+    words = split_line(line, at)[3]
+    if len(words) > 1 and words[1] in commands:
+        os.environ[ASKED] = "2"  # the words of that command's parser begin with its name
+        _at_parsing()
+        run(words[1])([])
+    else:
+        parser = argparse.ArgumentParser(prog="testbed")
+        parser.add_argument("--version", action="store_true")
+        subparsers = parser.add_subparsers()
+        for name, what in commands.items():
+            subparsers.add_parser(name, help=what)
+        argcomplete.autocomplete(parser)
+    raise SystemExit(0)
+
+
+def _at_parsing() -> None:
+    """Have the next parser that parses answer the shell in place of that, which ends the process."""
+    import argcomplete
+
+    own = {name: getattr(argparse.ArgumentParser, name) for name in PARSING}
+
+    def answer(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+        for name, method in own.items():  # argcomplete parses what there is of the line
+            setattr(argparse.ArgumentParser, name, method)
+        _name_things(parser)
+        argcomplete.autocomplete(parser)
+        raise SystemExit(0)
+
+    for name in PARSING:
+        setattr(argparse.ArgumentParser, name, answer)
+
+
+def _name_things(parser: argparse.ArgumentParser) -> None:
+    """Have the parser know the names of testbeds, and of a testbed's hosts and links."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                _name_things(sub)
+        elif completer := COMPLETERS.get(
+            "--name" if "--name" in action.option_strings else str(action.metavar)
+        ):
+            action.completer = completer  # type: ignore[attr-defined]
+
+
+def _testbeds(**_: Any) -> Sequence[str]:
+    from testbed.client.runtime import running
+
+    return running()
+
+
+def _hosts(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
+    topology = _topology(parsed_args)
+    return topology.host_names if topology else ()
+
+
+def _links(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
+    topology = _topology(parsed_args)
+    return (*topology.host_names, *topology.optical_ports) if topology else ()
+
+
+def _topology(options: argparse.Namespace) -> Any:
+    """Return the topology of the testbed that the line is about; None where it does not run."""
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.topology.model import Topology
+
+    try:
+        return Topology.from_json(
+            Runtime.of(getattr(options, "name", None) or DEFAULT_NAME).topology.read_text()
+        )
+    except (OSError, json.JSONDecodeError):
+        return None
+
+
+COMPLETERS: dict[str, Callable[..., Sequence[str]]] = {"--name": _testbeds, "HOST": _hosts, "LINK": _links}

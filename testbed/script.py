@@ -1,0 +1,161 @@
+"""`testbed script`: faults, links and circuits by a timetable, each by the command that does it by hand."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.client import environment
+
+COMMANDS = ("link", "fault", "circuits", "cancel")  # those that a step may be
+MOST_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command, and how many seconds after the script's begin it is due."""
+
+    at_s: float
+    words: tuple[str, ...]
+
+
+def main(argv: list[str]) -> int:
+    """Return the exit code; see testbed/errors.py. 0 only if every step was done."""
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.errors import RequestError, TestbedError
+    from testbed.run import STDOUT, writable
+    from testbed.topology.fields import read_yaml
+
+    parser = argparse.ArgumentParser(
+        prog="testbed script",
+        description="Do what a file says when it says so: faults, links and circuits by a timetable. A step "
+        "that fails is told of, and the others are done.",
+    )
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write there what was done when, and what it said; -: on stdout",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.yaml", help="the steps: docs/faults.md")
+    options = parser.parse_args(argv)
+    caller = Caller.of_this_process()
+    with caller.acting():
+        steps = parse(read_yaml(options.file), str(options.file))
+        if options.json not in (None, STDOUT) and not writable(options.json):
+            raise RequestError(f"--json {options.json}: user {caller.user} cannot write it")
+    Runtime.of(options.name).require_alive()
+    record: dict[str, Any] = {"file": str(options.file), "testbed": options.name, "began": time.time()}
+
+    def tell(done: dict[str, Any]) -> None:
+        text = f": {done['error']}" if done["error"] else ""
+        print(f"testbed script: {done['did_s']:7.2f} s  {done['command']}{text}", file=sys.stderr, flush=True)
+
+    record["steps"] = carried_out(steps, options.name, tell)
+    text = json.dumps(record, indent=2)
+    if options.json == STDOUT:
+        print(text)
+    elif options.json:
+        with caller.acting():
+            options.json.write_text(text + "\n")
+    failed = [done for done in record["steps"] if done["exit_code"]]
+    if failed:
+        raise TestbedError(
+            f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0]['command']!r}"
+        )
+    return 0
+
+
+def parse(data: Any, path: str) -> list[Step]:
+    """Return the steps that a file says, in the order of their times. RequestError names the entry."""
+    from testbed.errors import RequestError
+    from testbed.topology.fields import shown
+
+    if not isinstance(data, list) or not data:
+        raise RequestError(
+            f"{path}: {shown(data)}; a list of steps like {{at: 5, do: link set u1h1 --down}} is accepted"
+        )
+    steps = []
+    for number, entry in enumerate(data):
+        where = f"{path}: [{number}]"
+        if not isinstance(entry, dict) or entry.keys() != {"at", "do"}:
+            raise RequestError(f"{where}: {shown(entry)}; a step has the keys at and do")
+        at_s = entry["at"]
+        if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s <= MOST_S:
+            raise RequestError(f"{where}.at: {shown(at_s)}; 0 to {MOST_S:g} seconds are accepted")
+        for text in entry["do"] if isinstance(entry["do"], list) else [entry["do"]]:
+            steps.append(Step(float(at_s), _words(text, f"{where}.do")))
+    return sorted(steps, key=lambda step: step.at_s)
+
+
+def _words(text: Any, where: str) -> tuple[str, ...]:
+    from testbed.errors import RequestError
+    from testbed.topology.fields import shown
+
+    try:
+        words = shlex.split(text) if isinstance(text, str) else []
+    except ValueError as error:
+        raise RequestError(f"{where}: {shown(text)}: {error}") from error
+    if not words or words[0] not in COMMANDS:
+        raise RequestError(f"{where}: {shown(text)}; a command out of {', '.join(COMMANDS)} is accepted")
+    if "--name" in words:
+        raise RequestError(f"{where}: {shown(text)}; the script's own --name says which testbed")
+    return tuple(words)
+
+
+def carried_out(
+    steps: list[Step],
+    name: str,
+    tell: Callable[[dict[str, Any]], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[dict[str, Any]]:
+    """Do each step when it is due, or at once when that is over, and return what became of it: when it was
+    due, begun and over, in seconds from the begin, its exit code, and what it said.
+    """
+    began, record = clock(), []
+    for step in steps:
+        sleep(max(0.0, began + step.at_s - clock()))
+        began_s = clock() - began
+        output, complaints = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaints):
+            code = _run(step.words, name)
+        done = {
+            "at_s": step.at_s,
+            "began_s": round(began_s, 4),
+            "did_s": round(clock() - began, 4),
+            "command": shlex.join(step.words),
+            "exit_code": code,
+            "output": output.getvalue().strip(),
+            "error": complaints.getvalue().strip(),
+        }
+        record.append(done)
+        tell(done)
+    return record
+
+
+def _run(words: tuple[str, ...], name: str) -> int:
+    from testbed import cancel, circuits, fault, link
+
+    command, *rest = words
+    run = {"link": link.main, "fault": fault.main, "circuits": circuits.main, "cancel": cancel.main}[command]
+    try:
+        return environment.exit_code(f"testbed {command}", run, [*rest, "--name", name])
+    except SystemExit as error:  # argparse's, which has said why
+        return error.code if isinstance(error.code, int) else 2
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)
