@@ -199,6 +199,6 @@ def test_a_users_testbed_acts_as_that_user_only() -> None:
     alice.check_may_act(Caller.of(0))
     for uid in (0, 4243):
         with pytest.raises(
-            RequestError, match="this testbed is alice's: it runs jobs and writes files as alice only"
+            OwnerError, match="this testbed is alice's: it runs jobs and writes files as alice only"
         ):
             Caller.of(uid).check_may_act(alice)
