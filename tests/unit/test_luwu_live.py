@@ -15,7 +15,7 @@ from rich.console import Console
 
 from testbed.errors import RequestError
 from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS
+from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.luwu import pipeline, scaled
 from testbed.systems.luwu.figures.live import claims, runs, setting
 from testbed.systems.luwu.figures.live.figure import PLANS, LiveFigure
@@ -140,6 +140,8 @@ def test_disks_that_are_declared_take_what_they_move() -> None:
 
 def test_noise_of_seeds_is_what_a_loss_may_differ_by() -> None:
     made = rows("fig16")
+    (one, _) = claims.findings("fig16", [row for row in made if row["seed"] == 1])
+    assert one.verdict == TIE
     level, learns = claims.findings("fig16", made)
     assert (level.verdict, learns.verdict) == (AGREES, AGREES)
     for each in made:
