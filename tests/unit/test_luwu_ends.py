@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -231,7 +232,11 @@ def test_buffers_outside_of_the_memory_are_refused() -> None:
                 nic.get("pull", offset, size)
 
 
-def test_a_nic_in_a_process_of_its_own_does_the_same() -> None:
+def test_a_nic_in_a_process_of_its_own_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies in the folder of the script, or in the working one."""
+    (tmp_path / "re.py").write_text("raise SystemExit('of the user')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     count = LANES * 30 + 1
     with ends(2, 8 * count, chaos=ROUGH, host=False) as (_, owner, nics):
         assert len({os.getpid(), *(end.pid for end in (owner, *nics))}) == 4

@@ -39,6 +39,7 @@ from testbed.contract.ends import (
 from testbed.contract.records import Kind, Record
 from workloads.luwu.errors import LuwuError
 
+_PACKAGES = Path(__file__).parents[2]  # where the packages `workloads` and `testbed` lie
 _LIBRARY = Path(__file__).parents[1] / f"_endpoint{EXTENSION_SUFFIXES[0]}"
 _LOOK_NS = 200_000_000  # how often who waits looks whether the end still lives
 _STOP_S = 60.0
@@ -399,8 +400,9 @@ class Nic:
     def _start_process(self, settings: _Settings) -> None:
         settled = {name: getattr(settings, name) for name, _ in _Settings._fields_}
         fds = tuple(settled[name] for name in ("memory_fd", "socket_fd", "event_fd"))
-        argv = [sys.executable, "-m", "workloads.luwu.nic", json.dumps(settled)]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # of the script's folder and the working one it takes no modules: a re.py there would be its end
+        argv = [sys.executable, "-P", "-m", "workloads.luwu.nic", json.dumps(settled)]
+        environ = {**os.environ, "PYTHONPATH": str(_PACKAGES)}
         self._process = subprocess.Popen(argv, pass_fds=fds, stdin=subprocess.PIPE, env=environ)
 
     def _end(self) -> None:
