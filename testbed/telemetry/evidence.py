@@ -165,7 +165,7 @@ class _Steps:
         # down at both readings: beside what it has when it is up, nothing was sent
         self._rates: Floats = np.where(rates == 0, np.fmax(np.fmax.reduce(by_reading), 1.0), rates)
         self._shares: Floats = np.nan_to_num(self._mbps / self._rates)
-        least = np.where(np.isnan(rates), ACTIVE_MBPS, rates * ACTIVE_SHARE)
+        least = np.where(np.isnan(self._rates), ACTIVE_MBPS, self._rates * ACTIVE_SHARE)
         self._own = np.array(own)
         self.active: npt.NDArray[np.bool_] = (self._mbps >= least)[:, self._own].any(axis=1)
         self._sent_most = sent

@@ -142,6 +142,24 @@ def test_two_recordings_share_a_thread_that_ends_with_the_last() -> None:
     assert sampler.cores_busy() is None
 
 
+def test_a_link_that_is_down_has_the_rate_0_meanwhile() -> None:
+    world = World()
+
+    def down(queues_only: bool = False) -> Mapping[str, Link]:
+        world.read += 1
+        shaped = Link(RATE_MBPS, 0, 0, is_up=world.read == 1)
+        return {"u1h1": shaped, "u1h2": Link(None, 0, 0, is_up=False)}
+
+    world.statistics = down  # type: ignore[method-assign]
+    with Sampler(world, world.segments, 0.005, world.machine).recording() as recording:
+        world.await_samples(recording, 3)
+    assert recording.rates_mbps == (RATE_MBPS, None)
+    readings = [sample.links for sample in recording.samples if sample.links is not None]
+    rates = [reading.rates_mbps.tolist() for reading in readings[1:] if reading.rates_mbps is not None]
+    assert rates
+    assert all(shaped == 0 and math.isnan(other) for shaped, other in rates)
+
+
 def test_links_that_cost_much_are_read_less_often() -> None:
     def slow() -> None:
         end = time.thread_time() + 0.002
