@@ -178,7 +178,7 @@ def main(argv: list[str]) -> int:
         "arguments": options.arguments,
         "sync": options.sync,
         "place": options.place,
-        "ps": options.ps,
+        "server_at": options.ps,
         "limit_s": options.timeout,
         "restarts": options.restarts,
         "preload": options.preload,

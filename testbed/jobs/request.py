@@ -86,7 +86,9 @@ class JobRequest:
             module=request.get("module") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
             stragglers=stragglers(request),
-            server_at=None if request.get("ps") is None else parse_server(word(request["ps"], "ps")),
+            server_at=None
+            if request.get("server_at") is None
+            else parse_server(word(request["server_at"], "--ps")),
             python=None if request.get("python") is None else absolute(request["python"], "--python"),
         )
 

@@ -42,6 +42,7 @@ SAME_AS_RUN = (
         "module",
         "arguments",
         "place",
+        "ps",
         "sync",
         "restarts",
         "lanes",
@@ -54,6 +55,7 @@ SAME_AS_RUN = (
 )
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
+    "python": "queued jobs run in the project's own environment: testbed run --python PATH",
     "preload": "its jobs are forks of one process, or none is: testbed submit --preload",
     "logs": "each of its jobs has a folder of its own in one folder: testbed submit --logs DIR",
     "json": "all its jobs have one result: testbed submit --json FILE",

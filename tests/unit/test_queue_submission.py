@@ -130,6 +130,7 @@ def test_what_is_wrong_is_named(data: Any, said: str) -> None:
 ACTIONS = [action for action in run.parser()._actions if action.dest != "help"]
 TOLD_OF_RUN = {
     "place": "u1:2",
+    "ps": "u2",
     "sync": "ring",
     "restarts": 3,
     "lanes": 64,
