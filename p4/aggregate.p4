@@ -10,6 +10,7 @@
 #include "segment.p4"
 #include "slot.p4"
 #include "blocks.p4"
+#include "owned.p4"
 #include "shadow.p4"
 #include "sum.p4"
 #include "error_control.p4"
@@ -32,6 +33,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
     BlockAdded() block_added;
     BlockTicked() block_ticked;
     BlockKept() block_kept;
+    Owned() owned;
+    AddressOwned() address_owned;
     Lanes() lanes;
     AddressSum() address_sum;
     Notify() notify;
@@ -44,7 +47,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
         if (meta.verdict == UNDECIDED) {
             if (hdr.wire.op != WIRE_OP_RESULT && hdr.wire.op != WIRE_OP_TICK
-                && hdr.ipv4.dstAddr != meta.address) {
+                && hdr.ipv4.dstAddr != meta.address
+                && (!WIRE_IS_OWNERS(hdr.wire.op) || hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE)) {
                 meta.verdict = V_MALFORMED; // to a group
                 if (hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
                     meta.verdict = V_FORWARDED;
@@ -54,6 +58,9 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 entry_of.apply(hdr, meta);
                 if (meta.verdict == UNDECIDED && meta.entry.program == PROGRAM_BLOCKS) {
                     block_of.apply(hdr, meta);
+                }
+                if (meta.verdict == UNDECIDED && meta.entry.program == PROGRAM_OWNED) {
+                    owned.apply(hdr, meta);
                 }
             }
         }
@@ -93,7 +100,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     meta.verdict = V_NOTICE;
                     meta.send = SEND_WORKERS;
                 }
-            } else if (meta.entry.role == ROLE_TOP || hdr.ipv4.dstAddr != meta.entry.group_ip) {
+            } else if (hdr.wire.op != WIRE_OP_RESULT || meta.entry.role == ROLE_TOP
+                       || hdr.ipv4.dstAddr != meta.entry.group_ip) {
                 meta.verdict = V_MALFORMED;
             } else {
                 if (meta.entry.role == ROLE_INNER) {
@@ -117,6 +125,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.is_changed == 1) {
             if (meta.verdict == V_MISMATCH || meta.verdict == V_CAPPED) {
                 notify.apply(hdr, meta);
+            } else if (meta.entry.program == PROGRAM_OWNED) {
+                address_owned.apply(hdr, meta);
             } else {
                 address_sum.apply(hdr, meta);
             }

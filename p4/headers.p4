@@ -83,6 +83,19 @@ header block_h {
     bit<7>  rest;   // a header has whole bytes
 }
 
+// A beat of an owned tree, and the least of its members'. docs/luwu-network.md.
+header beat_h {
+    bit<32> at;  // the record's first member
+    bit<32> own; // the one that it is from
+    bit<32> word; // of a register, to work with
+    bit<32> ack;
+    bit<32> credit;
+    bit<32> from_ack; // what both are counted from
+    bit<32> from_credit;
+    bit<32> sent_ack;
+    bit<32> sent_credit;
+}
+
 struct headers_t {
     ethernet_h ethernet;
     ipv4_h     ipv4; // the fixed part; options are payload, and no packet with options is looked into
@@ -95,7 +108,11 @@ struct headers_t {
     sums_h     sums;
     terms_h    terms;
     block_h    block;
+    beat_h     beat;
 }
+
+// What the owner of a tree alone may send: BY_OWNERS of testbed/contract/operations.py.
+#define WIRE_IS_OWNERS(op) ((op) == WIRE_OP_PARAMETERS || (op) == WIRE_OP_GRADIENT_BEAT)
 
 // Where a packet goes.
 const bit<3> SEND_NOTHING = 0;
@@ -111,6 +128,7 @@ struct port_t {
     bit<1>  has_worker;
     bit<16> worker;   // its number
     bit<1>  is_place; // whether the host is a place of the job
+    bit<1>  is_owner; // whether it is the owner of the job's tree
 }
 
 // The slot that a packet names.

@@ -17,13 +17,15 @@ control Origin(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         meta.port.kind = PORT_HOST;
     }
     @name(".from_member")
-    action from_member(bit<32> address, bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place) {
+    action from_member(bit<32> address, bit<16> job, bit<1> has_worker, bit<16> worker, bit<1> is_place,
+                       bit<1> is_owner) {
         meta.address = address;
         meta.port.kind = PORT_HOST;
         meta.port.job = job;
         meta.port.has_worker = has_worker;
         meta.port.worker = worker;
         meta.port.is_place = is_place;
+        meta.port.is_owner = is_owner;
     }
     @name(".from_control") action from_control(bit<32> address) {
         meta.address = address;
@@ -68,8 +70,13 @@ control Origin(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             } else if ((meta.port.kind == PORT_CONTROL) != (hdr.wire.op == WIRE_OP_TICK)) {
                 meta.verdict = V_BAD_SENDER;
             } else if (meta.port.kind == PORT_HOST) {
-                if (hdr.wire.op == WIRE_OP_PUSH) {
+                if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARAMETER_BEAT) {
                     if (meta.port.has_worker == 0 || hdr.wire.worker != meta.port.worker
+                        || hdr.wire.job != meta.port.job) {
+                        meta.verdict = V_BAD_SENDER;
+                    }
+                } else if (hdr.wire.op >= WIRE_OP_SUM) { // a sum comes from places, by other switches
+                    if (hdr.wire.op == WIRE_OP_SUM || meta.port.is_owner == 0
                         || hdr.wire.job != meta.port.job) {
                         meta.verdict = V_BAD_SENDER;
                     }

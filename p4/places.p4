@@ -11,9 +11,14 @@
 #define BLOCK_JOBS 64 // job records
 #define BLOCK_SOURCES 64 // of a job record: 2 ** 6
 
+// Owned trees.
+#define OWNED_TREES 64 // records of owned trees
+#define OWNED_MEMBERS 64 // of a record: 2 ** 6
+
 // Who works on a tree's contributions and ticks.
 const bit<8> PROGRAM_SUM = 0; // bpf/sum.h
 const bit<8> PROGRAM_BLOCKS = 1; // bpf/blocks.h
+const bit<8> PROGRAM_OWNED = 2; // bpf/owned.h
 
 // Who sits behind the port that a packet came in by.
 const bit<2> PORT_FABRIC = 0; // of another switch, or optical: what comes was checked where it entered
@@ -34,6 +39,7 @@ const bit<8> ROLE_TOP = 3; // it is the result
 // Flags of a slot.
 const bit<8> SUM_MARKED = 1; // a contribution came with congestion experienced (RFC 3168)
 const bit<8> SUM_DEGRADED = 2; // workers are missing; the number is the header flag's
+const bit<8> SUM_END = 16; // of an owned tree: the last fragment of a request; the number is the header flag's
 
 // A tree of a job as this switch knows it.
 struct entry_t {
@@ -48,11 +54,12 @@ struct entry_t {
     bit<32> result_base; // MemID at the top
     bit<16> lanes; // of every packet
     bit<32> self_ip;
-    bit<32> up_ip; // of the place above
+    bit<32> up_ip; // of the place above; at the top of an owned tree, of the owner
     bit<32> group_ip;
     bit<16> group; // multicast group, the first of
     bit<8> ways; // so many, among which results are spread
     bit<8> program; // PROGRAM_*
+    bit<8> record; // of an owned tree: the beats of its members
 }
 
 // The same, where it is summed by blocks. A header that is never valid: BMv2 does not copy it.

@@ -4,6 +4,8 @@
 #ifndef SEGMENT_P4
 #define SEGMENT_P4
 
+// Results are none of an owned tree's, and what owners send is none of any other tree's: both are then as
+// whatever else is not addressed to this switch.
 control EntryOf(in headers_t hdr, inout metadata_t meta) {
 #include "set_entry.p4"
     @name(".no_entry") action no_entry() {
@@ -18,11 +20,21 @@ control EntryOf(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (entries.apply().hit) {
-            if (hdr.wire.lanes != meta.entry.lanes) {
+            if (hdr.ipv4.dstAddr != meta.address
+                && (hdr.wire.op == WIRE_OP_RESULT && meta.entry.program == PROGRAM_OWNED
+                    || WIRE_IS_OWNERS(hdr.wire.op) && meta.entry.program != PROGRAM_OWNED)) {
+                meta.verdict = V_MALFORMED;
+                if (hdr.ipv4.dstAddr[31:24] != WIRE_GROUP_BYTE) {
+                    meta.verdict = V_FORWARDED;
+                    meta.send = SEND_ROUTE;
+                }
+            } else if (hdr.wire.lanes != meta.entry.lanes) {
                 meta.verdict = V_MALFORMED;
             } else if (hdr.wire.generation != meta.entry.generation) {
                 meta.verdict = V_BAD_GENERATION;
             }
+        } else if (WIRE_IS_OWNERS(hdr.wire.op) && hdr.ipv4.dstAddr != meta.address) {
+            meta.verdict = V_MALFORMED; // to a group that is none of an owned tree here
         }
     }
 }

@@ -15,7 +15,8 @@
                                          bit<32> group_ip,
                                          bit<16> group,
                                          bit<8> ways,
-                                         bit<8> program) {
+                                         bit<8> program,
+                                         bit<8> record) {
         meta.entry.workers = workers;
         meta.entry.places = places;
         meta.entry.generation = generation;
@@ -32,4 +33,5 @@
         meta.entry.group = group;
         meta.entry.ways = ways;
         meta.entry.program = program;
+        meta.entry.record = record;
     }

@@ -19,14 +19,19 @@ const bit<8> WIRE_OP_PARTIAL = 2; // place to the place above: the sum of what c
 const bit<8> WIRE_OP_RESULT = 3; // towards the workers: the sum made at the top
 const bit<8> WIRE_OP_NOTICE = 4; // to the sender of a push or partial sum: congestion
 const bit<8> WIRE_OP_TICK = 5; // to a place, by its control port alone: complete this fragment as it is
+const bit<8> WIRE_OP_SUM = 9; // place at the top of an owned tree to its owner: the sum of a fragment
+const bit<8> WIRE_OP_PARAMETERS = 10; // owner to the workers: bytes, which are copied and never summed
+const bit<8> WIRE_OP_PARAMETER_BEAT = 11; // worker to its place, and on to the owner: how far it is
+const bit<8> WIRE_OP_GRADIENT_BEAT = 12; // owner to the workers: how far it is
 const bit<8> WIRE_FLAG_FINAL = 1;
 const bit<8> WIRE_FLAG_DEGRADED = 2;
 const bit<8> WIRE_FLAG_ECN = 4;
 const bit<8> WIRE_FLAG_RETRANSMIT = 8;
+const bit<8> WIRE_FLAG_END = 16;
 #define WIRE_HEADER_BYTES 32
 
-#define WIRE_IS_OP(op) ((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_TICK)
-#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE)
+#define WIRE_IS_OP(op) (((op) >= WIRE_OP_PUSH && (op) <= WIRE_OP_TICK) || ((op) >= WIRE_OP_SUM && (op) <= WIRE_OP_GRADIENT_BEAT))
+#define WIRE_HAS_LANES(op) ((op) != WIRE_OP_NOTICE && (op) != WIRE_OP_PARAMETER_BEAT && (op) != WIRE_OP_GRADIENT_BEAT)
 
 header wire_h {
     bit<16> magic; // 0x4f49

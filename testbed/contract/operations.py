@@ -48,7 +48,7 @@ BY_OWNERS = frozenset({Op.PARAMETERS, Op.GRADIENT_BEAT})
 FOR_ENDS = frozenset({Op.SUM, Op.PARAMETERS, Op.PARAMETER_BEAT, Op.GRADIENT_BEAT})
 """The operations whose packets a host hands to the end of an owned tree that it has."""
 
-NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER}) | FOR_ENDS
+NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER})
 """The operations that the P4 switches do not know: to them a packet of these is malformed."""
 
 OPS: dict[int, Op] = {int(op): op for op in Op}
@@ -63,9 +63,6 @@ class Flag(IntFlag):
     ECN = 4  # congestion: a fragment met a slot that was still taken by another
     RETRANSMIT = 8  # the sender sent this packet before
     END = 16  # the last fragment of a request in an owned tree
-
-
-FLAGS_NOT_IN_P4 = frozenset({Flag.END})
 
 
 def listed() -> str:

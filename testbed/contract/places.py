@@ -64,8 +64,6 @@ class Program(Choice):
     OWNED = 2, "bpf/owned.h"
 
 
-IN_P4 = (Program.SUM, Program.BLOCKS)
-
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
 
 JOB_SLOTS = 1024  # of a place: equal shares for the jobs that inc.jobs promises; of a ring, too
@@ -159,13 +157,21 @@ P4_ENTRY: tuple[Field, ...] = (
     Field("result_base", 32, "MemID at the top"),
     Field("lanes", 16, "of every packet"),
     Field("self_ip", 32, ""),
-    Field("up_ip", 32, "of the place above"),
+    Field("up_ip", 32, "of the place above; at the top of an owned tree, of the owner"),
     Field("group_ip", 32, ""),
     Field("group", 16, "multicast group, the first of"),
     Field("ways", 8, "so many, among which results are spread"),
     Field("program", 8, "PROGRAM_*"),
+    Field("record", 8, "of an owned tree: the beats of its members"),
 )
 """The same for the P4 program: the parameters of its action `set_entry`, in this order."""
+
+P4_OWNED_RECORDS = 64  # of a P4 switch
+
+P4_NUMBERS: tuple[Number, ...] = (
+    Number("OWNED_TREES", P4_OWNED_RECORDS, 32, "records of owned trees"),
+    Number("OWNED_MEMBERS", MAX_WORKERS, 32, "of a record: 2 ** 6"),
+)
 
 SLOT = Record(
     "slot",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from testbed.contract import blocks, places, spec, spreading, verdicts
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
-from testbed.contract.operations import FLAGS_NOT_IN_P4, NOT_IN_P4
+from testbed.contract.operations import NOT_IN_P4
 
 P4_LAYOUTS = {
     "wide": 64,
@@ -44,7 +44,6 @@ def header() -> str:
     """p4/wire.p4."""
     conditions = spec.conditions([op for op in spec.Op if op not in NOT_IN_P4])
     absent = {f"WIRE_OP_{op.name}" for op in NOT_IN_P4}
-    absent |= {f"WIRE_FLAG_{flag.name}" for flag in FLAGS_NOT_IN_P4}
     body = (
         *_constants(number for number in spec.NUMBERS if number.name not in absent),
         f"#define WIRE_HEADER_BYTES {spec.HEADER_BYTES}",
@@ -73,8 +72,11 @@ def places_header() -> str:
         "// Block records.",
         *(f"#define {n.name} {n.text}{_comment(n.meaning)}" for n in blocks.P4_NUMBERS),
         "",
+        "// Owned trees.",
+        *(f"#define {n.name} {n.text}{_comment(n.meaning)}" for n in places.P4_NUMBERS),
+        "",
         "// Who works on a tree's contributions and ticks.",
-        *_constants(named("PROGRAM_", places.IN_P4, 8)),
+        *_constants(named("PROGRAM_", places.Program, 8)),
         "",
         "// Who sits behind the port that a packet came in by.",
         *_constants(named("PORT_", places.AT_SWITCHES, 2)),
@@ -86,7 +88,7 @@ def places_header() -> str:
         *_constants(named("ROLE_", (role for role in places.Role if role is not places.Role.NONE), 8)),
         "",
         "// Flags of a slot.",
-        *_constants(named("SUM_", (flag for flag in places.Sum if flag is not places.Sum.END), 8)),
+        *_constants(named("SUM_", places.Sum, 8)),
         "",
         "// A tree of a job as this switch knows it.",
         *_struct("struct", "entry_t", places.P4_ENTRY),

@@ -113,10 +113,13 @@ def payload_bytes(lanes: int) -> int:
 
 def conditions(ops: Sequence[Op] = tuple(Op)) -> list[tuple[str, str]]:
     """Return what C and P4 ask of an `op`: macros of one argument, and their conditions."""
-    known = " || ".join(f"(op) == WIRE_OP_{op.name}" for op in ops)
-    if list(map(int, ops)) == list(
-        range(int(min(ops)), int(max(ops)) + 1)
-    ):  # one comparison less to a packet
-        known = f"(op) >= WIRE_OP_{min(ops).name} && (op) <= WIRE_OP_{max(ops).name}"
+    runs: list[list[Op]] = []  # of numbers in a row: two comparisons each
+    for op in sorted(ops):
+        if runs and op == runs[-1][-1] + 1:
+            runs[-1].append(op)
+        else:
+            runs.append([op])
+    ranges = [f"(op) >= WIRE_OP_{run[0].name} && (op) <= WIRE_OP_{run[-1].name}" for run in runs]
+    known = ranges[0] if len(ranges) == 1 else " || ".join(f"({each})" for each in ranges)
     bare = " && ".join(f"(op) != WIRE_OP_{op.name}" for op in ops if op.body is Body.NONE)
     return [("WIRE_IS_OP", known), ("WIRE_HAS_LANES", bare)]

@@ -75,7 +75,7 @@ class Verdict(StrEnum):
         Engine.XDP | Engine.P4,
         "a tick that a source which lacks kept results is not ready for",
     )
-    BEAT = "beat", Engine.XDP, "beat of an owned tree: noted, or sent on"
+    BEAT = "beat", Engine.XDP | Engine.P4, "beat of an owned tree: noted, or sent on"
     HANDED = "handed", Engine.XDP, "packet of an owned tree: handed to the end at this host"
 
 

@@ -55,7 +55,7 @@ DATA_PLANES = {
         DataPlane(
             "bmv2",
             folder="bmv2",
-            programs=("sum", "blocks"),
+            programs=("sum", "blocks", "owned"),
             takes_fewer=False,
             takes_empties=False,
             passes_copies=False,

@@ -23,6 +23,7 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.contract.blocks import P4_CELLS, P4_SOURCES
+from testbed.contract.places import P4_OWNED_RECORDS
 from testbed.dataplanes.bmv2 import control_port
 from testbed.dataplanes.bmv2.process import thrift_port
 from testbed.dataplanes.bmv2.program import compiled
@@ -152,6 +153,44 @@ def admits() -> Any:
         return seen
 
 
+def admits_owned() -> Any:
+    """Jobs with an owner: which record each has, and what is in it."""
+    with switch() as tor:
+        client = SwitchClient(1)
+        owned = replace(JOB, program="owned", owner_ip="10.0.2.3", size=4)
+        heard: list[list[int]] = []
+
+        def admit(number: int, generation: int) -> None:
+            tor.admit(number, replace(owned, generation=generation, base=4 * number))
+            heard.append(client.register("owned_heard")[:3])
+
+        for register in ("owned_heard", "owned_sent_ack", "owned_sent_credit"):
+            client.fill_register(register, 0, P4_OWNED_RECORDS, 5)
+        for number, generation in ((5, 1), (6, 1), (5, 1), (5, 2)):
+            tor.set_group(number, 0, ["u1-h1"])
+            admit(number, generation)
+        records = {key: entry[-1] for key, entry in table(client, "entries").items()}
+        entry = table(client, "entries")["500"]
+        tor.bind(1, Sender(5, None, is_owner=True))
+        more = range(7, 7 + P4_OWNED_RECORDS - 2)
+        for number in more:
+            tor.set_group(number, 0, ["u1-h1"])
+            tor.admit(number, replace(owned, base=4 * number))
+        tor.set_group(100, 0, ["u1-h1"])
+        full = refused(lambda: tor.admit(100, replace(owned, base=400)))
+        tor.release(6)
+        tor.admit(100, replace(owned, base=400))
+        return {
+            "heard": heard,
+            "sent": [client.register(f"owned_sent_{name}")[:3] for name in ("ack", "credit")],
+            "records": records,
+            "entry": entry,
+            "owner": table(client, "ports")["1"],
+            "full": full,
+            "then": table(client, "entries")["6400"][-1],
+        }
+
+
 def admits_blocks() -> Any:
     """Jobs that are summed by blocks: their records, their terms, and what is left of them."""
     names = ("block_active", "block_made", "block_missed", "block_floor", "block_reached", "block_marks")
@@ -165,7 +204,7 @@ def admits_blocks() -> Any:
             tor.set_group(number, 0, ["u1-h1"])
             tor.admit(number, by_blocks)
         seen["terms"] = table(client, "terms")
-        seen["programs"] = [data[-1] for data in table(client, "entries").values()]
+        seen["programs"] = [data[-2] for data in table(client, "entries").values()]
         seen["cleared"] = {
             name: [cell for cell in enumerate(client.register(name)) if cell[1] != 1]
             for name in (*names, "slot_state")

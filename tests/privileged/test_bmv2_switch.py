@@ -49,20 +49,20 @@ def test_a_job_gets_an_empty_segment_and_an_entry_that_is_replaced() -> None:
     assert seen["emptied"] == list(range(64, 64 + 101))
     tor, ps, group = TOR, 0x0A000203, 0xEFC00005
     assert seen["admitted"] == {
-        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2, 1, 0]
+        "500": ["set_entry", 7, 0, 7, int(Role.TOP), 64, 101, 0, 0, 64, 360, tor, 0, group, 2, 1, 0, 0]
     }
     assert seen["replaced"] == {
-        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2, 1, 0]
+        "500": ["set_entry", 3, 0, 8, int(Role.INNER), 64, 101, 1, 64, 64, 360, tor, ps, group, 2, 1, 0, 0]
     }
     assert seen["kept its slots"] == P4_CELLS
     assert seen["groups"] == {"1": [1, 2, 3], "2": [1, 201], "3": [2]}
     assert seen["bound"] == {
-        "1": ["from_member", TOR, 5, 1, 0, 0],
+        "1": ["from_member", TOR, 5, 1, 0, 0, 0],
         "2": ["from_host", TOR],
-        "3": ["from_member", TOR, 5, 0, 0, 1],
+        "3": ["from_member", TOR, 5, 0, 0, 1, 0],
         **FABRIC,
     }
-    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_member", TOR, 5, 0, 0, 1]}]
+    assert seen["released"] == [{}, [1, 3], {**AS_HOSTS, "3": ["from_member", TOR, 5, 0, 0, 1, 0]}]
     assert seen["reused"] == [1, 2, 3]
     assert seen["no such port"] == "u1: no port u1-h4; there are u1-h1, u1-h2, u1-h3, u1-o1"
 
@@ -78,6 +78,20 @@ def test_routes_that_stay_are_not_touched() -> None:
         [{"a000300/24": ["route", 201]}, 1],
         lost,
     ]
+
+
+def test_jobs_with_an_owner_have_records_in_which_nobody_was_heard() -> None:
+    """One that is admitted again keeps its record; of a further generation it has another."""
+    seen = findings("admits_owned")
+    assert seen["heard"] == [[0, 5, 5], [0, 0, 5], [0, 0, 5], [0, 0, 0]]
+    assert (seen["sent"], seen["records"]) == ([[0, 0, 0]] * 2, {"500": 2, "600": 1})
+    tor, owner, group = TOR, 0x0A000203, 0xEFC00005
+    assert seen["entry"][1:] == (
+        [7, 0, 2, int(Role.TOP), 20, 4, 0, 0, 64, 360, tor, owner, group, 2, 1, 2, 2]
+    )
+    assert seen["owner"] == ["from_member", TOR, 5, 0, 0, 0, 1]
+    assert seen["full"] == "all 64 records of trees with an owner are taken"
+    assert seen["then"] == 1
 
 
 def test_jobs_by_blocks_have_rows_of_records_and_terms() -> None:
@@ -173,7 +187,7 @@ def test_a_switch_that_hangs_under_a_job_is_ended_within_one_answer_and_the_job_
     }
     assert seen["restarted"] is None
     assert seen["jobs"] == ["set_entry"]
-    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_member", TOR, 5, 1, 0, 0]}, [1, 2])
+    assert (seen["ports"], seen["groups"]) == ({**AS_HOSTS, "1": ["from_member", TOR, 5, 1, 0, 0, 0]}, [1, 2])
 
 
 def test_a_refusal_is_not_waited_on_and_a_setting_that_did_not_take_ends_the_switch() -> None:

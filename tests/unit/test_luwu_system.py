@@ -32,7 +32,7 @@ ACROSS = Forest(
     (Tree(Node(switch(3), (), (Node(switch(1), (0, 1)), Node(switch(2), (2,)))), owner=(3, 2)),),
 )
 WAYS = [{3: [("u3-o1",), ("u3-o2",)], 1: [], 2: []}]
-PROGRAMS = {"xdp": "owned"}
+PROGRAMS = {"xdp": "owned", "bmv2": "owned"}
 UNITS: list[dict[str, object]] = [{"hosts": 3}, {"hosts": 3}, {"hosts": 3}]
 
 
@@ -83,8 +83,9 @@ def test_in_pods_each_switch_sums_what_is_below_it() -> None:
 
 def test_an_engine_without_its_program_is_refused() -> None:
     site = Site(racks_of(ready("luwu")), frozenset(), frozenset())
-    with pytest.raises(RequestError, match="--sync luwu: u2 has engine: bmv2, which cannot sum for it"):
-        laid_out(LuWu(), [(1, 1), (1, 2)], site, {1: "xdp", 2: "bmv2"})
+    with pytest.raises(RequestError, match="--sync luwu: u2 has engine: none, which cannot sum for it"):
+        laid_out(LuWu(), [(1, 1), (1, 2)], site, {1: "xdp", 2: "none"})
+    assert laid_out(LuWu(), [(1, 1), (1, 2)], site, {1: "xdp", 2: "bmv2"}).programs == PROGRAMS
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from testbed.contract.places import JOB_SLOTS, P4_ENTRY
 from testbed.dataplanes.bmv2 import routes as routing
 from testbed.dataplanes.bmv2.blocks import BlockRecords
 from testbed.dataplanes.bmv2.control_port import ControlPort
+from testbed.dataplanes.bmv2.owned import OwnedRecords
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
 from testbed.dataplanes.bmv2.program import lanes_of, verdict_names
 from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
@@ -33,7 +34,7 @@ from testbed.topology.addresses import Dpid
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of a job's results (JOB_SLOTS / 2), twice
 FLOOD_GROUP = 1
-PROGRAMS = ("sum", "blocks")  # of testbed.contract.places.Program
+PROGRAMS = ("sum", "blocks", "owned")  # of testbed.contract.places.Program
 MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
@@ -159,7 +160,8 @@ class Bmv2Switch:
 
     def _set_entry(self, key: tuple[int, int], entry: Entry) -> Action:
         groups = self._groups[key]
-        return Action("set_entry", entry_data(entry, groups[0][0], len(groups)))
+        data = entry_data(entry, groups[0][0], len(groups), self._owned.record(key))
+        return Action("set_entry", data)
 
     def admit(self, number: int, entry: Entry) -> None:
         """Put the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
@@ -177,6 +179,8 @@ class Bmv2Switch:
         with self._asking():
             if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
+            if entry.is_owned:
+                self._owned.admit(key, entry)
             action = self._set_entry(key, entry)
             if entry.terms:
                 self._admit_blocks(key, entry)
@@ -239,6 +243,7 @@ class Bmv2Switch:
                         del self._entries[key]
                     self._timers.forget(*key)
                     self._blocks.release(key)
+                    self._owned.release(key)
                     if key in self._groups:
                         while self._groups[key]:
                             self._client.delete_group(*self._groups[key][-1])
@@ -250,6 +255,7 @@ class Bmv2Switch:
                 self._groups.pop(key, None)
                 self._timers.forget(*key)
                 self._blocks.forget(key)
+                self._owned.release(key)
 
     def tick(self, tick: Tick) -> None:
         """Send a tick to the control port. It is worked on behind what has arrived already; where too many
@@ -273,6 +279,7 @@ class Bmv2Switch:
         for tree in getattr(self, "_entries", {}):
             self._timers.forget(*tree)
         self._blocks = BlockRecords(self._client)
+        self._owned = OwnedRecords(self._client)
         self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}  # (job, tree) -> its handle, the entry
         # (job, tree) -> by way, a group and the handle of its node
         self._groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -385,8 +392,8 @@ _ROLES = {
 }
 
 
-def entry_data(entry: Entry, group: int, ways: int) -> tuple[int, ...]:
-    """Return the parameters of the P4 program's `set_entry`, in their order."""
+def entry_data(entry: Entry, group: int, ways: int, record: int = 0) -> tuple[int, ...]:
+    """Return the parameters of the P4 program's `set_entry`, in their order. `record` is an owned tree's."""
     values = {
         **{
             name: getattr(entry, name)
@@ -395,11 +402,14 @@ def entry_data(entry: Entry, group: int, ways: int) -> tuple[int, ...]:
                 *("up_base", "result_base", "lanes"),
             )
         },
-        **{name: _ip(getattr(entry, name)) for name in ("self_ip", "up_ip", "group_ip")},
+        "self_ip": _ip(entry.self_ip),
+        "up_ip": _ip(entry.to_ip),
+        "group_ip": _ip(entry.group_ip),
         "role": int(_ROLES[entry.role]),
         "program": int(contract.Program[entry.program.upper()]),
         "group": group,
         "ways": ways,
+        "record": record,
     }
     return tuple(values[parameter.name] for parameter in P4_ENTRY)
 
@@ -409,7 +419,8 @@ def _from(sender: Sender | None, address: int) -> Action:
     if sender is None:
         return Action("from_host", (address,))
     worker = (0, 0) if sender.worker is None else (1, sender.worker)
-    return Action("from_member", (address, sender.job, *worker, int(sender.is_place)))
+    roles = (int(sender.is_place), int(sender.is_owner))
+    return Action("from_member", (address, sender.job, *worker, *roles))
 
 
 def _ip(address: str) -> int:

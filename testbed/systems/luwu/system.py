@@ -23,7 +23,7 @@ class LuWu(System):
 
     name = "luwu"
     summary = "LuWu: an optimizer node sends parameters, and switches sum gradients for it"
-    programs: Mapping[str, str] = {"xdp": "owned"}
+    programs: Mapping[str, str] = {"xdp": "owned", "bmv2": "owned"}
     server = SERVER_ALWAYS
     paper: str | None = "luwu"
     figures = FIGURES
