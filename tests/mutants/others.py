@@ -55,6 +55,26 @@ P4 = (
             "} else if (hdr.wire.job != meta.port.job) {",
         ),
         (
+            "a worker beats for another",
+            "if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARAMETER_BEAT) {",
+            "if (hdr.wire.op == WIRE_OP_PUSH) {",
+        ),
+        (
+            "anybody sends parameters",
+            "if (hdr.wire.op == WIRE_OP_SUM || meta.port.is_owner == 0\n",
+            "if (hdr.wire.op == WIRE_OP_SUM\n",
+        ),
+        (
+            "an owner of another job sends parameters",
+            "meta.port.is_owner == 0\n                        || hdr.wire.job != meta.port.job) {",
+            "meta.port.is_owner == 0) {",
+        ),
+        (
+            "an owner sends sums",
+            "if (hdr.wire.op == WIRE_OP_SUM || meta.port.is_owner == 0",
+            "if (meta.port.is_owner == 0",
+        ),
+        (
             "anybody ticks",
             "} else if ((meta.port.kind == PORT_CONTROL) != (hdr.wire.op == WIRE_OP_TICK)) {",
             "} else if (meta.port.kind == PORT_CONTROL && hdr.wire.op != WIRE_OP_TICK) {",
@@ -160,8 +180,8 @@ P4 = (
         ),
         (
             "packets of any width are the tree's",
-            "            if (hdr.wire.lanes != meta.entry.lanes) {\n",
-            "            if (false) {\n",
+            "            } else if (hdr.wire.lanes != meta.entry.lanes) {\n",
+            "            } else if (false) {\n",
         ),
     ),
     *_in(
@@ -257,6 +277,107 @@ P4 = (
             "who did not push a kept result's block did",
             "                slot_bitmap.write(meta.slot.index, 0);\n",
             "                slot_bitmap.write(meta.slot.index, 0xffffffff);\n",
+        ),
+    ),
+    *_in(
+        Kind.P4,
+        "p4/owned.p4",
+        (
+            "a newer fragment waits for the slot of an incomplete one",
+            "|| (newer != 0 && newer[31:31] == 0)) {",
+            "|| (newer != 0 && newer[31:31] == 0 && meta.slot.state != SLOT_FILLING)) {",
+        ),
+        (
+            "an older fragment takes an owned slot",
+            "(newer != 0 && newer[31:31] == 0)",
+            "(newer != 0)",
+        ),
+        (
+            "a contribution is in an owned sum twice",
+            "} else if (meta.slot.bitmap & meta.slot.mine != 0) {\n            meta.verdict = V_DUPLICATE;",
+            "} else if (false) {\n            meta.verdict = V_DUPLICATE;",
+        ),
+        (
+            "a complete sum takes contributions in",
+            "if (meta.slot.state != SLOT_FILLING) {\n            meta.slot.lanes = LANES_RECALL;",
+            "if (false) {\n            meta.slot.lanes = LANES_RECALL;",
+        ),
+        ("the end of a request stays behind", " | (hdr.wire.flags & WIRE_FLAG_END);", ";"),
+        (
+            "the end of a request before goes up, too",
+            "hdr.wire.flags = (meta.slot.is_new == 1 ? 8w0 : flags)",
+            "hdr.wire.flags = flags",
+        ),
+        (
+            "a sum that is sent again has what its packet says",
+            "if (meta.verdict == V_RESENT) {",
+            "if (false) {",
+        ),
+        (
+            "a sum is for the place above where there is none",
+            "hdr.wire.op = WIRE_OP_SUM;",
+            "hdr.wire.op = WIRE_OP_PARTIAL;",
+        ),
+        (
+            "slots are not the place above's",
+            "hdr.wire.slot - meta.entry.base + meta.entry.up_base;",
+            "hdr.wire.slot;",
+        ),
+        (
+            "a beat that was overtaken counts",
+            "if ((hdr.wire.fragment - hdr.beat.word)[31:31] == 1) {",
+            "if (false) {",
+        ),
+        (
+            "a credit that was overtaken counts",
+            "if ((hdr.wire.slot - hdr.beat.word)[31:31] == 1) {",
+            "if (false) {",
+        ),
+        (
+            "a minimum of some goes up",
+            "if (meta.slot.bitmap == meta.entry.workers | meta.entry.places) {\n            ask_first();",
+            "if (true) {\n            ask_first();",
+        ),
+        (
+            "acks compare as they stand",
+            "hdr.beat.from_ack = hdr.wire.fragment - hdr.beat.ack;",
+            "hdr.beat.ack = hdr.wire.fragment;\n        hdr.beat.from_ack = 0;",
+        ),
+        (
+            "the last members are not asked",
+            "SOURCES_8(LEAST_OF, 48) SOURCES_8(LEAST_OF, 56)",
+            "SOURCES_8(LEAST_OF, 48)",
+        ),
+        ("the second eight members are not asked", "                ask_second();\n", ""),
+        (
+            "the lowest member's beat does not go up",
+            "\n            || meta.slot.mine == meta.slot.bitmap & (0 - meta.slot.bitmap)) {",
+            ") {",
+        ),
+        (
+            "every beat goes up",
+            "if (hdr.beat.sent_ack != hdr.wire.fragment ||",
+            "if (true ||",
+        ),
+        (
+            "what went up is forgotten",
+            "        owned_sent_credit.write((bit<32>) meta.entry.record, hdr.wire.slot);\n",
+            "",
+        ),
+        (
+            "owners' packets go to any group",
+            "if (hdr.ipv4.dstAddr != meta.entry.group_ip) {",
+            "if (false) {",
+        ),
+        (
+            "a beat's flags go up",
+            "            hdr.wire.flags = 0;\n",
+            "",
+        ),
+        (
+            "an owned tree is ticked",
+            "meta.verdict = V_BAD_JOB; // nobody ticks such a tree",
+            "meta.verdict = V_TICKED;",
         ),
     ),
     *_in(

@@ -22,9 +22,11 @@ from testbed.aggregation.entries import Entry, Sender
 from testbed.contract.blocks import P4_RECORDS
 from testbed.contract.places import SLOTS as PLACES
 from testbed.contract.places import SlotState, Sum
+from testbed.contract.spec import MAX_WORKERS
 from testbed.dataplanes.bmv2.routes import mac_number, set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
+from testbed.reference.owned_tree import OwnedTree
 from testbed.reference.ways import Emission, Route, To
 from testbed.topology import addresses
 from tests.limits import CALL_S
@@ -122,6 +124,7 @@ class Bmv2Aggregator:
         self._group: tuple[int, ...] = GROUP
         self._number = 0
         self._verdicts: dict[str, int] = {}  # as they stand since the last frame
+        self._held: list[Held | None] | None = None  # the slots, since the last frame
         self._poll = select.epoll()
         for opened in wires.sockets.values():
             self._poll.register(opened, select.EPOLLIN)
@@ -178,6 +181,7 @@ class Bmv2Aggregator:
             self._group = waited
             for key in self._admitted:
                 self._set_group(*key)
+        self._held = None
         before = self._verdicts or self.switch.verdicts()
         caught = self._through(data, port, MARK_NEAR, NEAR)
         after = self._verdicts = self.switch.verdicts()
@@ -234,6 +238,23 @@ class Bmv2Aggregator:
             else None
             for state, generation, fragment, members, contributors, flags, age in cells
         ]
+
+    def slot_held(self, at: int) -> Held | None:
+        """Return the content of one slot: all are asked for, once for each look at them."""
+        if self._held is None:
+            self._held = self.slots_held()
+        return self._held[at]
+
+    def owned_difference(self, number: int, mine: OwnedTree) -> str:
+        """Say how the record of an owned tree differs from the model's; or nothing."""
+        record = self.switch._owned.record((number, 0))
+        heard = self.client.register("owned_heard")[record] % 2**64
+        sent = tuple(self.client.register(f"owned_sent_{name}")[record] for name in ("ack", "credit"))
+        at = record * MAX_WORKERS
+        acks, credits = (self.client.register(f"owned_{name}")[at:] for name in ("acks", "credits"))
+        beats = {each: (acks[each], credits[each]) for each in range(MAX_WORKERS) if heard >> each & 1}
+        said = beats, sent
+        return "" if said == (mine.beats, mine.sent) else f"{said}, of the model {mine.beats, mine.sent}"
 
     # ------------------------------------------------------------------ a frame's way
 

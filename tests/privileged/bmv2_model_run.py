@@ -15,6 +15,7 @@ from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
 from tests.privileged.bmv2_aggregator import Bmv2Aggregator, aggregator
 from tests.privileged.packets import MARK, outcome
+from tests.vectors import owned_fuzz
 from tests.vectors.in_step import Trial
 
 HOSTS = range(1, 10)
@@ -25,7 +26,9 @@ EXAMPLES, MUTATIONS, SEED = 10, 4000, 5
 def findings(
     tried: str, examples: int = EXAMPLES, frames: int = MUTATIONS, seed: int = SEED, timeout_s: float = 600
 ) -> dict[str, int]:
-    """Return how often each verdict was given in a method of Trial; `mutated` takes `frames` and `seed`."""
+    """Return how often each verdict was given in a method of Trial, or with `owned` by packets of owned
+    trees; `mutated` and `owned` take `frames` and `seed`.
+    """
     words = [tried, *map(str, (examples, frames, seed))]
     return dict(outcome("tests.privileged.bmv2_model_run", *words, timeout_s=timeout_s))
 
@@ -49,7 +52,14 @@ def main(tried: str, examples: str, frames: str, seed: str) -> None:
             assert subject.strays() == []
 
         trial = Trial(make, False, int(examples), ("final", "partial", "middle"), takes_empties=False)
-        counts = trial.mutated(int(frames), int(seed)) if tried == "mutated" else getattr(trial, tried)()
+        if tried == "owned":
+            first.fresh()
+            findings = owned_fuzz.switch(first, int(seed), int(frames), is_p4=True)
+            assert not findings.differences, "\n".join(findings.differences)
+            assert first.strays() == []
+            counts = findings.verdicts
+        else:
+            counts = trial.mutated(int(frames), int(seed)) if tried == "mutated" else getattr(trial, tried)()
     print(MARK + json.dumps(counts))
 
 

@@ -14,7 +14,7 @@ from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
 from tests.privileged.bmv2_aggregator import Spreading, aggregator
 from tests.privileged.packets import MARK, outcome
-from tests.vectors import blocks, empties, owned, questions, relays, spread
+from tests.vectors import blocks, empties, questions, relays, spread
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -30,7 +30,6 @@ AT_SWITCHES = {
     and name not in empties.TABLE
     and name not in relays.TABLE
     and name not in questions.TABLE
-    and name not in owned.TABLE
 } | questions.AT_P4
 
 

@@ -1,5 +1,5 @@
-"""The tests of the P4 program for a planted bug: the vectors, on BMv2, and in step with the model schedules
-and jobs by block records.
+"""The tests of the P4 program for a planted bug: the vectors, on BMv2, and in step with the model schedules,
+jobs by block records and packets of owned trees.
 
 The program is compiled where the bug is in it.
 """
@@ -11,7 +11,7 @@ from testbed.dataplanes.bmv2 import compile as p4_compile
 from testbed.dataplanes.bmv2.program import target
 from tests.privileged import bmv2_model_run, bmv2_vector_run
 
-EXAMPLES = 3
+EXAMPLES, OWNED_PACKETS = 3, 1500
 
 
 def findings() -> dict[str, str]:
@@ -27,6 +27,7 @@ def findings() -> dict[str, str]:
     try:
         bmv2_model_run.findings("schedules", EXAMPLES)
         bmv2_model_run.findings("blocks", EXAMPLES)
+        bmv2_model_run.findings("owned", frames=OWNED_PACKETS)
     except AssertionError as error:
         said["in step"] = next(
             (line for line in str(error).splitlines() if "AssertionError" in line), "failed"

@@ -13,6 +13,8 @@ from tests.privileged import bmv2_model_run, bmv2_vector_run
 from tests.privileged.bmv2_vector_run import AT_SWITCHES, IN_LIGHT
 from tests.vectors.in_step import TRIED
 
+OWNED_PACKETS = 3000
+
 pytestmark = [pytest.mark.needs("namespaces", "bmv2"), pytest.mark.timeout(660)]
 
 
@@ -31,7 +33,8 @@ def test_vector(name: str, layout: str, wrong: dict[str, dict[str, list[str]]]) 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, int]]:
     """The counts of verdicts by method of Trial. A difference fails in there, with the packet."""
-    return at_once({tried: partial(bmv2_model_run.findings, tried) for tried in TRIED})
+    runs = {tried: partial(bmv2_model_run.findings, tried) for tried in TRIED}
+    return at_once({**runs, "owned": partial(bmv2_model_run.findings, "owned", frames=OWNED_PACKETS)})
 
 
 def test_whole_jobs_in_all_weathers(verdicts: dict[str, dict[str, int]]) -> None:
@@ -63,3 +66,10 @@ def test_malformed_and_adversarial_packets(verdicts: dict[str, dict[str, int]]) 
     met = {"malformed", "corrupt", "bad_sender", "forwarded", "to_ovs", "notice", "bad_slot"}
     assert set(verdicts["mutated"]) >= met
     assert sum(verdicts["mutated"].values()) == bmv2_model_run.MUTATIONS
+
+
+def test_packets_of_owned_trees(verdicts: dict[str, dict[str, int]]) -> None:
+    met = {"aggregated", "completed", "resent", "duplicate", "stale", "beat", "result", "bad_worker"}
+    met |= {"bad_generation", "bad_job", "bad_sender", "bad_slot", "malformed", "corrupt", "forwarded"}
+    assert set(verdicts["owned"]) >= met
+    assert sum(verdicts["owned"].values()) >= OWNED_PACKETS

@@ -306,7 +306,7 @@ def a_place_below_sends_its_beats_to_the_one_above(v: Vector) -> None:
     up = {"to_ip": UP_TOR_IP, "worker": 1}
     v.sees(beat(1, 5, 19), 2, "beat", beat_up(4, 19, **up))
     v.sees(beat(3, 4, 20), 4, "beat")
-    v.sees(beat(1, 5, 19), 2, "beat", beat_up(4, 19, **up))
+    v.sees(beat(1, 5, 19, flags=END | int(spec.Flag.RETRANSMIT)), 2, "beat", beat_up(4, 19, **up))
 
 
 @entry
@@ -321,8 +321,18 @@ def a_beat_of_64_members_is_the_least_of_all(v: Vector) -> None:
     for worker in every[1:-1]:
         v.push(worker, 3, "aggregated")
     v.push(0, 3, "completed", summed(3, sum_of(3, *every), 64))
-    last = next(member for member in every if (member * 37) % 64 == 1)
-    v.sees(beat(last, 600, 800), last + 1, "beat", beat_up(102, 301))
+
+
+@entry
+def each_of_64_members_may_be_the_least(v: Vector) -> None:
+    every = range(64)
+    v.senders |= workers_at_ports(every)
+    v.admit(top(64, places=0))
+    for member in every[1:]:
+        v.sees(beat(member, 100 + member, 300 + member), member + 1, "beat")
+    v.sees(beat(0, 100, 300), 1, "beat", beat_up(100, 300))
+    for member in every[:-1]:
+        v.sees(beat(member, 500, 700), member + 1, "beat", beat_up(101 + member, 301 + member))
 
 
 @entry

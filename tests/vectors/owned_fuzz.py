@@ -17,6 +17,7 @@ from testbed.reference.owned_tree import OwnedTree
 from tests.vectors import mutations
 from tests.vectors.build import (
     BASE,
+    FABRIC,
     JOB,
     ROUTES,
     SIZE,
@@ -41,6 +42,7 @@ BINDINGS = {
     **{4: Sender(OTHER, 0), 5: Sender(OTHER, 1), 6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), 8: None},
 }
 GROUPS = {JOB: (1, 2, PLACE_PORT), OTHER: (4, 5), ACROSS: (6, 7, PLACE_PORT)}
+P4_PORTS = tuple(port for port in SWITCH_PORTS if port != FABRIC[-1])  # those that the tests' switch has
 FIRST = 2**32 - 40  # fragments and beats begin so that their numbers come round
 
 
@@ -103,10 +105,10 @@ def _differs(model: Model, subject: ShotOwned, state: State) -> str:
     return ""
 
 
-def switch(subject: ShotOwned, seed: int, packets: int) -> Findings:
-    """Shoot at a switch with owned trees; the subject is new."""
+def switch(subject: ShotOwned, seed: int, packets: int, is_p4: bool = False) -> Findings:
+    """Shoot at a switch with owned trees; the subject is new, and a P4 one has one route for all."""
     random, findings = np.random.default_rng((seed, 5)), Findings("owned")
-    state, model = State(FIRST), Model(TOR_IP, SLOTS)
+    state, model = State(FIRST), Model(TOR_IP, SLOTS, takes_empties=not is_p4)
     both: tuple[Model, ShotOwned] = (model, subject)
 
     def admit(number: int) -> None:
@@ -115,7 +117,8 @@ def switch(subject: ShotOwned, seed: int, packets: int) -> Findings:
             each.admit(number, entries(state)[number])
 
     for each in both:
-        each.set_routes(ROUTES)
+        if not is_p4:
+            each.set_routes(ROUTES)
         for port, sender in BINDINGS.items():
             each.bind(port, [sender] if sender else [])
     for number in GROUPS:
@@ -124,7 +127,7 @@ def switch(subject: ShotOwned, seed: int, packets: int) -> Findings:
         sent = palette(state, random)
         made = mutations.batch(random, [data for data, _ in sent], len(sent), SPARED)
         astray = random.random(len(sent)) < ASTRAY
-        ports = random.choice(SWITCH_PORTS, len(sent))
+        ports = random.choice(P4_PORTS if is_p4 else SWITCH_PORTS, len(sent))
         for place, (data, of) in enumerate(zip(made.frames(), made.made_of.tolist(), strict=True)):
             port = int(ports[place]) if astray[place] else sent[of][1]
             mine = model.receive(data, port)
