@@ -134,7 +134,12 @@ def page(testbed: dict[str, Any]) -> str:
             f"{job['script']}"
             f" on {' '.join(job['hosts'])}{ps}"
         )
-        more = (*sums_lines(job["sums"]), *uses_lines(job.get("uses")), *blocks_lines(job.get("blocks")))
+        more = (
+            *sums_lines(job["sums"]),
+            *uses_lines(job.get("uses")),
+            *blocks_lines(job.get("blocks")),
+            *service_lines(job),
+        )
         lines += [f"    {line}" for line in more]
     if not testbed["jobs"]:
         lines.append("  no jobs")
@@ -168,6 +173,11 @@ def blocks_lines(blocks: dict[str, Any] | None) -> list[str]:
         return []
     without = f", some without {shares_without(blocks)}" if blocks["without"] else ""
     return [f"{blocks['made']} blocks and votes, {blocks['active']} under way{without}"]
+
+
+def service_lines(job: dict[str, Any]) -> list[str]:
+    """Return what the process that serves a job's workers says of itself, if it does."""
+    return [str(line) for line in (job.get("service") or {"lines": []})["lines"]]
 
 
 def _contributors(node: dict[str, Any]) -> list[str]:

@@ -187,7 +187,8 @@ class Executor:
 
     def _specs(self, attempt: Attempt) -> list[ProcessSpec]:
         log = attempt.logs / f"ps{attempt.suffix}.log"
-        server = server_spec(attempt.job, attempt.layout, attempt.request, log, attempt.admission)
+        slate_fd = attempt.board.slate_fd
+        server = server_spec(attempt.job, attempt.layout, attempt.request, log, attempt.admission, slate_fd)
         workers = [self._worker(attempt, rank) for rank in range(len(attempt.layout.workers))]
         specs = [server, *workers] if server else workers
         if attempt.request.logs is None:

@@ -1,5 +1,5 @@
 """The job board, on which a job's processes see who of them still runs. Owns its layout and the launcher's
-side of it; imports only NumPy.
+side of it; imports only NumPy and the contract.
 
 A memory file that every process of the job maps. Workers read it in place (workloads/job_env.py, which learns
 the layout from `settings`), so that one whose peer dies can name it at once instead of running into a
@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from testbed.contract import slate
 
 FIELDS = (
     ("state", "<u4"),
@@ -70,10 +72,9 @@ class JobBoard:
         self._records_count = workers + (1 if has_ps else 0)
         size_bytes = self._records_count * LAYOUT.itemsize
         self.fd = os.memfd_create("job-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size_bytes)
-        # A worker that shrank the file would crash its peers (SIGBUS): the size is sealed.
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._memory = mmap.mmap(self.fd, size_bytes)
+        self._memory = _sized(self.fd, size_bytes)
+        self.slate_fd = os.memfd_create("job-slate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if has_ps else -1
+        self._slate = _sized(self.slate_fd, slate.SLATE_BYTES) if has_ps else None
         self._records: npt.NDArray[np.void] = np.frombuffer(self._memory, dtype=LAYOUT)
 
     def settings(self) -> dict[str, Any]:
@@ -114,6 +115,15 @@ class JobBoard:
         """Return how many bytes every worker has its sums of, of those that go through the backend `inc`."""
         return int(self._records["summed_bytes"][: self.workers].min())
 
+    def service(self) -> dict[str, Any] | None:
+        """Return what the process that serves the workers says of itself (testbed/contract/slate.py), if
+        there is one that does.
+        """
+        if self._slate is None:
+            return None
+        with memoryview(self._slate) as memory:
+            return slate.read(memory)
+
     def left_ns(self) -> int:
         """Return when the last worker left the process group of the backend `inc`, by the monotonic clock; 0
         before.
@@ -136,8 +146,13 @@ class JobBoard:
         self._records = np.zeros(self._records_count, dtype=LAYOUT)  # mmap refuses to close under a view
         with contextlib.suppress(BufferError):  # another thread looks at it: it goes with its last view
             self._memory.close()
+        if self._slate is not None:
+            with contextlib.suppress(BufferError):
+                self._slate.close()
+            self._slate = None
+            os.close(self.slate_fd)
         os.close(self.fd)
-        self.fd = -1
+        self.fd = self.slate_fd = -1
 
     def __enter__(self) -> Self:
         return self
@@ -146,3 +161,12 @@ class JobBoard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _sized(fd: int, size_bytes: int) -> mmap.mmap:
+    """Map a new memory file of so many bytes. One that shrank it would crash its peers (SIGBUS): the size is
+    sealed.
+    """
+    os.ftruncate(fd, size_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return mmap.mmap(fd, size_bytes)

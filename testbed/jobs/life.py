@@ -126,6 +126,7 @@ class Job:
     def status(self) -> dict[str, Any]:
         with self._looking:
             progress = self._board.progress() if self._board else []
+            service = self._board.service() if self._board else None
         return {
             "id": self.id,
             "state": self.state,
@@ -138,6 +139,7 @@ class Job:
             "sums": self.sums,
             "running_s": round(time.time() - self._began_unix, 3),
             "progress": progress,
+            "service": service,
             "blocks": self._blocks or self._blocks_now(),
         }
 

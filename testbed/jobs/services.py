@@ -25,9 +25,16 @@ def service_address(job: int, layout: Layout) -> tuple[str, int] | None:
 
 
 def server_spec(
-    job: int, layout: Layout, request: JobRequest, log: Path, admission: Admission | None
+    job: int,
+    layout: Layout,
+    request: JobRequest,
+    log: Path,
+    admission: Admission | None,
+    slate_fd: int = -1,
 ) -> ProcessSpec | None:
-    """Return the process that serves the job's workers; None for a job that has none."""
+    """Return the process that serves the job's workers; None for a job that has none. `slate_fd` is where it
+    says how far it is (testbed/contract/slate.py).
+    """
     address = service_address(job, layout)
     if address is None or layout.server is None or layout.service is None:
         return None
@@ -35,12 +42,13 @@ def server_spec(
     argv = [sys.executable, "-u", "-m", layout.service.module]
     if layout.transport == OWNED:
         assert admission
-        argv.append(json.dumps(owner_description(layout, admission, address)))
+        argv.append(json.dumps({**owner_description(layout, admission, address), "slate": slate_fd}))
     else:
         argv += ["--bind", address[0], "--port", str(address[1])]
         argv += ["--workers", str(workers), "--job", str(job)]
     env, who = worker_environment(request.environ, request.caller), f"the {layout.service.name}"
-    return ProcessSpec(workers, f"{host} ps", who, host, tuple(argv), env, log, serves=True)
+    passed = (slate_fd,) if slate_fd >= 0 and layout.transport == OWNED else ()
+    return ProcessSpec(workers, f"{host} ps", who, host, tuple(argv), env, log, passed, serves=True)
 
 
 def owner_description(layout: Layout, admission: Admission, address: tuple[str, int]) -> dict[str, object]:

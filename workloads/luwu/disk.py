@@ -112,6 +112,12 @@ class Disk:
                 self._changed.notify_all()
         return request.done
 
+    def waiting(self) -> tuple[int, int, int]:
+        """Return how many requests wait in each queue, the most urgent first."""
+        with self._changed:
+            reads, states, writes = (len(self._waiting[queue]) for queue in Queue)
+        return reads, states, writes
+
     def call(self, function: Callable[[], None]) -> Future[None]:
         """Have a thread of the disk call it, before all that waits."""
         done: Future[None] = Future()

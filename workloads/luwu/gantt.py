@@ -64,10 +64,17 @@ def draw(spans: Sequence[Span], picture: Path) -> None:
     plt.close(figure)
 
 
+def read(source: Path) -> list[Span]:
+    """Return what `Spans.write` left."""
+    return [Span(**row) for row in json.loads(source.read_text())]
+
+
 def main(arguments: Sequence[str]) -> None:
     source, picture, *iteration = arguments
-    spans = [Span(**row) for row in json.loads(Path(source).read_text())]
-    draw([span for span in spans if not iteration or span.iteration == int(iteration[0])], Path(picture))
+    draw(
+        [span for span in read(Path(source)) if not iteration or span.iteration == int(iteration[0])],
+        Path(picture),
+    )
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from workloads.luwu.calls import (
     NORM,
     PULL,
     PUSH,
+    RECORD,
     STEP,
     Connection,
     GoneError,
@@ -32,14 +34,18 @@ from workloads.luwu.calls import (
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer, Model, Tensor
 from workloads.luwu.nic import Nic, Request, Tree, scale_of
+from workloads.luwu.node import BACKWARD, FORWARD
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import RULES, Rule, first_states, placeholders
+from workloads.luwu.spans import Span
+from workloads.luwu.standing import Now, Teller
 from workloads.luwu.store import Store
 from workloads.luwu.transport import Local
 from workloads.luwu.worker import groups_of, set_groups
 
 _SLOTS = 2  # layers under way in a stream
 _NOT_FINITE = 255  # exponent
+_LOOK_S = 0.5
 
 
 @dataclass(slots=True)
@@ -62,7 +68,10 @@ class Owner:
         listener: socket.socket,
         names: Sequence[str],
         host: bool = False,
+        slate_fd: int = -1,
     ) -> None:
+        """`slate_fd` is where it says how far it is, for who asks the testbed; -1: nowhere."""
+        self._slate_fd = slate_fd
         self._tree, self._udp, self._listener = tree, udp, listener
         self._names, self._host = names, host
         self._reason: str | None = None
@@ -97,19 +106,25 @@ class Owner:
                 )
                 self._threads.append(thread)
                 thread.start()
-            carrier = _Carrier(
-                self,
-                model,
-                rule,
-                local,
-                nic,
-                [
-                    [start + number * step for number in range(_SLOTS)]
-                    for start, step in zip(starts, steps, strict=True)
-                ],
+            carrier = stack.enter_context(
+                contextlib.closing(
+                    _Carrier(
+                        self,
+                        model,
+                        rule,
+                        store,
+                        local,
+                        nic,
+                        [
+                            [start + number * step for number in range(_SLOTS)]
+                            for start, step in zip(starts, steps, strict=True)
+                        ],
+                    )
+                )
             )
             try:
-                carrier.carry_out()
+                with Teller(self._slate_fd, carrier.now):
+                    carrier.carry_out()
             except LuwuError as problem:
                 reason = self._reason or str(problem)
                 self.fail(reason)
@@ -229,15 +244,44 @@ class _Carrier:
     """Carries the calls out, in their order: what the tree brings and takes goes on beside the next ones."""
 
     def __init__(
-        self, owner: Owner, model: Model, rule: Rule, local: Local, nic: Nic, slots: list[list[int]]
+        self,
+        owner: Owner,
+        model: Model,
+        rule: Rule,
+        store: Store,
+        local: Local,
+        nic: Nic,
+        slots: list[list[int]],
     ) -> None:
+        self._store, self._call, self._layer = store, "", -1
+        self._forward: set[int] = set()  # layers that were pulled in this iteration
+        self._watches = {name: _Watch(store, name) for name in ("push", "accept gradients")}
         self._owner, self._model, self._rule, self._local, self._nic = owner, model, rule, local, nic
         self._names = [layer.name for layer in model.layers]
         self._parameters, self._gradients = slots
-        self._pulls: list[Request] = []  # under way, the oldest first; each has the slot of its turn
-        self._pushes: list[tuple[Request, int, int]] = []
+        self._pulls: list[Future[None]] = []  # under way, the oldest first; each has the slot of its turn
+        self._pushes: list[tuple[Future[None], int, int]] = []
         self._added: list[Future[None]] = []
         self._pulled = self._pushed = 0
+
+    def close(self) -> None:
+        for each in self._watches.values():
+            each.close()
+
+    def now(self) -> Now:
+        """Return how far it is; called from another thread."""
+        facts = self._nic.facts
+        return Now(
+            iteration=self._store.iteration,
+            layers=len(self._names),
+            call=self._call or "start",
+            layer=self._names[self._layer] if self._layer >= 0 else "",
+            pulls=len(self._pulls),
+            pushes=len(self._pushes),
+            given=facts.given,
+            gotten=facts.gotten,
+            disks=self._store.disks_now(),
+        )
 
     def carry_out(self) -> None:
         acts: dict[str, Callable[[Message], None]] = {PULL: self._pull, PUSH: self._push}
@@ -245,10 +289,11 @@ class _Carrier:
             calls = self._owner.next_calls()
             self._compare(calls)
             call = calls[0]
+            self._call, self._layer = str(call["call"]), int(call.get("layer", -1))
             if call["call"] == CLOSE:
                 self._settle()
                 while self._pulls:
-                    self._pulls.pop(0).wait()
+                    self._pulls.pop(0).result()
                 return
             if call["call"] in acts:
                 acts[call["call"]](call)
@@ -279,12 +324,16 @@ class _Carrier:
     def _pull(self, call: Message) -> None:
         layer = self._model.layers[call["layer"]]
         if len(self._pulls) == _SLOTS:
-            self._pulls.pop(0).wait()
+            self._pulls.pop(0).result()
         start = self._parameters[self._pulled % _SLOTS]
         self._pulled += 1
         size = layer.used * PARAMETER_BYTES
         self._local.pull(call["layer"], self._nic.memory[start : start + size]).result()
-        self._pulls.append(self._nic.give(f"parameters of layer {layer.name}", start, size))
+        number = int(call["layer"])
+        phase = BACKWARD if number in self._forward else FORWARD
+        self._forward.add(number)
+        given = self._nic.give(f"parameters of layer {layer.name}", start, size)
+        self._pulls.append(self._watches["push"].watch(given, phase, number, size))
 
     def _push(self, call: Message) -> None:
         layer = self._model.layers[call["layer"]]
@@ -303,12 +352,14 @@ class _Carrier:
         what = f"gradients of layer {layer.name}"
         request = self._nic.get_numbers(what, start, layer.used, 2.0**-scale / workers)
         self._owner.answer(call["number"], {"scale": scale})
-        self._pushes.append((request, call["layer"], start))
+        size = layer.used * GRADIENT_BYTES
+        accepted = self._watches["accept gradients"].watch(request, BACKWARD, call["layer"], size)
+        self._pushes.append((accepted, call["layer"], start))
 
     def _add(self) -> None:
         """Wait for the oldest gradients, and add them."""
-        request, layer, start = self._pushes.pop(0)
-        request.wait()
+        accepted, layer, start = self._pushes.pop(0)
+        accepted.result()
         size = self._model.layers[layer].used * GRADIENT_BYTES
         self._local.push(layer, self._nic.memory[start : start + size]).result()
 
@@ -322,9 +373,50 @@ class _Carrier:
             return None
         if call["call"] == NORM:
             return float(self._local.norm().result())
+        if call["call"] == RECORD:
+            return self._local.record(Path(call["file"])).result()
         assert call["call"] == STEP
+        self._forward.clear()
         set_groups(self._rule, call["groups"])
         return self._local.step(call["clip_norm"]).result()
+
+
+class _Watch:
+    """Waits for the requests of a stream of the node's end, in their order, and leaves their times."""
+
+    def __init__(self, store: Store, place: str) -> None:
+        self._store, self._place = store, place
+        self._asked: queue.SimpleQueue[tuple[Request, Future[None], Span] | None] = queue.SimpleQueue()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=f"luwu {place}", daemon=True)
+        self._thread.start()
+
+    def watch(self, request: Request, phase: str, layer: int, size_bytes: int) -> Future[None]:
+        """Return what is done with the request. The buffer is its until then."""
+        future: Future[None] = Future()
+        iteration, now_ns = self._store.iteration + 1, time.monotonic_ns()
+        self._asked.put((request, future, Span(self._place, iteration, phase, layer, now_ns, 0, size_bytes)))
+        return future
+
+    def close(self) -> None:
+        """Requests under way are never done."""
+        self._over.set()
+        self._asked.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            request, future, span = asked
+            try:
+                while not self._over.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        request.wait(_LOOK_S)
+                        break
+            except LuwuError as problem:
+                future.set_exception(problem)
+                continue
+            self._store.spans.add(replace(span, end_ns=time.monotonic_ns()))
+            future.set_result(None)
 
 
 def _difference(theirs: object, ours: object) -> str:

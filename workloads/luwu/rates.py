@@ -4,6 +4,7 @@ errors.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
@@ -35,8 +36,31 @@ class Rates:
             if value is not None and not 0 < value < float("inf"):
                 raise LuwuError(f"rate {each.name}: {value}: accepted is a number of bytes a second above 0")
 
+    @classmethod
+    def parsed(cls, text: str) -> Rates:
+        """Return those of `reads=2.2e9,write_states=1e9`: names as above, bytes a second. LuwuError for
+        others.
+        """
+        names = [each.name for each in fields(cls)]
+        values: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            try:
+                number = float(value)
+            except ValueError:
+                number = math.nan
+            if name not in names or name in values or math.isnan(number):
+                raise LuwuError(
+                    f"rates {text!r}: {part!r}: accepted is NAME=BYTES_A_SECOND, each once, of "
+                    f"{', '.join(names)}"
+                )
+            values[name] = number
+        return cls(**values)
+
     def scaled(self, scale: float) -> Rates:
         """Return them divided by `scale`."""
+        if not 0 < scale < float("inf"):
+            raise LuwuError(f"scale {scale:g}: accepted is a number above 0")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return Rates(**{name: value and value / scale for name, value in values.items()})
 

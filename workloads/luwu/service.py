@@ -24,7 +24,9 @@ def serve(described: dict[str, Any]) -> None:
     except OSError as problem:
         raise LuwuError(f"listen on {ip}: {problem}") from problem
     print(f"optimizer node of job {described['job']}: ready on {ip} port {port}", flush=True)
-    Owner(end_of(described, udp, described["group"]), udp, listener, described["hosts"]).serve()
+    slate_fd = int(described.get("slate", -1))
+    tree = end_of(described, udp, described["group"])
+    Owner(tree, udp, listener, described["hosts"], slate_fd=slate_fd).serve()
 
 
 def main(argv: list[str] | None = None) -> None:

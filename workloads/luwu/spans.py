@@ -1,12 +1,19 @@
 """The record of an iteration, as measured: when each step of each layer, and each request of each
-disk's queue, began and ended. Imports nothing of the project.
+disk's queue, began and ended. Imports nothing of the project but errors.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from workloads.luwu.errors import LuwuError
 
 MOST_SPANS = 60_000  # then the record ends, and what it says is of the time until then
 
@@ -36,6 +43,13 @@ class Spans:
             if len(self._spans) < MOST_SPANS:
                 self._spans.append(span)
 
+    @contextlib.contextmanager
+    def span(self, place: str, iteration: int, phase: str, layer: int, size_bytes: int = 0) -> Iterator[None]:
+        """Add the time of a block that ends without an error."""
+        start_ns = time.monotonic_ns()
+        yield
+        self.add(Span(place, iteration, phase, layer, start_ns, time.monotonic_ns(), size_bytes))
+
     def all(self) -> list[Span]:
         with self._lock:
             return list(self._spans)
@@ -43,3 +57,12 @@ class Spans:
     def summary(self) -> list[dict[str, Any]]:
         """JSON-able."""
         return [asdict(span) for span in self.all()]
+
+    def write(self, file: Path) -> int:
+        """Write the summary, and return of how many spans it is. Raises LuwuError."""
+        rows = self.summary()
+        try:
+            file.write_text(json.dumps(rows))
+        except OSError as problem:
+            raise LuwuError(f"record {file}: {problem.strerror}") from problem
+        return len(rows)

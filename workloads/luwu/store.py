@@ -27,6 +27,7 @@ from workloads.luwu.layout import GRADIENT_BYTES, PAGE, PARAMETER_BYTES, STATE_B
 from workloads.luwu.pool import Pool
 from workloads.luwu.rates import Queue, Rates
 from workloads.luwu.spans import Spans
+from workloads.luwu.standing import DiskNow
 
 FORMAT = 1
 PARAMETERS, STATES, GRADIENTS = "parameters", "states", "gradients"
@@ -103,6 +104,13 @@ class Store:
     def moved_bytes(self) -> tuple[int, int]:
         """Bytes read and written so far."""
         return sum(disk.read_bytes for disk in self._disks), sum(disk.written_bytes for disk in self._disks)
+
+    def disks_now(self) -> tuple[DiskNow, ...]:
+        """Return what each disk is at."""
+        return tuple(
+            DiskNow(str(disk.folder), disk.waiting(), disk.read_bytes, disk.written_bytes)
+            for disk in self._disks
+        )
 
     def reserve_gradients(self) -> None:
         """Take the room that gradients need which wait for their norm. Raises DiskError."""

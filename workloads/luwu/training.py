@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ from workloads.luwu.store import Store
 from workloads.luwu.transport import Local, Transport
 from workloads.luwu.worker import Opening
 
+T = TypeVar("T")
 WHOLE = (nn.MultiheadAttention, nn.RNNBase)  # these use their children's parameters without calling them
 _MOST_PUSHES = 2  # under way, each with its buffer
 
@@ -190,7 +192,7 @@ class Held:
         self.ask()
         self._worker.ask_ahead(self.number)
         assert self._coming is not None
-        self._coming.result()
+        self._worker.done(self._coming)
         self._coming = None
         self._point(self._views)
         self.here = True
@@ -257,6 +259,15 @@ class Worker:
         self._order: list[int] = []  # of the layers that the last iteration took
         self._taken: list[int] = []  # by this one
         self.pushed = False
+        self.waited_ns = 0  # by the process that trains
+
+    def done(self, asked: Future[T]) -> T:
+        """Wait for a request, and count the time."""
+        began_ns = time.monotonic_ns()
+        try:
+            return asked.result()
+        finally:
+            self.waited_ns += time.monotonic_ns() - began_ns
 
     def ask_ahead(self, layer: int) -> None:
         """A layer is taken: ask for the one that came next in the last iteration, as long as this one is as
@@ -286,7 +297,7 @@ class Worker:
     def _wait(self, most: int) -> None:
         """Return when at most so many are under way. A buffer must live until its request is done."""
         while len(self._pushes) > most:
-            self._pushes[0][0].result()
+            self.done(self._pushes[0][0])
             del self._pushes[0]
 
     def wait(self) -> None:
@@ -305,7 +316,7 @@ class Worker:
         self.turn()
         for layer in self.layers:
             layer.forget()
-        self.transport.clear().result()
+        self.done(self.transport.clear())
         self.pushed = False
 
 
@@ -333,7 +344,7 @@ class NodeOptimizer(torch.optim.Optimizer):
         self._worker.wait()
         self._worker.turn()
         if self._worker.pushed:
-            self._worker.transport.step(self._clip_norm).result()
+            self._worker.done(self._worker.transport.step(self._clip_norm))
         self._clip_norm = None
         return loss
 
@@ -347,7 +358,7 @@ class NodeOptimizer(torch.optim.Optimizer):
             raise LuwuError(f"clipping norm {max_norm}: accepted is a number above 0")
         self._worker.wait()
         self._clip_norm = float(max_norm)
-        return self._worker.transport.norm().result()
+        return self._worker.done(self._worker.transport.norm())
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self._whole:
@@ -359,6 +370,17 @@ class NodeOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: object) -> None:
         raise LuwuError("states are read by initialize(..., resume=True)")
+
+    @property
+    def waited_s(self) -> float:
+        """How long this process has waited for the node: for parameters, room for gradients, and steps."""
+        return self._worker.waited_ns / 1e9
+
+    def record(self, file: Path | str) -> int:
+        """Have the node write when each step and each request of its disks began and ended, as JSON that
+        `workloads.luwu.gantt` draws. All workers call it alike. Returns how many there are.
+        """
+        return self._worker.done(self._worker.transport.record(Path(os.path.abspath(file))))
 
     def close(self) -> None:
         """Let go of the disks. Parameters are then nowhere but there."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -53,6 +54,9 @@ class Transport(Protocol):
 
     def step(self, clip_norm: float | None) -> Future[int]:
         """Update all layers, their gradients scaled to at most this norm; its number when it is whole."""
+
+    def record(self, file: Path) -> Future[int]:
+        """Have the node write what it measured so far (`Spans.write`): of how many spans."""
 
     def close(self) -> None:
         """Requests under way end first."""
@@ -107,6 +111,9 @@ class Local:
 
     def step(self, clip_norm: float | None) -> Future[int]:
         return self._thread.submit(self._step, clip_norm)
+
+    def record(self, file: Path) -> Future[int]:
+        return self._thread.submit(self._store.spans.write, file)
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -164,7 +171,8 @@ class Local:
             layer = self._store.model.layers[number]
             sizes = [layer.gradients_bytes, layer.states_bytes, layer.parameters_bytes]
             self._with(sizes, partial(self._update, number, norm, total))
-        self._store.commit(packed(self._rule))
+        with self._store.spans.span("commit", self._store.iteration + 1, "commit", -1):
+            self._store.commit(packed(self._rule))
         self._failed = False
         self._clipped = norm is not None
         return self._store.iteration
@@ -179,9 +187,11 @@ class Local:
         masters, firsts, seconds = (views(layer, buffers[1], torch.float32, part) for part in range(3))
         if norm is not None and total is not None:
             norm.clip(gradients, total)
-        self._rule.update(layer, self._store.iteration + 1, masters, firsts, seconds, gradients)
-        for parameter, master in zip(views(layer, buffers[2], self._dtype), masters, strict=True):
-            parameter.copy_(master)
+        iteration = self._store.iteration + 1
+        with self._store.spans.span("update", iteration, UPDATE, number):
+            self._rule.update(layer, iteration, masters, firsts, seconds, gradients)
+            for parameter, master in zip(views(layer, buffers[2], self._dtype), masters, strict=True):
+                parameter.copy_(master)
         for kind, buffer in ((STATES, buffers[1]), (PARAMETERS, buffers[2])):
             await_all(self._store.write(kind, number, buffer, self._purpose(UPDATE, number)))
 

@@ -15,11 +15,23 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from workloads.luwu.calls import CLEAR, CLOSE, NORM, PULL, PUSH, STEP, Connection, GoneError, Message
+from workloads.luwu.calls import (
+    CLEAR,
+    CLOSE,
+    NORM,
+    PULL,
+    PUSH,
+    RECORD,
+    STEP,
+    Connection,
+    GoneError,
+    Message,
+)
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Model
 from workloads.luwu.nic import Facts, Nic, Request, Tree
@@ -200,6 +212,9 @@ class Distant:
 
         call = {"call": STEP, "clip_norm": clip_norm, "groups": groups_of(self._rule)}
         return _mapped(self._asked(call), take)
+
+    def record(self, file: Path) -> Future[int]:
+        return _mapped(self._asked({"call": RECORD, "file": str(file)}), lambda reply: int(reply["value"]))
 
     def close(self) -> None:
         """Nothing where it is closed already."""

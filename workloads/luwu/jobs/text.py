@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workloads.luwu import gantt
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.job import NICS
+from workloads.luwu.rates import Rates
 from workloads.luwu.training import NodeOptimizer, initialize
 
 BYTES = 256
@@ -92,13 +94,14 @@ def train(args: argparse.Namespace, worker: int, workers: int) -> None:
     model: nn.Module = ByteModel(args.layers, args.width, args.heads, args.length).bfloat16()
     elements = sum(each.numel() for each in model.parameters())
     adamw = torch.optim.AdamW(model.parameters(), lr=args.lr, fused=True)
+    rates = args.rates and Rates.parsed(args.rates).scaled(args.scale)
     model, optimizer = initialize(
-        model, adamw, args.states, resume=args.resume, nic=args.nic, detect_ms=args.detect
+        model, adamw, args.states, resume=args.resume, rates=rates, nic=args.nic, detect_ms=args.detect
     )
     first = optimizer.iteration
     print(f"{elements} parameters, from iteration {first}", flush=True)
     drawn = batches(library_text(), args.batch, args.length, args.seed, worker, first, args.steps)
-    began = time.perf_counter()
+    began, waited_s = time.perf_counter(), optimizer.waited_s
     for step, texts in enumerate(drawn):
         optimizer.zero_grad()
         scores = model(texts[:, :-1]).float()
@@ -108,10 +111,23 @@ def train(args: argparse.Namespace, worker: int, workers: int) -> None:
             optimizer.clip_grad_norm_(args.clip)
         optimizer.step()
         tokens = (step + 1) * workers * args.batch * args.length
-        rate = tokens / (time.perf_counter() - began)
-        print(f"iteration {optimizer.iteration}: loss {loss.item():.6f}, {rate:.0f} tokens/s", flush=True)
+        passed_s = time.perf_counter() - began
+        said = f"{tokens / passed_s:.0f} tokens/s, {(optimizer.waited_s - waited_s) / passed_s:.0%} waiting"
+        print(f"iteration {optimizer.iteration}: loss {loss.item():.6f}, {said}", flush=True)
+    if args.gantt is not None:
+        keep_picture(optimizer, args.gantt, worker)
     print(f"parameters {digest(model, optimizer)}", flush=True)
     optimizer.close()
+
+
+def keep_picture(optimizer: NodeOptimizer, picture: Path, worker: int) -> None:
+    """Leave what the node measured beside the picture, as JSON, and the last two iterations in it."""
+    record = picture.with_suffix(".json")
+    optimizer.record(record)
+    if worker == 0:
+        spans = gantt.read(record)
+        gantt.draw([span for span in spans if span.iteration > optimizer.iteration - 2], picture)
+        print(f"{len(spans)} steps and requests in {record}, drawn in {picture}", flush=True)
 
 
 def digest(model: nn.Module, optimizer: NodeOptimizer) -> str:
@@ -125,8 +141,8 @@ def digest(model: nn.Module, optimizer: NodeOptimizer) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    states = "an empty folder for the states, or with --resume theirs; again for another disk"
-    parser.add_argument("--states", required=True, action="append", metavar="DIR", help=states)
+    states = "an empty folder for the states, or with --resume theirs; one for each disk"
+    parser.add_argument("--states", required=True, action="extend", nargs="+", metavar="DIR", help=states)
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="iterations (20)")
     parser.add_argument("--layers", type=int, default=4, metavar="N")
     parser.add_argument("--width", type=int, default=64, metavar="N")
@@ -139,6 +155,11 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="go on where the states are")
     parser.add_argument("--nic", choices=NICS, default="process", help="where the transport runs (process)")
     parser.add_argument("--detect", type=float, metavar="MS", help="without an acknowledgement, then again")
+    rates = "declared of each disk: reads=, read_parameters=, read_states=, write_states=BYTES/S, by commas"
+    parser.add_argument("--rates", metavar="RATES", help=rates)
+    parser.add_argument("--scale", type=float, default=1.0, help="divides the rates (1)")
+    picture = "draw the last two iterations as the node measured them; all of them beside it, as JSON"
+    parser.add_argument("--gantt", type=Path, metavar="PICTURE.png", help=picture)
     try:
         train(parser.parse_args(), int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
     except LuwuError as problem:

@@ -1,0 +1,57 @@
+"""The slate of a job's service: what the process that serves the workers says of itself, for a status.
+
+A few KiB of memory that this process writes and the daemon reads in place. Pure: a sequence number, a length
+and a JSON object, which a reader believes nothing of: the writer is its user's.
+
+    u64 sequence (odd while it is written) | u64 length | JSON
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Final
+
+SLATE_BYTES: Final = 16 << 10
+MOST_LINES: Final = 24  # of those that a reader shows
+MOST_CHARACTERS: Final = 160
+_HEAD: Final = struct.Struct("<QQ")
+_TRIES: Final = 8
+
+
+def write(memory: memoryview, said: dict[str, Any]) -> None:
+    """Replace what the slate says; `lines` are for people. Raises ValueError where it has no room."""
+    text = json.dumps(said).encode()
+    if _HEAD.size + len(text) > len(memory):
+        raise ValueError(f"{len(text)} bytes: the slate has room for {len(memory) - _HEAD.size}")
+    sequence, _ = _HEAD.unpack_from(memory)
+    sequence |= 1
+    _HEAD.pack_into(memory, 0, sequence, 0)
+    memory[_HEAD.size : _HEAD.size + len(text)] = text
+    _HEAD.pack_into(memory, 0, sequence, len(text))
+    _HEAD.pack_into(memory, 0, sequence + 1, len(text))
+
+
+def read(memory: memoryview) -> dict[str, Any] | None:
+    """Return what it says; None where that is nothing, or does not read. `lines` are strings without control
+    characters, and few.
+    """
+    for _ in range(_TRIES):
+        sequence, length = _HEAD.unpack_from(memory)
+        if sequence % 2 or not 0 < length <= len(memory) - _HEAD.size:
+            continue
+        text = bytes(memory[_HEAD.size : _HEAD.size + length])
+        if _HEAD.unpack_from(memory)[0] == sequence:
+            return _parsed(text)
+    return None
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("lines"), list):
+        return None
+    lines = ["".join(c if c.isprintable() else "?" for c in str(each)) for each in said["lines"][:MOST_LINES]]
+    return {**said, "lines": [each[:MOST_CHARACTERS] for each in lines]}

@@ -1,0 +1,125 @@
+"""How far an optimizer node is, for `testbed status`: call, layer, the tree's credits, the disks' queues and
+rates. Writes the job's slate (testbed/contract/slate.py), and imports nothing of torch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.contract import slate
+
+_EVERY_S = 0.5
+_MOST_DISKS = 16  # that have a line of their own
+
+
+@dataclass(frozen=True, slots=True)
+class DiskNow:
+    """A disk at a moment: requests that wait in each queue, the most urgent first, and bytes so far."""
+
+    folder: str
+    waiting: tuple[int, int, int]
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """A node at a moment. `layer` is empty for a call that is of none; the streams are of the tree's end
+    (testbed/contract/ends.py): parameters are given, gradients gotten.
+    """
+
+    iteration: int
+    layers: int
+    call: str
+    layer: str
+    pulls: int
+    pushes: int
+    given: Mapping[str, int]
+    gotten: Mapping[str, int]
+    disks: tuple[DiskNow, ...]
+
+
+def said(now: Now, before: Now | None, passed_s: float) -> dict[str, Any]:
+    """Return what is said of a node, with rates since it was as `before`."""
+    disks = []
+    for number, disk in enumerate(now.disks):
+        moved = (0, 0)
+        if before is not None and passed_s > 0:
+            old = before.disks[number]
+            moved = (disk.read_bytes - old.read_bytes, disk.written_bytes - old.written_bytes)
+        read, written = (round(each / max(passed_s, 1e-9) / 1e6, 3) for each in moved)
+        waiting = list(disk.waiting)
+        disks.append({"folder": disk.folder, "waiting": waiting, "read_mb_s": read, "write_mb_s": written})
+    room = {
+        "parameters": max(0, now.given["credit"] - now.given["next"]),
+        "gradients": max(0, now.gotten["credit"] - now.gotten["ack"]),
+    }
+    facts = {
+        "iteration": now.iteration,
+        "layers": now.layers,
+        "call": now.call,
+        "layer": now.layer,
+        "pulls": now.pulls,
+        "pushes": now.pushes,
+        "streams": {"parameters": dict(now.given), "gradients": dict(now.gotten)},
+        "credit_fragments": room,
+        "disks": disks,
+    }
+    return {"lines": _lines(facts), **facts}
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    of = f" of layer {facts['layer']}" if facts["layer"] else ""
+    credit = facts["credit_fragments"]
+    lines = [
+        f"iteration {facts['iteration']} whole; now {facts['call']}{of}; under way: {facts['pulls']} pulls, "
+        f"{facts['pushes']} pushes",
+        f"credit for {credit['parameters']} fragments of parameters, {credit['gradients']} of gradients",
+    ]
+    for disk in facts["disks"][:_MOST_DISKS]:
+        reads, states, writes = disk["waiting"]
+        lines.append(
+            f"disk {disk['folder']}: reads {disk['read_mb_s']:.1f}, writes {disk['write_mb_s']:.1f} MB/s; "
+            f"queues: parameters {reads}, states {states}, writes {writes}"
+        )
+    if (more := len(facts["disks"]) - _MOST_DISKS) > 0:
+        lines.append(f"and {more} disks more")
+    return lines
+
+
+class Teller:
+    """Writes the slate of descriptor `fd` now and then, from a thread of its own; nothing where that is
+    negative. A context manager.
+    """
+
+    def __init__(self, fd: int, look: Callable[[], Now], every_s: float = _EVERY_S) -> None:
+        self._fd, self._look, self._every_s = fd, look, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="luwu status", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._fd >= 0:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._fd >= 0:
+            self._thread.join()
+
+    def _tell(self) -> None:
+        before, at_s = None, time.monotonic()
+        with mmap.mmap(self._fd, slate.SLATE_BYTES) as mapped, memoryview(mapped) as memory:
+            while not self._over.is_set():
+                now, now_s = self._look(), time.monotonic()
+                slate.write(memory, said(now, before, now_s - at_s))
+                before, at_s = now, now_s
+                self._over.wait(self._every_s)
