@@ -84,10 +84,36 @@ def undisturbed(testbed: Testbed, folder: Path) -> str:
     return trained(testbed, folder / "undisturbed")
 
 
-def test_the_transport_may_be_a_thread_of_the_worker(
-    testbed: Testbed, folder: Path, undisturbed: str
-) -> None:
-    assert trained(testbed, folder / "host", "--nic", "host") == undisturbed
+def test_a_user_sees_how_far_a_job_is(testbed: Testbed, folder: Path, undisturbed: str) -> None:
+    """While it trains in `status`, then in a picture; the transport in the training process, and with two
+    disks of a declared rate: the parameters are the same.
+    """
+    states, second, picture = folder / "host", folder / "second", folder / "iterations.png"
+    second.mkdir()
+    declared = ("--rates", "reads=2e9,write_states=2e9", "--scale", "1000", "--gantt", str(picture))
+    module, *rest = words(testbed, states, "--nic", "host", *declared)
+    rest.insert(rest.index(str(states)) + 1, str(second))
+    with bounded(start(module, *rest, together=True), 200) as job:
+        assert job.stdout is not None
+        said, pages = [], []
+        for each in job.stdout:
+            said.append(each)
+            if "[u1r1h1] iteration" in each and not pages:
+                pages.append(command("testbed.status", "--name", testbed.name, "--json").stdout)
+                pages.append(command("testbed.status", "--name", testbed.name).stdout)
+        assert job.wait(timeout=60) == 0, "".join(said)
+    assert re.findall(r"parameters ([0-9a-f]{16})$", "".join(said), re.MULTILINE) == [undisturbed] * WORKERS
+    assert re.search(r"\d+ tokens/s, \d+% waiting", "".join(said))
+    (shown,) = json.loads(pages[0])["jobs"]
+    service = shown["service"]
+    assert 0 <= service["iteration"] <= STEPS
+    assert [disk["folder"] for disk in service["disks"]] == [str(states), str(second)]
+    assert service["streams"]["parameters"]["credit"] > 0
+    assert f"disk {second}: reads" in pages[1]
+    assert re.search(r"iteration \d+ whole; now \w+", pages[1])
+    assert picture.read_bytes()[1:4] == b"PNG"
+    spans = json.loads(picture.with_suffix(".json").read_text())
+    assert {span["iteration"] for span in spans} >= set(range(1, STEPS + 1))
 
 
 def test_parameters_are_the_same_under_faults(testbed: Testbed, folder: Path, undisturbed: str) -> None:

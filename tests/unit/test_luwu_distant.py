@@ -25,6 +25,7 @@ from testbed.contract.ends import Role
 from tests.unit import test_luwu_training as training
 from tests.unit.luwu_world import adamw, grouped, small
 from tests.unit.owned_wire import TREE, Chaos, Switch, udp
+from workloads.luwu import gantt
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import bound, scale_of
 from workloads.luwu.owner import Owner
@@ -208,8 +209,17 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     distants = job.all()
     norms = on_all(distants, lambda number, each: iterate(number, each, iterations, clip, shared))
     states = on_all(distants, lambda number, each: pulled(each))
+    record, places = tmp_path / "record.json", ("push", "accept gradients", "update", "commit")
+    counts = on_all(distants, lambda number, each: each.record(record).result(LIMIT_S))
     on_all(distants, lambda number, each: each.close())
     job.served.result(LIMIT_S)
+    spans = gantt.read(record)
+    assert set(counts) == {len(spans)}
+    of_last = [span for span in spans if span.iteration == iterations[-1] + 1]
+    for place in places:
+        found = sorted(span.layer for span in of_last if span.place == place)
+        assert found == ([-1] if place == "commit" else list(range(len(MODEL.layers)))), place
+    assert all(span.end_ns >= span.start_ns > 0 for span in spans)
     expected, expected_norms = reference(tmp_path / "reference", workers, iterations, clip)
     assert all(each == expected for each in states)
     assert all(each == expected_norms for each in norms)

@@ -1,0 +1,79 @@
+"""The slate of a job's service: what is written is read, and nothing is believed of what is not."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from testbed import status
+from testbed.contract import slate
+from testbed.jobs.board import JobBoard
+
+
+def memory() -> memoryview:
+    return memoryview(bytearray(slate.SLATE_BYTES))
+
+
+def forged(text: bytes, sequence: int = 2, length: int | None = None) -> memoryview:
+    made = memory()
+    struct.pack_into("<QQ", made, 0, sequence, len(text) if length is None else length)
+    made[16 : 16 + len(text)] = text
+    return made
+
+
+def test_what_is_written_last_is_read() -> None:
+    made = memory()
+    assert slate.read(made) is None
+    for number in (1, 22, 3):
+        slate.write(made, {"lines": [f"iteration {number}"], "iteration": number})
+        assert slate.read(made) == {"lines": [f"iteration {number}"], "iteration": number}
+
+
+def test_what_has_no_room_is_refused_and_the_old_stays() -> None:
+    made = memory()
+    slate.write(made, {"lines": ["old"]})
+    with pytest.raises(ValueError, match="the slate has room for"):
+        slate.write(made, {"lines": ["x" * slate.SLATE_BYTES]})
+    assert slate.read(made) == {"lines": ["old"]}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        forged(b'{"lines": []}', sequence=3),
+        forged(b'{"lines": []}', length=slate.SLATE_BYTES),
+        forged(b'{"lines": []}', length=2**63),
+        forged(b'{"lines": 7}'),
+        forged(b'["lines"]'),
+        forged(b"\xff\xfe"),
+        forged(b"[" * 9000),
+    ],
+)
+def test_what_does_not_read_is_nothing(made: memoryview) -> None:
+    assert slate.read(made) is None
+
+
+def test_lines_cannot_steer_a_terminal_and_are_few() -> None:
+    said = {"lines": ["\x1b[2Jgone\n", "x" * 1000, 5, *["more"] * 100]}
+    read = slate.read(forged(json.dumps(said).encode()))
+    assert read is not None
+    assert read["lines"][:3] == ["?[2Jgone?", "x" * slate.MOST_CHARACTERS, "5"]
+    assert len(read["lines"]) == slate.MOST_LINES
+
+
+def test_a_board_has_one_where_a_process_serves() -> None:
+    with JobBoard(2, has_ps=True) as board:
+        assert board.service() is None
+        assert board._slate is not None
+        slate.write(memoryview(board._slate), {"lines": ["here"]})
+        assert board.service() == {"lines": ["here"]}
+    assert board.service() is None
+    with JobBoard(2) as board:
+        assert (board.slate_fd, board.service()) == (-1, None)
+
+
+def test_a_status_shows_the_lines() -> None:
+    assert status.service_lines({"service": {"lines": ["iteration 3", "disk"]}}) == ["iteration 3", "disk"]
+    assert status.service_lines({"service": None}) == status.service_lines({}) == []
