@@ -135,7 +135,7 @@ def digest(model: nn.Module, optimizer: NodeOptimizer) -> str:
     summed = hashlib.sha256()
     with optimizer.gathered():
         for value in model.state_dict().values():
-            summed.update(value.contiguous().view(torch.uint8).numpy().tobytes())
+            summed.update(value.clone().view(torch.uint8).numpy().tobytes())  # numpy pins a storage
     return summed.hexdigest()[:16]
 
 
