@@ -217,8 +217,8 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     assert set(counts) == {len(spans)}
     of_last = [span for span in spans if span.iteration == iterations[-1] + 1]
     for place in places:
-        found = sorted(span.layer for span in of_last if span.place == place)
-        assert found == ([-1] if place == "commit" else list(range(len(MODEL.layers)))), place
+        layers = sorted(span.layer for span in of_last if span.place == place)
+        assert layers == ([-1] if place == "commit" else list(range(len(MODEL.layers)))), place
     assert all(span.end_ns >= span.start_ns > 0 for span in spans)
     expected, expected_norms = reference(tmp_path / "reference", workers, iterations, clip)
     assert all(each == expected for each in states)

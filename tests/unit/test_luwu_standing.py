@@ -1,4 +1,4 @@
-"""How far an optimizer node says it is: rates are of the time since the last look, room of the credits."""
+"""An optimizer node tells how far it is: rates are of the time since the last look, room of the credits."""
 
 from __future__ import annotations
 

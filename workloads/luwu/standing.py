@@ -1,5 +1,5 @@
-"""How far an optimizer node is, for `testbed status`: call, layer, the tree's credits, the disks' queues and
-rates. Writes the job's slate (testbed/contract/slate.py), and imports nothing of torch.
+"""Tells how far an optimizer node is, for `testbed status`: call, layer, the tree's credits, the disks'
+queues and rates. Writes the job's slate (testbed/contract/slate.py), and imports nothing of torch.
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ class NodeOptimizer(torch.optim.Optimizer):
 
     @property
     def waited_s(self) -> float:
-        """How long this process has waited for the node: for parameters, room for gradients, and steps."""
+        """The time that this process has waited for parameters, for room for gradients, and for steps."""
         return self._worker.waited_ns / 1e9
 
     def record(self, file: Path | str) -> int:
