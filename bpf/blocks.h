@@ -124,19 +124,34 @@ static __always_inline u32 free_place(struct block_at *at)
 	return place;
 }
 
+/* As __builtin_popcountll(), which is no instruction here. */
+static __always_inline u32 count_bits(u64 word)
+{
+	word -= word >> 1 & 0x5555555555555555ULL;
+	word = (word & 0x3333333333333333ULL) + (word >> 2 & 0x3333333333333333ULL);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return word * 0x0101010101010101ULL >> 56;
+}
+
 /*
  * Makes a record for a block that never had one: from the floor on none was taken away. Where it is made for
- * a contribution, the job must have room for an active one; the block that all wait for always has.
+ * a contribution, the job must have room for an active one; the block that all wait for always has. It awaits
+ * the sources that have not left by now.
  */
 static __always_inline u32 make_block(struct block_at *at, struct entry *entry, int is_active)
 {
 	struct job_record *job = at->job;
 	s32 beyond = (s32)(at->fragment - floor_of(at));
-	u32 place;
+	u32 place, expected = 0;
+	u64 out = 0;
 	int i;
 
 	if (beyond < 0)
 		return V_STALE;
+	for (i = 0; i < MAX_SOURCES / 64; i++)
+		out |= *(volatile u64 *)&job->out[i];
+	if (out && (u32)beyond >= job->kept[at->space & 1]) /* the results that those who left need */
+		return V_CAPPED;
 	if ((u32)beyond >= job->kept[at->space & 1] + job->window[at->space & 1])
 		return V_BAD_SLOT;
 	if (is_active && *(volatile u32 *)&job->active >= job->cap && (u32)beyond >= job->cap)
@@ -151,8 +166,16 @@ static __always_inline u32 make_block(struct block_at *at, struct entry *entry, 
 	at->block->job = entry->record;
 	at->block->state = SLOT_EMPTY;
 	at->block->flags = at->block->contributors = at->block->received = 0;
-	for (i = 0; i < MAX_SOURCES / 64; i++)
+	for (i = 0; i < MAX_SOURCES / 64; i++) {
+		u64 members = job->workers[i] | job->places[i], awaits = members & ~*(volatile u64 *)&job->out[i];
+
 		at->block->sources[i] = 0;
+		at->block->awaits[i] = awaits;
+		expected += count_bits(awaits);
+	}
+	at->block->expected = expected;
+	if (expected != job->expected)
+		at->block->flags = SUM_DEGRADED;
 	__sync_fetch_and_add(&job->made, 1);
 	if (is_active)
 		__sync_fetch_and_add(&job->active, 1);
@@ -244,7 +267,11 @@ static __always_inline int contribute_to(struct gradient_packet *p, struct entry
 		*verdict = V_DUPLICATE;
 		return SEND_NOTHING;
 	}
-	is_last = block->received + 1 == at->job->expected;
+	if (!(block->awaits[word] & bit)) { /* it had left when the block was made */
+		*verdict = V_LATE;
+		return SEND_NOTHING;
+	}
+	is_last = block->received + 1 == block->expected;
 	add_lanes(p, block, !block->received, is_last);
 	block->sources[word] |= bit;
 	block->received++;
@@ -264,10 +291,34 @@ static __always_inline int contribute_to(struct gradient_packet *p, struct entry
 		return SEND_NOTHING;
 	*verdict = V_COMPLETED;
 	__sync_fetch_and_add(&at->job->active, -1);
-	raise_floor(at, at->fragment - window_of(at) + 1);
+	if (block->expected == at->job->expected)
+		raise_floor(at, at->fragment - window_of(at) + 1);
 	if (block->flags & SUM_MARKED)
 		p->ip->tos |= WIRE_CE;
 	return block->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
+}
+
+/*
+ * Whether a contribution of a source that left comes to nothing: it makes no block. It is back with the first
+ * vote that is not late, where a vector begins: blocks that are made from then on await it.
+ */
+static __always_inline int is_out(struct block_at *at, u32 source)
+{
+	u64 *word = &at->job->out[source >> 6 & (MAX_SOURCES / 64 - 1)], bit = 1ULL << (source & 63), old;
+	int i;
+
+	if (!(*(volatile u64 *)word & bit))
+		return 0;
+	if (!at->space)
+		return !at->block;
+	if (at->block && at->block->state > SLOT_FILLING)
+		return 0;
+	for (i = 0; i < FLOOR_TRIES; i++) {
+		old = *(volatile u64 *)word;
+		if (!(old & bit) || __sync_val_compare_and_swap(word, old, old & ~bit) == old)
+			break;
+	}
+	return 0;
 }
 
 /* Adds a push or partial sum to its block. Returns one of SEND_*, as add() in sum.h does. */
@@ -297,6 +348,11 @@ static __always_inline int add_block(struct xdp_md *ctx, struct gradient_packet 
 		goto unlock;
 	}
 	find_block(&at);
+	if (is_out(&at, number)) {
+		note_source(&at, number);
+		*verdict = V_LATE;
+		goto unlock;
+	}
 	if (!at.block) {
 		*verdict = make_block(&at, entry, 1);
 		if (*verdict != V_FINE) {
@@ -330,8 +386,9 @@ static __always_inline s64 below_zero(s64 number)
 static __always_inline int is_early(struct block_at *at)
 {
 	u32 floor = floor_of(at), window = window_of(at), source;
-	s64 beyond = (s32)(at->fragment - floor), most = at->job->ahead[at->space & 1];
-	s64 least = at->job->slots, early = 0, member, missing, has;
+	s64 beyond = (s32)(at->fragment - floor), ahead = at->job->ahead[at->space & 1];
+	s64 more = (s64)at->job->kept[at->space & 1] - ahead; /* of one that left: as far as there are results */
+	s64 least = at->job->slots, early = 0, member, missing, has, most;
 
 	for (source = 0; source < MAX_SOURCES; source++) {
 		u32 word = source >> 6, reached = at->job->reached[(at->space & 1) * MAX_SOURCES + source];
@@ -341,6 +398,7 @@ static __always_inline int is_early(struct block_at *at)
 		/* beyond the floor */
 		has = (s32)(reached - window - floor);
 		has &= ~below_zero(has);
+		most = ahead + (more & -(s64)(at->job->out[word] >> (source & 63) & 1));
 		early |= missing & ~below_zero(beyond - has - most);
 		has = (has & member) | (least & ~member);
 		least += (has - least) & below_zero(has - least);
@@ -360,7 +418,7 @@ static __always_inline void count_missed(struct block_at *at)
 	for (source = 0; source < MAX_SOURCES; source++) {
 		u32 word = source >> 6;
 
-		missing = (at->job->workers[word] | at->job->places[word]) & ~at->block->sources[word];
+		missing = at->block->awaits[word] & ~at->block->sources[word];
 		__sync_fetch_and_add(&at->job->missed[source], (u32)(missing >> (source & 63) & 1));
 	}
 }

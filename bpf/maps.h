@@ -80,10 +80,10 @@ BPF_HASH(copies, u32, struct copy, MAX_COPIES);
 /* ---- blocks ---- */
 
 /*
- * One for each tree that a place sums by blocks. Writer: agent at admission and release; programs count, and
- * raise what rises, by compare-and-swap; but `reached` of a source has one writer, the port that it sends by.
+ * One for each tree that a place sums by blocks. Writer: agent at admission and release, and of those that
+ * leave, in mapped memory; programs count, and raise what rises, by compare-and-swap; but `reached` of a source has one writer, the port that it sends by.
  */
-BPF_ARRAY(job_records, struct job_record, MAX_JOB_RECORDS);
+BPF_F_TABLE("array", u32, struct job_record, job_records, MAX_JOB_RECORDS, BPF_F_MMAPABLE);
 
 /*
  * Per place, as many as it has buckets, and records. Memory-mapped by the timers, which only read. Writers:

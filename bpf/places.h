@@ -220,6 +220,7 @@ struct puller {
 struct job_record {
 	__u64 workers[4]; /* sources: bitmaps of ranks, */
 	__u64 places[4]; /* and of the numbers of places */
+	__u64 out[4]; /* of these, those that left: new blocks do not wait for them */
 	__u64 floor[2]; /* before it every source has all results, by space; 32 bits of it */
 	__u32 serial; /* never used again; 0: no record */
 	__u32 expected; /* sources */
@@ -252,6 +253,7 @@ struct block_record {
 	__u64 start_ns; /* when the first packet came, */
 	__u64 touched_ns; /* and when the last contribution was added; CLOCK_MONOTONIC */
 	__u64 sources[4]; /* bitmap of those that came */
+	__u64 awaits[4]; /* and of those that it is a sum of when all came */
 	__u32 job;
 	__u32 state; /* SLOT_* */
 	__u32 flags; /* SUM_* */
@@ -260,7 +262,7 @@ struct block_record {
 	__u32 slot; /* where workers keep the result */
 	__u16 count; /* of the last packet summed */
 	__u16 age; /* of the packet that completed it */
-	__u32 pad;
+	__u32 expected; /* sources: how many it awaits */
 	__u64 pairs[WIRE_LANES / 2]; /* two lanes each, the first in the upper half; one addition sums both */
 };
 

@@ -105,6 +105,13 @@ def parser() -> argparse.ArgumentParser:
         help="have N packets of a worker under way at most, where the system sums by blocks (512)",
     )
     parser.add_argument(
+        "--leave-after",
+        type=int,
+        metavar="N",
+        help="go on without a worker from which nothing came in N looks of ten age-outs, until it is back, "
+        "where the system sums by blocks (never)",
+    )
+    parser.add_argument(
         "--strict-finite",
         action="store_true",
         help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
@@ -141,7 +148,15 @@ def main(argv: list[str]) -> int:
     from testbed.discovery.user_class import is_users
     from testbed.errors import OwnerError, RequestError, TestbedError
     from testbed.jobs.placement import parse_place, parse_server
-    from testbed.jobs.request import MOST_RESTARTS, age_out_ms, lanes, recovery, stragglers, window
+    from testbed.jobs.request import (
+        MOST_RESTARTS,
+        age_out_ms,
+        lanes,
+        leave_after,
+        recovery,
+        stragglers,
+        window,
+    )
 
     options = parser().parse_args(argv)
     if not is_users(options.sync):
@@ -159,6 +174,7 @@ def main(argv: list[str]) -> int:
     stragglers({"stragglers": options.stragglers}, "--")
     age_out_ms({"age-out": options.age_out_ms}, "age-out", "--")
     window({"window": options.window}, "window", "--")
+    leave_after({"leave-after": options.leave_after}, "leave-after", "--")
     caller = Caller.of_this_process()
     runtime = Runtime.of(options.name)
     try:
@@ -186,6 +202,7 @@ def main(argv: list[str]) -> int:
         "recovery": options.recovery,
         "age_out_ms": options.age_out_ms,
         "window": options.window,
+        "leave_after": options.leave_after,
         "strict_finite": options.strict_finite,
         "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,

@@ -167,12 +167,13 @@ def uses_lines(uses: dict[str, Any] | None) -> list[str]:
 
 def blocks_lines(blocks: dict[str, Any] | None) -> list[str]:
     """Return a line on the blocks of a job that is summed by such, with those who were left out."""
-    from testbed.jobs.result import shares_without
+    from testbed.jobs.result import absence_in_words, shares_without
 
     if not blocks:
         return []
     without = f", some without {shares_without(blocks)}" if blocks["without"] else ""
-    return [f"{blocks['made']} blocks and votes, {blocks['active']} under way{without}"]
+    left = [absence_in_words(absence) for absence in blocks.get("left", [])]
+    return [f"{blocks['made']} blocks and votes, {blocks['active']} under way{without}", *left]
 
 
 def service_lines(job: dict[str, Any]) -> list[str]:

@@ -119,6 +119,11 @@ class Board:
             if index != self._rank and index < needed
         ]
 
+    def out(self) -> frozenset[int]:
+        """Return the ranks of the workers that sums go on without, until they are back."""
+        left = int(self._records["left"][self._rank])
+        return frozenset(rank for rank in range(len(self._hosts)) if left >> rank & 1)
+
     @property
     def service_host(self) -> str | None:
         """The host of the process that serves the workers, if there is one."""

@@ -16,13 +16,22 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
-from testbed.aggregation.held import Admission, Group, group_ip
+from testbed.aggregation.held import Admission, Group, group_ip, kept_for
+from testbed.aggregation.leaving import Departure, Leaving
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.shares import Shares
-from testbed.aggregation.summing import BlockPlace, Hosts, SummingPlace
+from testbed.aggregation.summing import BlockPlace, Hosts, LeavingPlace, SummingPlace
 from testbed.contract import spec
-from testbed.contract.blocks import BUCKET, KEPT_WINDOWS, P4_WINDOW, VOTE_WINDOW, WINDOW, buckets_for
+from testbed.contract.blocks import (
+    BUCKET,
+    KEPT_WINDOWS,
+    LEAVING_WINDOWS,
+    P4_WINDOW,
+    VOTE_WINDOW,
+    WINDOW,
+    buckets_for,
+)
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
 from testbed.contract.rings import RESULT
@@ -77,6 +86,7 @@ class Places:
         self._segments: dict[Place, Segments] = {}
         self._shares: dict[Place, Shares] = {}  # of block records
         self._admitted: dict[Key, Admission] = {}
+        self._leaving: dict[int, list[Leaving]] = {}  # by job, of its own trees
 
     def close(self) -> None:
         """Releases all jobs."""
@@ -105,7 +115,7 @@ class Places:
         trees, windows = len(forest.trees), None
         if "blocks" in (programs or {}).values():
             windows = self._windows(job, forest, packets)
-            size = KEPT_WINDOWS * sum(windows)
+            size = sum(kept_for(windows, packets.leave_after))
         elif size is None:
             size = Segments(self._slots, self._jobs).default_size // trees
         if windows is None and not MIN_SLOTS <= size <= self._slots // trees:
@@ -135,6 +145,7 @@ class Places:
                 programs=programs or {},
                 windows=windows,
                 age_out_ms=packets.age_out_ms or 0.0,
+                leave_after=packets.leave_after,
                 ways=[{} for _ in forest.trees],
             )
             self._hold(admission, ways)
@@ -174,6 +185,7 @@ class Places:
                     programs=base.programs,
                     windows=base.windows,
                     age_out_ms=base.age_out_ms,
+                    leave_after=base.leave_after,
                     ways=[{} for _ in forest.trees],
                     first=self._free_trees(job, trees),
                     group=group,
@@ -296,6 +308,37 @@ class Places:
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
         return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
+
+    def look(self, job: int) -> list[Departure]:
+        """Look once at the sources of a job whose workers may leave: have those leave that are permanent
+        stragglers, and return who left, or is back (testbed/aggregation/leaving.py). Nothing for another job.
+        """
+        with self._lock:
+            admission, departures = self._admitted.get((job, 0)), []
+            if admission is None or not admission.leave_after:
+                return []
+            for number, tree in enumerate(self._leaving_of(admission)):
+                places = {node.place: self._at(node.place) for node in tree.top.nodes()}
+                able = {at: place for at, place in places.items() if isinstance(place, LeavingPlace)}
+                seen = {at: place.standing(job, number) for at, place in able.items()}
+                orders, those = tree.look({at: each for at, each in seen.items() if each})
+                departures += those
+                for (at, source), reached in orders.heard.items():
+                    able[at].hear(job, number, source, reached)
+                for at, floors in orders.floors.items():
+                    able[at].rise(job, number, floors)
+                for at, sources in orders.leave.items():
+                    able[at].leave(job, number, sources)
+            return departures
+
+    def _leaving_of(self, admission: Admission) -> list[Leaving]:
+        assert admission.windows
+        assert admission.leave_after
+        if admission.job not in self._leaving:
+            self._leaving[admission.job] = [
+                Leaving(tree.top, admission.leave_after, admission.windows) for tree in admission.forest.trees
+            ]
+        return self._leaving[admission.job]
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""
@@ -524,10 +567,9 @@ class Places:
         levels = max(heights.values())
         assert admission.windows
         data, votes = admission.windows
-        kept = KEPT_WINDOWS * data, KEPT_WINDOWS * votes
         ahead = (KEPT_WINDOWS + levels - 1) * data // levels, (KEPT_WINDOWS + levels - 1) * votes // levels
         age_out_ms = admission.age_out_ms * (heights[place] + 1) / 2
-        return BlockTerms(2 * data, admission.windows, kept, ahead, age_out_ms)
+        return BlockTerms(2 * data, admission.windows, admission.kept, ahead, age_out_ms)
 
     def _windows(self, job: int, forest: Forest, packets: Packets) -> tuple[int, int]:
         """Return what a worker may have under way of vectors and of votes, where places sum by blocks: as
@@ -538,11 +580,12 @@ class Places:
         engines = {self._engines[place.unit] for place in forest.places if place.is_switch}
         if rows := [DATA_PLANES[engine].block_row for engine in engines if DATA_PLANES[engine].block_row]:
             records, usual = min(rows), P4_WINDOW
-        most = records // (KEPT_WINDOWS + 1) // 2
+        kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
+        most = records // (kept + 1) // 2
         if packets.window is not None and packets.window > most:
             raise RequestError(
                 f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
-                f"{records} block records, and results are kept for {KEPT_WINDOWS} windows"
+                f"{records} block records, and results are kept for {kept} windows"
             )
         slowest_mbps = self._slowest_mbps(forest)
         if packets.age_out_ms and slowest_mbps:
@@ -579,6 +622,8 @@ class Places:
         forest, job, first = admission.forest, admission.job, admission.first
         with ExitStack() as stack:
             stack.callback(self._admitted.pop, (job, first), None)
+            if not admission.group:
+                stack.callback(self._leaving.pop, job, None)
             for tree, place in admission.bases:
                 share = self._shares if admission.is_by_blocks else self._segments
                 stack.callback(share[place].free, (job, first + tree))

@@ -11,7 +11,7 @@ from typing import Any
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
-from testbed.contract.blocks import KEPT_WINDOWS
+from testbed.contract.blocks import KEPT_WINDOWS, LEAVING_WINDOWS
 from testbed.contract.mapping import VOTE_SLOTS
 from testbed.contract.recovery import Recovery
 from testbed.topology import addresses
@@ -54,6 +54,7 @@ class Admission:
     # where places sum by blocks: what a worker has under way, at most, of vectors and of votes
     windows: tuple[int, int] | None = None
     age_out_ms: float = 0.0
+    leave_after: int | None = None  # looks in vain after which a worker leaves; None: never
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
     # by tree: switch with entry -> on, by one of each tuple
@@ -91,7 +92,13 @@ class Admission:
     @property
     def vote_slots(self) -> int:
         """Return how many of its slots are the votes'."""
-        return self.size - KEPT_WINDOWS * self.windows[0] if self.windows else VOTE_SLOTS
+        return self.kept[1] if self.windows else VOTE_SLOTS
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Return how many results of vectors and of votes are kept, where its places sum by blocks."""
+        assert self.windows
+        return kept_for(self.windows, self.leave_after)
 
     def result_base(self, tree: int) -> int:
         """MemID where the results of a tree are made."""
@@ -161,6 +168,14 @@ class Admission:
     def worker_fds(self, worker: int) -> list[int]:
         """The descriptors that `worker_env` names; to be inherited by the worker's process."""
         return [self.rings[worker].fd, self.rings[worker].wake_fd]
+
+
+def kept_for(windows: tuple[int, int], leave_after: int | None) -> tuple[int, int]:
+    """Return how many results of vectors and of votes are kept by windows of those; by more where workers may
+    leave, since these find there what they missed.
+    """
+    data, votes = LEAVING_WINDOWS if leave_after else (KEPT_WINDOWS, KEPT_WINDOWS)
+    return data * windows[0], votes * windows[1]
 
 
 def group_ip(job: int) -> str:

@@ -11,13 +11,15 @@ from testbed.contract.recovery import Recovery
 class Packets:
     """The choices of a job: how many `lanes` a packet has, None: as many as fit; how lost ones come again;
     and where places sum by blocks, how long a sum waits for a worker, 0: as long as it takes, None: as its
-    system says, and how many blocks a worker has under way at most, None: as many as is usual.
+    system says, how many blocks a worker has under way at most, None: as many as is usual, and after how many
+    looks in vain a worker leaves its sources until it comes back, None: never.
     """
 
     lanes: int | None = None
     recovery: Recovery = Recovery.WINDOW
     age_out_ms: float | None = None
     window: int | None = None
+    leave_after: int | None = None
 
 
 AS_USUAL = Packets()

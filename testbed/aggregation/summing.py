@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from testbed.aggregation.entries import Entry, Sender, Tick
+from testbed.aggregation.leaving import Reached, Standing
 from testbed.contract import spec
 from testbed.topology.places import Host
 
@@ -68,6 +69,25 @@ class BlockPlace(Protocol):
 
     def block_counts(self, number: int, tree: int) -> BlockCounts | None:
         """Return the counts of a job's tree; None where it is not summed here by blocks."""
+
+
+@runtime_checkable
+class LeavingPlace(BlockPlace, Protocol):
+    """A place that sums by blocks, and goes on without sources that left; `number` is a job's, and nothing is
+    done for a tree that is not summed here. A source that left is back by what it sends.
+    """
+
+    def standing(self, number: int, tree: int) -> Standing | None:
+        """Return how the sources of a tree stand; None where it is not summed here by blocks that age."""
+
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        """Take sources, a bitmap, out of a tree: blocks that are made from now on do not wait for them."""
+
+    def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
+        """Note how far those are who are below a source."""
+
+    def rise(self, number: int, tree: int, floors: Reached) -> None:
+        """Have the floors of a tree rise, or stay."""
 
 
 class HostPlace(SummingPlace, Protocol):

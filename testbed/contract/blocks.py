@@ -20,6 +20,10 @@ MOST_WINDOW = 16384  # blocks
 WINDOW = 512  # blocks that a worker has under way, at most, unless told otherwise; of votes:
 VOTE_WINDOW = 16
 KEPT_WINDOWS = 4  # so many times that is kept
+# of vectors and of votes, where workers may leave: so far the others go on at full speed
+LEAVING_WINDOWS = 16, 64
+LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER = 1, 1000
+LOOK_TIMEOUTS = 10  # from one look for those that left to the next
 MOST_SOURCES = 256  # of a place: the paper's masks
 MOST_BUCKETS = 8192  # of a place: 65,536 records
 BUCKETS = 4096  # of a place, where they fit into
@@ -61,6 +65,7 @@ JOB_RECORD = Record(
     (
         Member("workers", U64, "sources: bitmaps of ranks,", MOST_SOURCES // 64),
         Member("places", U64, "and of the numbers of places", MOST_SOURCES // 64),
+        Member("out", U64, "of these, those that left: new blocks do not wait for them", MOST_SOURCES // 64),
         Member("floor", U64, "before it every source has all results, by space; 32 bits of it", len(Space)),
         Member("serial", U32, "never used again; 0: no record"),
         Member("expected", U32, "sources"),
@@ -109,6 +114,7 @@ BLOCK = Record(
         Member("start_ns", U64, "when the first packet came,"),
         Member("touched_ns", U64, "and when the last contribution was added; CLOCK_MONOTONIC"),
         Member("sources", U64, "bitmap of those that came", MOST_SOURCES // 64),
+        Member("awaits", U64, "and of those that it is a sum of when all came", MOST_SOURCES // 64),
         *members(U32, "job"),
         Member("state", U32, "SLOT_*"),
         Member("flags", U32, "SUM_*"),
@@ -117,7 +123,7 @@ BLOCK = Record(
         Member("slot", U32, "where workers keep the result"),
         Member("count", U16, "of the last packet summed"),
         Member("age", U16, "of the packet that completed it"),
-        Member("pad", U32),
+        Member("expected", U32, "sources: how many it awaits"),
         Member(
             "pairs", U64, "two lanes each, the first in the upper half; one addition sums both", Lanes(per=2)
         ),

@@ -13,6 +13,7 @@ import enum
 import fcntl
 import mmap
 import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ FIELDS = (
     ("world", "<u8"),
     ("parallel", "<u4"),
     ("pad", "<u4"),
+    ("left", "<u8"),
 )
 LAYOUT = np.dtype([*FIELDS])
 
@@ -58,11 +60,12 @@ class JobBoard:
     """`workers` records, and one more for the process that serves them, where the job has one (`has_ps`).
 
     Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
-    has changed); who sets the ways of results `parallel`, whether they may overtake each other; worker N
-    writes record N's progress (twice the fragments that the network summed, and 1
-    while more are pushed), summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when
-    it left its process group, by the monotonic clock), its phase, how many collectives of all workers its
-    script has asked for, the number of the one that the script waits for, from 1 (0: for none), and of how
+    has changed); who sets the ways of results `parallel`, whether they may overtake each other; who looks
+    for permanent stragglers the workers that `left` for a while, a bitmap of ranks; worker N writes
+    record N's progress (twice the fragments that the network summed, and 1 while more are pushed),
+    summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when it left its process
+    group, by the monotonic clock), its phase, how many collectives of all workers its script has asked for,
+    the number of the one that the script waits for, from 1 (0: for none), and of how
     many workers its process group is to be (0: it asked for none). Every field is an aligned word with one
     writer, and state is written after exit_code: no lock is needed.
     """
@@ -103,6 +106,10 @@ class JobBoard:
     def set_parallel(self, is_parallel: bool) -> None:
         """Tell every worker whether its results may overtake each other from now on."""
         self._records["parallel"][: self.workers] = is_parallel
+
+    def set_left(self, ranks: Iterable[int]) -> None:
+        """Tell every worker which of them left the sums for a while."""
+        self._records["left"][: self.workers] = sum(1 << rank for rank in ranks)
 
     def state(self, index: int) -> WorkerState:
         return WorkerState(int(self._records["state"][index]))

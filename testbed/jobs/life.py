@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.leaving import Departure
 from testbed.aggregation.system import Layout
 from testbed.contract.spec import lanes_for
 from testbed.emulation.spawner import Started
@@ -29,6 +30,7 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.holdings import Holdings
+from testbed.jobs.leaving import Absences, Looks, period_s
 from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
@@ -85,6 +87,7 @@ class Job:
         self.stop_reason: str | None = None  # ends it
         self.failure: str | None = None  # ends its present generation: of something that it needs
         self._blocks: dict[str, Any] | None = None  # what became of them, where it is summed by blocks
+        self._absences = Absences(time.monotonic())
         self.notes: list[str] = []  # what a reader of the result must know
         self.attempts: list[dict[str, Any]] = []  # its starts, as far as they have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
@@ -145,8 +148,10 @@ class Job:
 
     def _blocks_now(self) -> dict[str, Any] | None:
         """Return what became of its blocks by now; None where it is not summed by any."""
-        by_blocks = "blocks" in self.layout.programs.values()
-        return self._means.supply.blocks(self.id) if by_blocks else None
+        if "blocks" not in self.layout.programs.values():
+            return None
+        blocks = self._means.supply.blocks(self.id)
+        return None if blocks is None else {**blocks, "left": self._absences.as_json()}
 
     def summed_bytes(self) -> int:
         """Return how many bytes every worker has its sums of, since its script began."""
@@ -343,9 +348,30 @@ class Job:
                     self._must_end(time.monotonic()), lambda: self.failure, lambda: self.layout.server is None
                 ),
             )
+            if self.request.leave_after is not None:
+                stack.enter_context(self._looks(board))
             specs, ending = self._means.executor.attempt(attempt)
         self.notes += groups.notes()
         return specs, ending
+
+    def _looks(self, board: JobBoard) -> Looks:
+        """Return what looks for permanent stragglers while its processes run."""
+
+        def hear(departures: list[Departure], now: float) -> None:
+            for line in self._absences.add(departures, now):
+                self._terms.emit({"note": line})
+            board.set_left(self._absences.out())
+
+        def every_s() -> float:  # a queued job is admitted when it is told to start
+            share = self._share
+            return (
+                period_s(share.admission.age_out_ms, share.admission.forest)
+                if share and share.admission
+                else 0.1
+            )
+
+        self._absences = Absences(time.monotonic())
+        return Looks(every_s, lambda: self._means.supply.look(self.id), hear)
 
     def _processes_run(self, groups: Groups) -> None:
         groups.are_inherited()

@@ -238,7 +238,7 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     if layout.forest.owner:
         check_owned(layout, packets)
     else:
-        check_blocks(layout, packets)
+        check_blocks(layout, packets, engines)
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
@@ -253,7 +253,24 @@ def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
             )
 
 
-def check_blocks(layout: Layout, packets: Packets) -> None:
+def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+    """RequestError where nothing would tell that a worker is to leave, or a place cannot go on without."""
+    assert layout.forest
+    option = f"--leave-after {packets.leave_after}"
+    ages = layout.age_out_ms if packets.age_out_ms is None else packets.age_out_ms
+    if not ages:
+        raise RequestError(f"{option}: sums wait for every worker as long as it takes, by --age-out 0")
+    if len(layout.workers) < 2:
+        raise RequestError(f"{option}: the job has one worker, and nobody to go on without it")
+    for unit in sorted({place.unit for place in layout.forest.places}):
+        if not DATA_PLANES[engines[unit]].goes_on_without:
+            raise RequestError(
+                f"{option}: {addresses.unit_name(unit)} has engine: {engines[unit]}, whose blocks wait for "
+                "every worker, or age out"
+            )
+
+
+def check_blocks(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
     """RequestError where places sum by blocks and are to be asked what they have, or where they do not and
     are to send sums without workers that are late.
     """
@@ -268,6 +285,13 @@ def check_blocks(layout: Layout, packets: Packets) -> None:
             f"--age-out {packets.age_out_ms:g}: {layout.system} does not sum by block records, so sums wait "
             "for every worker"
         )
+    if not is_by_blocks and packets.leave_after is not None:
+        raise RequestError(
+            f"--leave-after {packets.leave_after}: {layout.system} does not sum by block records, so sums "
+            "wait for every worker"
+        )
+    if packets.leave_after is not None:
+        check_leaving(layout, packets, engines)
     if not is_by_blocks and packets.window is not None:
         raise RequestError(
             f"--window {packets.window}: {layout.system} does not sum by block records; its window is half "
@@ -281,6 +305,7 @@ def check_owned(layout: Layout, packets: Packets) -> None:
         f"--recovery {packets.recovery}": packets.recovery is not Recovery.WINDOW,
         f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,
         f"--window {packets.window}": packets.window is not None,
+        f"--leave-after {packets.leave_after}": packets.leave_after is not None,
     }
     for option, is_given in options.items():
         if is_given:

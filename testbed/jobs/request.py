@@ -11,7 +11,13 @@ from typing import Any
 
 from testbed.aggregation.packets import Packets
 from testbed.client.caller import Caller
-from testbed.contract.blocks import LEAST_AGE_OUT_MS, MOST_AGE_OUT_MS, MOST_WINDOW
+from testbed.contract.blocks import (
+    LEAST_AGE_OUT_MS,
+    LEAST_LEAVE_AFTER,
+    MOST_AGE_OUT_MS,
+    MOST_LEAVE_AFTER,
+    MOST_WINDOW,
+)
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.contract.stragglers import SlowWorkers
@@ -47,6 +53,7 @@ class JobRequest:
     recovery: Recovery = Recovery.WINDOW
     age_out_ms: float | None = None  # None: as its system says
     window: int | None = None
+    leave_after: int | None = None  # looks in vain until a worker leaves; None: never
     strict_finite: bool = False
     init_group: bool = False  # its process group is there before its script
     module: bool = False  # its script is named as python -m has it
@@ -81,6 +88,7 @@ class JobRequest:
             recovery=recovery(request, "recovery"),
             age_out_ms=age_out_ms(request, "age_out_ms"),
             window=window(request, "window"),
+            leave_after=leave_after(request, "leave_after"),
             strict_finite=request.get("strict_finite") is True,
             init_group=request.get("init_group") is True,
             module=request.get("module") is True,
@@ -95,7 +103,7 @@ class JobRequest:
     @property
     def packets(self) -> Packets:
         """The choices for its packets."""
-        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window)
+        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window, self.leave_after)
 
     @property
     def arguments_of_python(self) -> tuple[str, ...]:
@@ -152,6 +160,13 @@ def window(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
     if request.get(key) is None:
         return None
     return integer(request, key, 0, low=1, high=MOST_WINDOW, path=path)
+
+
+def leave_after(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
+    """Return after how many looks in vain a worker leaves; None where it is not said. Raises RequestError."""
+    if request.get(key) is None:
+        return None
+    return integer(request, key, 0, low=LEAST_LEAVE_AFTER, high=MOST_LEAVE_AFTER, path=path)
 
 
 def system_name(name: str) -> str:

@@ -64,9 +64,23 @@ def notes_of_blocks(blocks: Mapping[str, Any]) -> list[str]:
     notes = []
     if blocks["without"]:
         notes.append(f"of {blocks['made']} blocks and votes some were sent without {shares_without(blocks)}")
+    for absence in blocks["left"]:
+        notes.append(absence_in_words(absence))
     if blocks["active"]:
         notes.append(f"{blocks['active']} block records were left without a result")
     return notes
+
+
+def absence_in_words(absence: Mapping[str, Any]) -> str:
+    """Return that a worker or place left, when, why, and until when."""
+    back = (
+        "and did not come back"
+        if absence["back_s"] is None
+        else f"and was back {absence['back_s'] - absence['left_s']:.2f} s later; {absence['blocks']} blocks "
+        "and votes went on without it"
+    )
+    why = f"after {absence['events']} looks in vain" if absence["events"] else "as all that it sums did"
+    return f"{absence['who']} left {absence['at']} {why}, {back}"
 
 
 def shares_without(blocks: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout, Site, System
@@ -243,6 +244,10 @@ class Supply:
     def blocks(self, number: int) -> dict[str, Any] | None:
         """Return what became of a job's blocks; None where it is not summed by any."""
         return self._places.blocks(number)
+
+    def look(self, number: int) -> list[Departure]:
+        """Look once for workers of a job that are to leave it, or are back."""
+        return self._places.look(number)
 
     def taken(self, place: Place) -> int:
         """Return how many jobs have segments at a place."""

@@ -180,6 +180,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         recovery=spec.recovery,
         age_out_ms=spec.age_out_ms,
         window=spec.window,
+        leave_after=spec.leave_after,
         strict_finite=spec.strict_finite,
         init_group=spec.init_group,
         module=spec.module,

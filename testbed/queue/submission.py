@@ -21,6 +21,7 @@ from testbed.jobs.request import (
     MOST_RESTARTS,
     age_out_ms,
     lanes,
+    leave_after,
     recovery,
     stragglers,
     system_name,
@@ -49,6 +50,7 @@ SAME_AS_RUN = (
         "recovery",
         "age_out_ms",
         "window",
+        "leave_after",
         "strict_finite",
     ),
     *("init_group", "folder_per_worker", "stragglers"),
@@ -74,8 +76,8 @@ _OF_A_JOB = (
         "megabytes",
         "update_ms",
     ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "age_out_ms", "window", "strict_finite"),
-    *("init_group", "folder_per_worker", "stragglers"),
+    *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "age_out_ms", "window", "leave_after"),
+    *("strict_finite", "init_group", "folder_per_worker", "stragglers"),
 )
 
 
@@ -85,10 +87,10 @@ class JobSpec:
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
     started again at most; `lanes` is of its packets, None: as many as fit; `recovery` is how lost ones come
-    again; `age_out_ms` and `window` are those of `Packets`; `strict_finite` makes an error of gradients that
-    are not finite; with `module`, `script` is the name of a module; `init_group` has its process group made
-    before its script begins, and `folder_per_worker` starts each worker in a folder of its own; `stragglers`
-    is the pattern in which its workers are slow on purpose.
+    again; `age_out_ms`, `window` and `leave_after` are those of `Packets`; `strict_finite` makes an error of
+    gradients that are not finite; with `module`, `script` is the name of a module; `init_group` has its
+    process group made before its script begins, and `folder_per_worker` starts each worker in a folder of its
+    own; `stragglers` is the pattern in which its workers are slow on purpose.
     """
 
     name: str
@@ -109,6 +111,7 @@ class JobSpec:
     recovery: Recovery = Recovery.WINDOW
     age_out_ms: float | None = None
     window: int | None = None
+    leave_after: int | None = None
     strict_finite: bool = False
     init_group: bool = False
     module: bool = False
@@ -118,7 +121,7 @@ class JobSpec:
     @property
     def packets(self) -> Packets:
         """The choices for its packets."""
-        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window)
+        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window, self.leave_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 recovery=recovery(data, "recovery", f"{path}."),
                 age_out_ms=age_out_ms(data, "age_out_ms", f"{path}."),
                 window=window(data, "window", f"{path}."),
+                leave_after=leave_after(data, "leave_after", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
                 init_group=_flag(data, "init_group", path),
                 module=_flag(data, "module", path),

@@ -121,6 +121,10 @@ class Aggregator:
         """Return what is known of a tree that is summed by blocks."""
         return self._jobs[number, tree]
 
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        """Take sources, a bitmap, out of a tree that is summed by blocks."""
+        self._jobs[number, tree].out |= sources
+
     def owned_tree(self, number: int, tree: int = 0) -> OwnedTree:
         """Return what is known of an owned tree."""
         return self._owned[number, tree]

@@ -28,6 +28,7 @@ class Block:
     job: JobRecord
     space: Space
     fragment: int
+    awaits: int = 0
     members: int = 0
     count: int = 0
     age: int = 0
@@ -53,6 +54,7 @@ class JobRecord:
     salt: tuple[int, int]
     floor: list[int] = field(default_factory=lambda: list(_FIRST))
     reached: list[dict[int, int]] = field(default_factory=lambda: [{}, {}])
+    out: int = 0  # sources that left
     active: int = 0
     made: int = 0
     is_gone: bool = False
@@ -104,6 +106,12 @@ class BlockModel:
             return Verdict.BAD_SLOT, None
         space = _space(job.terms, header.slot)
         block = self._find(job, space, fragment)
+        if job.out >> source & 1 and difference(fragment, job.floor[space]) >= 0:
+            if space is Space.VOTES and not (block and block.complete):
+                job.out &= ~(1 << source)
+            elif block is None:
+                job.note(space, source, fragment)
+                return Verdict.LATE, None
         if block is None:
             verdict, block = self._made(job, space, fragment, job.terms.cap)
             if block is None:
@@ -114,16 +122,19 @@ class BlockModel:
             return (Verdict.RESENT if block.members >> source & 1 else Verdict.LATE), block
         if block.members >> source & 1:
             return Verdict.DUPLICATE, block
+        if not block.awaits >> source & 1:
+            return Verdict.LATE, None
         block.lanes = block.lanes + lanes  # modulo 2**32
         block.members |= 1 << source
         block.contributors = (block.contributors + (1 if is_push else header.contributors)) % 2**32
         block.marked |= is_marked
         block.degraded |= not is_push and bool(header.flags & spec.Flag.DEGRADED)
         block.count = header.count
-        if block.members != entry.members:
+        if block.members != block.awaits:
             return Verdict.AGGREGATED, block
         self._complete(block, 0 if is_push else header.age)
-        job.rise(space, fragment - job.terms.window[space] + 1)
+        if block.awaits == entry.members:
+            job.rise(space, fragment - job.terms.window[space] + 1)
         return Verdict.COMPLETED, block
 
     def tick(self, job: JobRecord, header: Header) -> tuple[Verdict, Block | None]:
@@ -139,7 +150,9 @@ class BlockModel:
         members = [source for source in range(MOST_SOURCES) if job.entry.members >> source & 1]
         for source in members:
             is_missing = not block.members >> source & 1
-            if is_missing and difference(fragment, job.has(space, source)) >= job.terms.ahead[space]:
+            has_left = job.out >> source & 1
+            most = (job.terms.kept if has_left else job.terms.ahead)[space]
+            if is_missing and difference(fragment, job.has(space, source)) >= most:
                 return Verdict.TICK_EARLY, None
         least = min(members, key=lambda source: difference(job.has(space, source), job.floor[space]))
         job.rise(space, job.has(space, least))
@@ -184,6 +197,8 @@ class BlockModel:
         beyond = difference(fragment, job.floor[space])
         if beyond < 0:
             return Verdict.STALE, None
+        if job.out and beyond >= job.terms.kept[space]:
+            return Verdict.CAPPED, None
         if beyond >= job.terms.kept[space] + job.terms.window[space]:
             return Verdict.BAD_SLOT, None
         if cap is not None and job.active >= cap and beyond >= cap:
@@ -196,7 +211,9 @@ class BlockModel:
         if (gone := bucket[free[0]]) and not gone.complete:
             gone.job.active -= 1
         job.made += 1
-        made = bucket[free[0]] = Block(job, space, fragment, lanes=np.zeros(job.entry.lanes, np.uint32))
+        awaits, lanes = job.entry.members & ~job.out, np.zeros(job.entry.lanes, np.uint32)
+        made = bucket[free[0]] = Block(job, space, fragment, awaits, lanes=lanes)
+        made.degraded = awaits != job.entry.members
         return Verdict.AGGREGATED, made
 
 

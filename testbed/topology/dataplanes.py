@@ -25,6 +25,7 @@ class DataPlane:
     passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
     answers: bool  # whether its ToR knows questions and answers (contract/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
+    goes_on_without: bool = False  # whether its ToR sums blocks without sources that left
     block_row: int = 0  # block records of its ToR, where a job has its own in a row; 0: a hash table
 
     def has_room_for(self, lanes: int) -> bool:
@@ -46,6 +47,7 @@ DATA_PLANES = {
             "xdp",
             folder="xdp",
             programs=("sum", "blocks", "owned"),
+            goes_on_without=True,
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,

@@ -5,6 +5,7 @@ late and with timers that do not wait for it.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,67 @@ def test_nobody_waits_for_a_straggler(testbed: Testbed, folder: Path) -> None:
     assert any("sent without worker" in note for note in result["notes"])
 
 
+def test_a_permanent_straggler_leaves_and_all_end_with_the_same_parameters(
+    testbed: Testbed, folder: Path
+) -> None:
+    """One of three sleeps for 150 timeouts. It is missed for two looks, of 10 timeouts each; from then on the
+    others' iterations take no timeouts, and it is back when it has caught up. Links lose packets meanwhile.
+    """
+    file, script = folder / "left.json", str(ROOT / "tests" / "privileged" / "jobs" / "leaves.py")
+    options = ("--sync", "trio", "--place", "u2:3", "--leave-after", "2", "--json", str(file))
+    set_ = command("testbed.fault", "set", "--name", testbed.name, "--loss", "0.1%", "u2h1", "u2h3")
+    assert set_.returncode == 0, set_.stderr
+    try:
+        done = command(
+            "testbed.run", "--name", testbed.name, *options, "--timeout", "60", script, "1.5", "180"
+        )
+    finally:
+        cleared = command("testbed.fault", "clear", "--name", testbed.name)
+        assert cleared.returncode == 0, cleared.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition("said: ")[2] for line in done.stdout.splitlines() if "said: " in line]
+    said = sorted((json.loads(line) for line in lines), key=lambda each: int(each["rank"]))
+    assert len({each["digest"] for each in said}) == 1, "parameters are equal to the last bit"
+
+    def median_s(since_s: float, until_s: float) -> float:
+        taken = [took for began, took in said[0]["iterations"] if since_s <= began < until_s]
+        assert taken, (since_s, until_s)
+        return float(statistics.median(taken))
+
+    asleep, gone = median_s(0.0, 0.15), median_s(0.8, 1.45)
+    assert asleep > gone + 0.015, "while it is waited for, a vote and blocks of each sum take a timeout"
+    assert gone < median_s(-10.0, 0.0) + 0.01, "then iterations take what they did before"
+    result = json.loads(file.read_text())
+    (absence,) = result["blocks"]["left"]
+    assert (absence["who"], absence["workers"], absence["at"], absence["events"]) == (
+        "worker 2",
+        [2],
+        "u2",
+        2,
+    )
+    assert absence["back_s"] is not None, "it was in sums again"
+    assert absence["blocks"] > 500
+    assert result["blocks"]["active"] == 0, "no block record is left without a result"
+    assert "worker 2 left u2 after 2 looks in vain" in done.stderr + done.stdout
+
+
+def test_who_left_is_waited_for_before_its_results_are_gone(testbed: Testbed, folder: Path) -> None:
+    """Results are kept for 16 windows of 2 blocks, which an iteration of 28 has in one; the only worker of a
+    rack sleeps, so that the rack leaves the pod's switch.
+    """
+    file, script = folder / "held.json", str(ROOT / "tests" / "privileged" / "jobs" / "leaves.py")
+    options = ("--sync", "trio", "--place", "u2:2,u1r1:1", "--leave-after", "1", "--window", "2")
+    words = (*options, "--json", str(file), "--timeout", "60", script, "1", "40")
+    done = command("testbed.run", "--name", testbed.name, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [json.loads(line.partition("said: ")[2]) for line in done.stdout.splitlines() if "said: " in line]
+    assert len({each["digest"] for each in said}) == 1, "parameters are equal to the last bit"
+    first = min(said, key=lambda each: int(each["rank"]))
+    assert max(took for _, took in first["iterations"]) > 0.5, "the others waited for it"
+    (absence, *_) = json.loads(file.read_text())["blocks"]["left"]
+    assert absence["workers"] == [2]
+
+
 def test_without_recovery_a_sleeper_causes_no_packets_and_a_lost_one_stops_the_job(
     testbed: Testbed, folder: Path
 ) -> None:
@@ -120,6 +182,10 @@ def test_without_recovery_a_sleeper_causes_no_packets_and_a_lost_one_stops_the_j
         (("--sync", "trio", "--age-out", "0.5"), "--age-out: 0.5; 1 to 100 ms are accepted"),
         (("--sync", "trio", "--window", "9000"), "a window of 9000 blocks; 1 to "),
         (("--sync", "trio", "--recovery", "integrity"), "trio sums by block records"),
+        (("--sync", "trio", "--leave-after", "0"), "--leave-after: 0; a whole number from 1 to 1000"),
+        (("--sync", "trio", "--leave-after", "3", "--age-out", "0"), "sums wait for every worker as long as"),
+        (("--sync", "trio", "--leave-after", "3", "--window", "964"), "a window of 964 blocks; 1 to 963 are"),
+        (("--sync", "inc", "--leave-after", "3"), "--leave-after 3: inc does not sum by block records"),
         (("--sync", "inc", "--age-out", "5"), "--age-out 5: inc does not sum by block records"),
         (("--sync", "inc", "--window", "5"), "--window 5: inc does not sum by block records"),
     ],

@@ -223,6 +223,9 @@ class XdpAggregator:
     def release(self, number: int, tree: int | None = None) -> None:
         self._place.release(number, tree)
 
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        self._place.leave(number, tree, sources)
+
     def attach(self, puller: Puller) -> None:
         values = (puller.job, puller.generation, puller.bases, puller.size, puller.lanes)
         ring = self._hosts.attach((HOST_UNIT, HOST), *values, puller.first, puller.port)
@@ -261,9 +264,11 @@ class XdpAggregator:
         """Say how the record of a job that is summed by blocks differs from the model's; or nothing."""
         assert self._place._table
         held = self._place._table.job(number)
-        said = (int(held["active"]), int(held["made"]), [int(floor) % 2**32 for floor in held["floor"]])
-        if said != (mine.active, mine.made, mine.floor):
-            return f"active, made, floor {said}, of the model {mine.active, mine.made, mine.floor}"
+        floors = [int(floor) % 2**32 for floor in held["floor"]]
+        out = sum(int(word) << 64 * number for number, word in enumerate(held["out"]))
+        said = (int(held["active"]), int(held["made"]), floors, out)
+        if said != (modelled := (mine.active, mine.made, mine.floor, mine.out)):
+            return f"active, made, floor, out {said}, of the model {modelled}"
         for space, blocks in enumerate(mine.reached):
             for source, block in blocks.items():
                 if (reached := held["reached"][space * MOST_SOURCES + source]) != block:

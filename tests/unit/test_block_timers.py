@@ -94,6 +94,20 @@ def test_a_block_that_nobody_contributes_to_is_ticked(
     assert not frame.lanes.any()
 
 
+def test_sources_that_blocks_waited_for_in_vain_are_told_once(
+    table: Table, timed: tuple[Timers, socket.socket]
+) -> None:
+    timers, ticks = timed
+    timers.set(RECORD, SERIAL, JOB, entry(20.0))
+    table.records[13]["awaits"], table.records[13]["sources"] = (0b1011, 0, 0, 1), (0b0010, 0, 0, 0)
+    table.wait(13, 7, 1, slot=1)
+    assert timers.lacked(RECORD) == 0
+    ticks.recv(1 << 16)
+    table.done(13)
+    assert timers.lacked(RECORD) == 0b1001 | 1 << 192
+    assert timers.lacked(RECORD) == 0
+
+
 def test_a_contribution_begins_the_wait_again(table: Table, timed: tuple[Timers, socket.socket]) -> None:
     timers, ticks = timed
     timers.set(RECORD, SERIAL, JOB, entry(100.0))

@@ -137,6 +137,7 @@ TOLD_OF_RUN = {
     "recovery": "integrity",
     "age_out_ms": 5.0,
     "window": 64,
+    "leave_after": 3,
     "strict_finite": True,
     "init_group": True,
     "module": True,

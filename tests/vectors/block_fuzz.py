@@ -94,6 +94,7 @@ class ShotBlocks(Shot, Protocol):
     """A subject whose job records can be compared."""
 
     def job_difference(self, number: int, mine: JobRecord) -> str: ...
+    def leave(self, number: int, tree: int, sources: int) -> None: ...
 
 
 def switch(subject: ShotBlocks, seed: int, packets: int) -> Findings:
@@ -128,6 +129,11 @@ def switch(subject: ShotBlocks, seed: int, packets: int) -> Findings:
             if wrong := subject.job_difference(number, model.job_record(number)):
                 findings.miss(f"packet {findings.packets}: job {number}: {wrong}")
                 return findings
+        if random.random() < 0.05:  # a worker leaves, until a vote of it is not late
+            number = int(random.choice(list(TREES)))
+            worker = int(random.choice(TREES[number][1]))
+            for each in both:
+                each.leave(number, 0, 1 << worker)
         if random.random() < 0.01:  # a job ends; then its next generation
             number = int(random.choice(list(TREES)))
             for each in both:

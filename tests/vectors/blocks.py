@@ -20,6 +20,7 @@ from tests.vectors.build import (
     PS_IP,
     TOR_IP,
     Admit,
+    Leave,
     Leaves,
     Table,
     Vector,
@@ -384,9 +385,116 @@ def what_a_place_of_blocks_does_not_take(v: Vector) -> None:
     s.whole(2)
 
 
+@entry
+def new_blocks_do_not_wait_for_a_source_that_left(v: Vector) -> None:
+    s = Scene(v)
+    s.push(0, 2, "aggregated")
+    v.leave(2)
+    s.push(1, 2, "aggregated")  # made before, and waits for all three
+    s.push(2, 3, "late")  # who is out makes no block
+    s.push(0, 3, "aggregated")
+    s.push(2, 3, "late")
+    s.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2, flags=LACKING, **at(3)))
+    s.push(2, 3, "late", s.again(3, (0, 1), flags=LACKING))
+    lacking: dict[str, Any] = {"flags": LACKING, "age": 11}
+    s.tick(2, "ticked", result(2, sum_of(2, 0, 1), 2, **lacking, **at(2)), age=11, contributors=2)
+    s.push(2, 2, "late", s.again(2, (0, 1), **lacking))
+    s.push(0, 4, "aggregated")
+    s.tick(4, "ticked", result(4, worker_lanes(0, 4), 1, flags=LACKING, **at(4)))
+    s.push(1, 4, "late", s.again(4, (0,), flags=LACKING))
+
+
+@entry
+def a_source_that_left_can_still_add_to_what_waited_for_it(v: Vector) -> None:
+    s = Scene(v)
+    s.push(0, 2, "aggregated")
+    v.leave(2)
+    s.push(1, 2, "aggregated")
+    s.push(2, 2, "completed", result(2, sum_of(2, 0, 1, 2), 3, **at(2)))
+    s.push(0, 3, "aggregated")
+    s.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2, flags=LACKING, **at(3)))
+
+
+@entry
+def results_are_kept_for_a_source_that_left(v: Vector) -> None:
+    """For as many blocks as there is room in its ring; then the others wait for it."""
+    s = Scene(v, 2)
+    v.leave(1)
+    for block in range(KEPT):
+        s.push(0, block, "completed", result(block, worker_lanes(0, block), 1, flags=LACKING, **at(block)))
+    s.push(0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT)))
+    for block in range(KEPT):
+        s.push(1, block, "late", s.again(block, (0,), flags=LACKING))
+    s.push(1, KEPT, "late")  # out, and of no vote
+    s.push(0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT)))  # until a floor is told
+
+
+@entry
+def ticks_take_no_results_from_a_source_that_left(v: Vector) -> None:
+    """Blocks that waited for it before it left may be as far from it as any."""
+    s = Scene(v, 2, terms=terms(ahead=(KEPT // 2, VOTES // 2)))
+    for block in (KEPT // 2, KEPT - 1, KEPT):
+        s.push(0, block, "aggregated")
+        s.tick(block, "tick_early")
+    v.leave(1)
+    for block in (KEPT // 2, KEPT - 1):
+        s.tick(block, "ticked", result(block, worker_lanes(0, block), 1, flags=LACKING, **at(block)))
+    s.tick(KEPT, "tick_early")
+
+
+@entry
+def a_source_is_back_with_a_vote_that_is_not_late(v: Vector) -> None:
+    s = Scene(v, 3)
+    v.leave(2)
+    votes = [FIRST_VOTE + number for number in range(3)]
+    s.push(0, votes[0], "aggregated")
+    s.push(1, votes[0], "completed", result(
+        votes[0], sum_of(votes[0], 0, 1), 2, flags=LACKING, **at(votes[0])
+    ))  # fmt: skip
+    s.push(2, votes[0], "late", s.again(votes[0], (0, 1), flags=LACKING))
+    s.push(2, 0, "late")  # still out
+    s.push(0, 0, "aggregated")
+    s.push(0, votes[1], "aggregated")
+    s.push(2, votes[1], "late")  # that one goes without it; from here on it is back
+    s.push(2, 0, "late")  # made while it was out
+    s.push(1, votes[1], "completed", result(
+        votes[1], sum_of(votes[1], 0, 1), 2, flags=LACKING, **at(votes[1])
+    ))  # fmt: skip
+    s.push(2, 1, "aggregated")
+    s.push(0, 1, "aggregated")
+    s.push(1, 1, "completed", result(1, sum_of(1, 0, 1, 2), 3, **at(1)))
+    s.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2, flags=LACKING, **at(0)))
+    v.leave(2)
+    s.push(2, votes[2], "aggregated")  # the first that comes for this one is its own: it is in it
+    s.push(0, votes[2], "aggregated")
+    s.push(1, votes[2], "completed", result(votes[2], sum_of(votes[2], 0, 1, 2), 3, **at(votes[2])))
+
+
+@entry
+def all_sources_of_a_place_below_may_leave(v: Vector) -> None:
+    v.senders |= workers_at_ports([1, 3])
+    v.admit(across())
+    v.leave(1, 3)
+    v.push(1, 2, "late", **at(2))
+    from_above = result_from_ps(2, lanes(9), flags=LACKING, **at(2))
+    v.sees(from_above, OPTICAL[0], "result", unchanged(To.OTHERS))
+    v.push(1, 2, "late", result(2, lanes(9), 5, To.BACK, flags=LACKING, **at(2)), **at(2))
+    vote = FIRST_VOTE
+    alone = partial_sum(vote, worker_lanes(1, vote), flags=DEGRADED, contributors=1, **at(vote))
+    v.push(1, vote, "completed", alone, **at(vote))  # back, and alone there
+    v.push(3, vote, "late", alone, **at(vote))
+    v.push(3, vote + 1, "aggregated", **at(vote + 1))
+    whole = partial_sum(vote + 1, sum_of(vote + 1, 1, 3), **at(vote + 1))
+    v.push(1, vote + 1, "completed", whole, **at(vote + 1))
+
+
 def most_members(made: Vector) -> int:
     return max((step.entry.members for step in made.steps if isinstance(step, Admit)), default=0)
 
 
-NOT_IN_P4 = {name: made for name, made in TABLE.items() if most_members(made) >> P4_SOURCES}
-"""Those with sources that the P4 program has no bits for."""
+def leaves(made: Vector) -> bool:
+    return any(isinstance(step, Leave) for step in made.steps)
+
+
+NOT_IN_P4 = {name: made for name, made in TABLE.items() if most_members(made) >> P4_SOURCES or leaves(made)}
+"""Those with sources that the P4 program has no bits for, or that leave."""

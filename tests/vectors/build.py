@@ -100,7 +100,14 @@ class Holds:
     ring: Mapping[int, Stored]
 
 
-Step = Arrival | Admit | Release | Attach | Ask | Holds
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The control plane takes sources, a bitmap, out of a tree that is summed by blocks."""
+
+    sources: int
+
+
+Step = Arrival | Admit | Release | Leave | Attach | Ask | Holds
 
 
 @dataclass(slots=True)
@@ -140,6 +147,10 @@ class Vector:
 
     def release(self, number: int = JOB, tree: int | None = None) -> None:
         self.steps.append(Release(number, tree))
+
+    def leave(self, *sources: int) -> None:
+        """Take sources out of the job's tree."""
+        self.steps.append(Leave(sum(1 << source for source in sources)))
 
     def sees(self, data: bytes, port: int, verdict: str, *leaves: Leaves) -> None:
         self.steps.append(Arrival(data, port, verdict, leaves))

@@ -15,12 +15,14 @@ from testbed.reference.ways import Emission, Reaction, Route, To
 from testbed.topology.places import Host
 from tests.vectors.build import (
     HOST_PORTS,
+    JOB,
     ROUTES,
     Admit,
     Arrival,
     Ask,
     Attach,
     Holds,
+    Leave,
     Leaves,
     Release,
     Vector,
@@ -38,6 +40,12 @@ class Subject(Protocol):
     def admit(self, number: int, entry: Entry) -> None: ...
     def release(self, number: int, tree: int | None = None) -> None: ...
     def receive(self, data: bytes, port: int) -> Reaction: ...
+
+
+class Blocks(Protocol):
+    """A subject whose jobs are summed by blocks, and whose sources may leave."""
+
+    def leave(self, number: int, tree: int, sources: int) -> None: ...
 
 
 class Worker(Protocol):
@@ -104,6 +112,8 @@ def play(vector: Vector, subject: Subject) -> list[str]:
             subject.admit(step.number, step.entry)
         elif isinstance(step, Release):
             subject.release(step.number, step.tree)
+        elif isinstance(step, Leave):
+            subject.leave(JOB, 0, step.sources)  # type: ignore[attr-defined]
         elif isinstance(step, Arrival):
             verdict, emissions = subject.receive(step.data, step.port)
             if verdict != step.verdict:

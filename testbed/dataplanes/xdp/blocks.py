@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 
 import numpy as np
 
 from testbed.aggregation.entries import Entry
+from testbed.aggregation.leaving import Reached, Standing
 from testbed.aggregation.summing import BlockCounts
 from testbed.contract.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.shared_records import SharedRecords
 from testbed.dataplanes.xdp.syscall import (
     F_INNER_MAP,
     F_MMAPABLE,
@@ -68,6 +71,8 @@ class BlockTable:
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
+        if "_shared" in self.__dict__:
+            self._shared.close()
         self._cells.free("tables", self._cell)
 
     def admit(self, number: int, entry: Entry, is_new: bool) -> tuple[int, int]:
@@ -128,6 +133,46 @@ class BlockTable:
         missed = {int(source): int(job["missed"][source]) for source in np.flatnonzero(job["missed"])}
         return BlockCounts(int(job["made"]), int(job["active"]), missed)
 
+    def standing(self, number: int, tree: int) -> Standing | None:
+        """Return how the sources of a tree stand; None where there is no such tree, or it has no timers. What
+        they lacked is told once.
+        """
+        if (index := self._records.get((number, tree))) is None or self._timers is None:
+            return None
+        job = self._job(index)
+        if not job["serial"]:
+            return None
+        workers, places, out = (_bitmap(job[name]) for name in ("workers", "places", "out"))
+        members = [source for source in range(MOST_SOURCES) if (workers | places) >> source & 1]
+        reached = {
+            source: (int(job["reached"][source]), int(job["reached"][MOST_SOURCES + source]))
+            for source in members
+        }
+        return Standing(self._timers.lacked(index), out, reached, int(job["made"]))
+
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        """Take sources, a bitmap, out of a tree: a word at a time, while programs may clear bits of it."""
+        if (index := self._records.get((number, tree))) is not None:
+            for place in range(_WORDS):
+                if word := sources >> 64 * place & (1 << 64) - 1:
+                    self._shared.set_bits(index, place, word)
+
+    def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
+        """Note how far a source is, where that is more than what it sent says. If it sends at this moment,
+        one of both stays, of which neither is too much.
+        """
+        if (index := self._records.get((number, tree))) is not None:
+            self._shared.note(index, source, reached)
+
+    def rise(self, number: int, tree: int, floors: Reached) -> None:
+        """Let the floors of a tree rise, or stay."""
+        if (index := self._records.get((number, tree))) is not None:
+            self._shared.rise(index, floors)
+
+    @cached_property
+    def _shared(self) -> SharedRecords:
+        return SharedRecords(self._programs.map_fd("job_records"))
+
     def job(self, number: int, tree: int = 0) -> np.void:
         """Return the record of a tree as it is."""
         return self._job(self._records[number, tree])
@@ -135,3 +180,7 @@ class BlockTable:
     def _job(self, index: int) -> np.void:
         raw = map_lookup(self._programs.map_fd("job_records"), u32(index), layout.JOB_RECORD.itemsize)
         return np.frombuffer(raw or b"", layout.JOB_RECORD)[0]  # type: ignore[no-any-return]
+
+
+def _bitmap(words: np.ndarray) -> int:
+    return sum(int(word) << 64 * place for place, word in enumerate(words))

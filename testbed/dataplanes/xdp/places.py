@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
+from testbed.aggregation.leaving import Reached, Standing
 from testbed.aggregation.summing import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places, spreading
@@ -197,6 +198,25 @@ class _Place:
     def block_counts(self, number: int, tree: int) -> BlockCounts | None:
         """Return the counts of a tree's blocks; None where it is not summed here by blocks."""
         return self._table.counts(number, tree) if self._table else None
+
+    def standing(self, number: int, tree: int) -> Standing | None:
+        """Return how the sources of a tree stand; None where it is not summed here by blocks."""
+        return self._table.standing(number, tree) if self._table else None
+
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        """Take sources, a bitmap, out of a tree that is summed here by blocks."""
+        if self._table:
+            self._table.leave(number, tree, sources)
+
+    def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
+        """Note how far those are who are below a source; what it sent itself may be less."""
+        if self._table:
+            self._table.hear(number, tree, source, reached)
+
+    def rise(self, number: int, tree: int, floors: Reached) -> None:
+        """Let the floors of a tree rise."""
+        if self._table:
+            self._table.rise(number, tree, floors)
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Say who may send gradients by the port of this host (at a host: by its loop); None: nobody."""

@@ -8,12 +8,13 @@ import ctypes
 import os
 import socket
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract.blocks import BLOCK, BUCKET_RECORD
+from testbed.contract.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
 from testbed.topology.addresses import CONTROL_DEVICES
@@ -57,7 +58,9 @@ class TimerCounts:
     late_ns_most: int
 
 
-def _library() -> ctypes.CDLL:
+@cache
+def library() -> ctypes.CDLL:
+    """Return the compiled timers. Raises HostError where they were not compiled, or from other sources."""
     try:
         library = ctypes.CDLL(str(_LIBRARY), use_errno=True)
     except OSError as error:
@@ -70,6 +73,10 @@ def _library() -> ctypes.CDLL:
     library.timers_open.argtypes = [ctypes.c_int, ctypes.c_int, number, number, ctypes.c_int, number]
     library.timers_close.argtypes = [pointer]
     library.timers_set.argtypes = [pointer, number, number, ctypes.c_int64, ctypes.c_char_p, number]
+    words = ctypes.POINTER(ctypes.c_uint64)
+    library.timers_lacked.argtypes = [pointer, number, words]
+    library.timers_set_bits.argtypes = [words, ctypes.c_uint64]
+    library.timers_raise.argtypes = [words, number]
     library.timers_counts.argtypes = [pointer, ctypes.POINTER(_Counts)]
     return library
 
@@ -99,7 +106,7 @@ class Timers:
         opened: socket.socket,
         count: int,
     ) -> None:
-        self._library, self._ifindex, self._socket = _library(), ifindex, opened
+        self._library, self._ifindex, self._socket = library(), ifindex, opened
         self._handle = self._library.timers_open(
             table.bucket_fd, table.record_fd, table.buckets, table.record_bytes, opened.fileno(), count
         )
@@ -120,6 +127,12 @@ class Timers:
     def forget(self, record: int) -> None:
         """Have a tree's blocks age out no more."""
         self._library.timers_set(self._handle, record, 0, 0, b"", 0)
+
+    def lacked(self, record: int) -> int:
+        """Return the sources of a tree, a bitmap, that blocks waited for in vain since the last call."""
+        words = (ctypes.c_uint64 * (MOST_SOURCES // 64))()
+        self._library.timers_lacked(self._handle, record, words)
+        return sum(word << 64 * place for place, word in enumerate(words))
 
     def counts(self) -> TimerCounts:
         """Return what they did."""

@@ -37,6 +37,7 @@ struct job {
 	int64_t timeout_ns;
 	uint8_t head[HEAD_BYTES]; /* of its ticks: what no block changes */
 	uint32_t body_bytes;
+	uint64_t lacked[MAX_SOURCES / 64]; /* sources that blocks waited for in vain, since this was asked */
 };
 
 struct timer_counts {
@@ -158,6 +159,8 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 		t->ticked[number] = 0;
 		return;
 	}
+	for (uint32_t i = 0; i < MAX_SOURCES / 64; i++)
+		job->lacked[i] |= *(volatile __u64 *)&record->awaits[i] & ~*(volatile __u64 *)&record->sources[i];
 	/* if the record is another block's by now, the tick says so, and is too late */
 	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1),
 	     waited);
@@ -310,6 +313,7 @@ void timers_set(struct timers *t, uint32_t index, uint32_t serial, int64_t timeo
 	pthread_mutex_lock(&t->lock);
 	job->serial = timeout_ns ? serial : 0;
 	job->timeout_ns = timeout_ns;
+	memset(job->lacked, 0, sizeof(job->lacked));
 	if (timeout_ns) {
 		memcpy(job->head, frame, HEAD_BYTES);
 		job->body_bytes = bytes - HEAD_BYTES;
@@ -326,4 +330,31 @@ void timers_counts(struct timers *t, struct timer_counts *out)
 	pthread_mutex_lock(&t->lock);
 	*out = t->counts;
 	pthread_mutex_unlock(&t->lock);
+}
+
+/* The sources of a tree that blocks waited for in vain since this was called last, a bitmap. */
+void timers_lacked(struct timers *t, uint32_t index, uint64_t *out)
+{
+	struct job *job = &t->jobs[index % MAX_JOB_RECORDS];
+
+	pthread_mutex_lock(&t->lock);
+	memcpy(out, job->lacked, sizeof(job->lacked));
+	memset(job->lacked, 0, sizeof(job->lacked));
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Sets bits of a word that programs clear bits of at the same time. */
+void timers_set_bits(uint64_t *word, uint64_t bits)
+{
+	__atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST);
+}
+
+/* Has a floor rise that programs have rise at the same time, or stay; as raise_floor() in bpf/blocks.h. */
+void timers_raise(uint64_t *floor, uint32_t to)
+{
+	uint64_t old = __atomic_load_n(floor, __ATOMIC_SEQ_CST);
+
+	while ((int32_t)(to - (uint32_t)old) > 0)
+		if (__atomic_compare_exchange_n(floor, &old, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			break;
 }

@@ -1,0 +1,51 @@
+"""The job records of trees that are summed by blocks, mapped: words of them that the agent changes while
+programs do (docs/trio.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+from testbed.aggregation.leaving import Reached, beyond
+from testbed.contract.blocks import JOB_RECORD, MOST_JOB_RECORDS, MOST_SOURCES, Space
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.timers import library
+
+_BYTES = layout.JOB_RECORD.itemsize
+_SIZE = -(-MOST_JOB_RECORDS * _BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+class SharedRecords:
+    """All job records, by the map's descriptor. Whatever is written is a word of its own."""
+
+    def __init__(self, fd: int) -> None:
+        assert _BYTES % 8 == 0  # as the kernel lays an array's values out
+        self._library = library()
+        self._memory = mmap.mmap(fd, _SIZE)
+
+    def close(self) -> None:
+        """Give the mapping back."""
+        self._memory.close()
+
+    def set_bits(self, index: int, place: int, bits: int) -> None:
+        """Say that sources left: `bits` of the word at a place of `out`."""
+        word = self._u64(index, JOB_RECORD.offset("out") + 8 * place)
+        self._library.timers_set_bits(ctypes.byref(word), bits)
+
+    def note(self, index: int, source: int, reached: Reached) -> None:
+        """Say how far a source is, by space; what is there stays where it is more."""
+        for space in Space:
+            at = JOB_RECORD.offset("reached") + 4 * (space * MOST_SOURCES + source)
+            word = ctypes.c_uint32.from_buffer(self._memory, index * _BYTES + at)
+            if beyond(reached[space], word.value) > 0:
+                word.value = reached[space]
+
+    def rise(self, index: int, floors: Reached) -> None:
+        """Have the floors rise, by space, or stay."""
+        for space in Space:
+            word = self._u64(index, JOB_RECORD.offset("floor") + 8 * space)
+            self._library.timers_raise(ctypes.byref(word), floors[space])
+
+    def _u64(self, index: int, at: int) -> ctypes.c_uint64:
+        return ctypes.c_uint64.from_buffer(self._memory, index * _BYTES + at)
