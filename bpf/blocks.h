@@ -167,7 +167,8 @@ static __always_inline u32 make_block(struct block_at *at, struct entry *entry, 
 	at->block->state = SLOT_EMPTY;
 	at->block->flags = at->block->contributors = at->block->received = 0;
 	for (i = 0; i < MAX_SOURCES / 64; i++) {
-		u64 members = job->workers[i] | job->places[i], awaits = members & ~*(volatile u64 *)&job->out[i];
+		u64 members = job->workers[i] | job->places[i];
+		u64 awaits = members & ~*(volatile u64 *)&job->out[i];
 
 		at->block->sources[i] = 0;
 		at->block->awaits[i] = awaits;
@@ -387,7 +388,8 @@ static __always_inline int is_early(struct block_at *at)
 {
 	u32 floor = floor_of(at), window = window_of(at), source;
 	s64 beyond = (s32)(at->fragment - floor), ahead = at->job->ahead[at->space & 1];
-	s64 more = (s64)at->job->kept[at->space & 1] - ahead; /* of one that left: as far as there are results */
+	/* of one that left: as far as there are results */
+	s64 more = (s64)at->job->kept[at->space & 1] - ahead;
 	s64 least = at->job->slots, early = 0, member, missing, has, most;
 
 	for (source = 0; source < MAX_SOURCES; source++) {

@@ -81,7 +81,8 @@ BPF_HASH(copies, u32, struct copy, MAX_COPIES);
 
 /*
  * One for each tree that a place sums by blocks. Writer: agent at admission and release, and of those that
- * leave, in mapped memory; programs count, and raise what rises, by compare-and-swap; but `reached` of a source has one writer, the port that it sends by.
+ * leave, in mapped memory; programs count, and raise what rises, by compare-and-swap; but `reached` of a
+ * source has one writer, the port that it sends by, and the agent, which raises that of a place.
  */
 BPF_F_TABLE("array", u32, struct job_record, job_records, MAX_JOB_RECORDS, BPF_F_MMAPABLE);
 

@@ -159,13 +159,13 @@ class Leaving:
         return heard, floors
 
 
-def beyond(one: int, other: int) -> int:
+def beyond(block: int, other: int) -> int:
     """Return how far a block number is beyond another; they have 32 bits and come round."""
-    return (one - other + 2**31) % 2**32 - 2**31
+    return (block - other + 2**31) % 2**32 - 2**31
 
 
-def _later(one: int, other: int) -> int:
-    return one if beyond(one, other) >= 0 else other
+def _later(block: int, other: int) -> int:
+    return block if beyond(block, other) >= 0 else other
 
 
 def _earliest(numbers: tuple[int, ...]) -> int:

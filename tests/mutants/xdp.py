@@ -37,7 +37,70 @@ XDP = (
             "raise_floor(at, at->fragment - window_of(at) + 1);",
             "raise_floor(at, at->fragment + 1);",
         ),
-        ("the floor stays", "	raise_floor(at, at->fragment - window_of(at) + 1);\n", ""),
+        (
+            "the floor stays",
+            "	if (block->expected == at->job->expected)\n"
+            "		raise_floor(at, at->fragment - window_of(at) + 1);\n",
+            "",
+        ),
+        ("a source that left is waited for", "members & ~*(volatile u64 *)&job->out[i];", "members;"),
+        (
+            "a block waits for all, who left included",
+            "is_last = block->received + 1 == block->expected;",
+            "is_last = block->received + 1 == at->job->expected;",
+        ),
+        (
+            "a sum without one that left is whole",
+            "	if (expected != job->expected)\n		at->block->flags = SUM_DEGRADED;\n",
+            "",
+        ),
+        (
+            "results are not kept for one that left",
+            "	if (out && (u32)beyond >= job->kept[at->space & 1]) "
+            "/* the results that those who left need */\n		return V_CAPPED;\n",
+            "",
+        ),
+        (
+            "the floor rises without one that left",
+            "	if (block->expected == at->job->expected)\n		raise_floor",
+            "	raise_floor",
+        ),
+        ("one that left makes blocks", "		return !at->block;\n", "		return 0;\n"),
+        (
+            "one that left is back by whatever it sends",
+            "	if (!at->space)\n		return !at->block;\n",
+            "",
+        ),
+        (
+            "one that left is back by a late vote",
+            "	if (at->block && at->block->state > SLOT_FILLING)\n		return 0;\n	for",
+            "	for",
+        ),
+        (
+            "one that left never is back",
+            "__sync_val_compare_and_swap(word, old, old & ~bit) == old)",
+            "__sync_val_compare_and_swap(word, old, old) == old)",
+        ),
+        (
+            "one that left is added to what did not wait for it",
+            "	if (!(block->awaits[word] & bit)) {",
+            "	if (0) {",
+        ),
+        (
+            "ticks wait for one that left as for others",
+            "		most = ahead + (more & -(s64)(at->job->out[word] >> (source & 63) & 1));",
+            "		most = ahead;",
+        ),
+        (
+            "ticks take results from one that left",
+            "	s64 more = (s64)at->job->kept[at->space & 1] - ahead;",
+            "	s64 more = 1 << 20;",
+        ),
+        (
+            "one that left is not heard",
+            "		note_source(&at, number);\n		*verdict = V_LATE;",
+            "		*verdict = V_LATE;",
+        ),
         (
             "what is before the floor is summed anew",
             "	if ((s32)(at.fragment - floor_of(&at)) < 0) {\n		*verdict = V_STALE;",

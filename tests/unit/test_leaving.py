@@ -1,4 +1,4 @@
-"""Who is a permanent straggler, and what follows: the decision alone, on standings that are made up."""
+"""The decision who is a permanent straggler, and what follows, on standings that are made up."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_last_source_of_the_top_stays_though_it_is_a_place_below() -> None:
 
 
 def test_a_place_is_as_far_as_those_below_it_and_floors_follow() -> None:
-    """Who is out sends nothing up, though it takes results: the place above must know that it does."""
+    """A worker that is out sends nothing up, though it takes results: the place above must know that."""
     leaving = Leaving(DEEP, 5, WINDOW)
     seen = {TOP: standing({0: 90, 1: 91, 2: 10}, out=(2,)), RACK: standing({2: 40, 3: 50})}
     orders, _ = leaving.look(seen)
@@ -105,7 +105,7 @@ def test_a_place_is_as_far_as_those_below_it_and_floors_follow() -> None:
 def test_floors_hold_for_everybody_and_somebody_stays(
     first: int, ahead: dict[int, int], out: set[int], lacked: list[set[int]]
 ) -> None:
-    """Whether a source left or not, no floor is beyond what it has; and numbers come round."""
+    """No floor is beyond what a source has, whether it left or not; and numbers come round."""
     leaving, gone = Leaving(FLAT, 2, WINDOW), set(out) if len(out) < 3 else set()
     for those in lacked:
         reached = {source: first + block for source, block in ahead.items()}

@@ -417,7 +417,7 @@ def a_source_that_left_can_still_add_to_what_waited_for_it(v: Vector) -> None:
 
 @entry
 def results_are_kept_for_a_source_that_left(v: Vector) -> None:
-    """For as many blocks as there is room in its ring; then the others wait for it."""
+    """They are kept for as many blocks as its ring has room for; then the others wait for it."""
     s = Scene(v, 2)
     v.leave(1)
     for block in range(KEPT):

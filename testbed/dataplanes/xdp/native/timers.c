@@ -160,7 +160,8 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 		return;
 	}
 	for (uint32_t i = 0; i < MAX_SOURCES / 64; i++)
-		job->lacked[i] |= *(volatile __u64 *)&record->awaits[i] & ~*(volatile __u64 *)&record->sources[i];
+		job->lacked[i] |= *(volatile __u64 *)&record->awaits[i] &
+				  ~*(volatile __u64 *)&record->sources[i];
 	/* if the record is another block's by now, the tick says so, and is too late */
 	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1),
 	     waited);
