@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar, cast
 
 import torch
@@ -71,6 +72,9 @@ class Watched:
 
     def step(self, clip_norm: float | None) -> Future[int]:
         return self._transport.step(clip_norm)
+
+    def record(self, file: Path) -> Future[int]:
+        return self._transport.record(file)
 
     def close(self) -> None:
         self._transport.close()
