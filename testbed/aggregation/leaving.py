@@ -56,8 +56,8 @@ class Departure:
 class Leaving:
     """The looks at one tree. An *event* is a look in which blocks waited for a source in vain, and nothing
     had come from it since the look before; after `after` of them in a row it is a permanent straggler, and
-    leaves. Whatever comes from it makes it a temporary one again. `window` is
-    how many blocks a source has under way, of vectors and of votes.
+    leaves. Whatever comes from it makes it a temporary one again. `window` is how many blocks a source has
+    under way, of vectors and of votes.
     """
 
     top: Node
