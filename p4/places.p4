@@ -39,7 +39,7 @@ const bit<8> ROLE_TOP = 3; // it is the result
 // Flags of a slot.
 const bit<8> SUM_MARKED = 1; // a contribution came with congestion experienced (RFC 3168)
 const bit<8> SUM_DEGRADED = 2; // workers are missing; the number is the header flag's
-const bit<8> SUM_END = 16; // of an owned tree: the last fragment of a request; the number is the header flag's
+const bit<8> SUM_END = 16; // of an owned tree: the end of a request; the number is the header flag's
 
 // A tree of a job as this switch knows it.
 struct entry_t {

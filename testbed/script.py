@@ -21,7 +21,7 @@ MOST_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """A command, and how many seconds after the script's begin it is due."""
 
     at_s: float
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def parse(data: Any, path: str) -> list[Step]:
+def parse(data: Any, path: str) -> list[ScriptStep]:
     """Return the steps that a file says, in the order of their times. RequestError names the entry."""
     from testbed.errors import RequestError
     from testbed.topology.fields import shown
@@ -95,7 +95,7 @@ def parse(data: Any, path: str) -> list[Step]:
         if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s <= MOST_S:
             raise RequestError(f"{where}.at: {shown(at_s)}; 0 to {MOST_S:g} seconds are accepted")
         for text in entry["do"] if isinstance(entry["do"], list) else [entry["do"]]:
-            steps.append(Step(float(at_s), _words(text, f"{where}.do")))
+            steps.append(ScriptStep(float(at_s), _words(text, f"{where}.do")))
     return sorted(steps, key=lambda step: step.at_s)
 
 
@@ -115,7 +115,7 @@ def _words(text: Any, where: str) -> tuple[str, ...]:
 
 
 def carried_out(
-    steps: list[Step],
+    steps: list[ScriptStep],
     name: str,
     tell: Callable[[dict[str, Any]], None],
     clock: Callable[[], float] = time.monotonic,

@@ -37,9 +37,11 @@ _COMPARED: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def ways(program: Mapping[str, Any]) -> frozenset[tuple[Access, ...]]:
-    """Return the ways through a program: the accesses to register arrays in order, each way once."""
-    return _Ways(program).all()
+def ways(program: Mapping[str, Any], until: str = "\0") -> frozenset[tuple[Access, ...]]:
+    """Return the ways through a program, as far as a table whose name begins with `until`: the accesses to
+    register arrays in order, each way once.
+    """
+    return _Ways(program, until).all()
 
 
 def apart(way: tuple[Access, ...]) -> frozenset[str]:
@@ -57,8 +59,19 @@ def apart(way: tuple[Access, ...]) -> frozenset[str]:
     )
 
 
+def registers(action: Mapping[str, Any]) -> frozenset[str]:
+    """Return the register arrays that an action reads or writes."""
+    return frozenset(
+        parameter["value"]
+        for step in action["primitives"]
+        for parameter in step["parameters"]
+        if parameter["type"] == "register_array"
+    )
+
+
 class _Ways:
-    def __init__(self, program: Mapping[str, Any]) -> None:
+    def __init__(self, program: Mapping[str, Any], until: str) -> None:
+        self._until = until
         pipeline = next(each for each in program["pipelines"] if each["name"] == "ingress")
         self._first = pipeline["init_table"]
         self._tables = {table["name"]: table for table in pipeline["tables"]}
@@ -72,7 +85,7 @@ class _Ways:
         left: list[tuple[str | None, Known, tuple[Access, ...]]] = [(self._first, self._start, ())]
         while left:
             node, known, accesses = left.pop()
-            if node is None:
+            if node is None or node.startswith(self._until):
                 ended.add(accesses)
                 continue
             at = (node, frozenset(known.items()), accesses)

@@ -15,7 +15,7 @@ Reached = tuple[int, int]  # block numbers, of vectors and of votes
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TreeStanding:
     """The sources of a tree at a place: those that blocks waited for in vain since the last look, and those
     that left, as bitmaps; by source behind which block it is; and how many blocks were ever made.
     """
@@ -27,7 +27,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class Measures:
     """The things to be done after a look, in this order: how far sources that are places are, by place and
     number; which floors rise to where; and which sources, bitmaps, leave at which place.
     """
@@ -67,7 +67,7 @@ class Leaving:
     _reached: dict[tuple[Place, int], Reached] = field(default_factory=dict)
     _out: dict[Place, int] = field(default_factory=dict)
 
-    def look(self, seen: Mapping[Place, Standing]) -> tuple[Orders, list[Departure]]:
+    def look(self, seen: Mapping[Place, TreeStanding]) -> tuple[Measures, list[Departure]]:
         """Return what is to be done, and who left or came back. Places that were not seen keep what they
         have.
         """
@@ -95,9 +95,9 @@ class Leaving:
                 who, below = self._who(nodes[place], source)
                 departures.append(Departure(who, place, False, seen[place].made, below, events))
         heard, floors = self._progress(nodes, seen)
-        return Orders(heard, floors, leave), departures
+        return Measures(heard, floors, leave), departures
 
-    def _returns(self, seen: Mapping[Place, Standing]) -> list[Departure]:
+    def _returns(self, seen: Mapping[Place, TreeStanding]) -> list[Departure]:
         nodes = {node.place: node for node in self.top.nodes()}
         departures = []
         for place, standing in seen.items():
@@ -108,7 +108,7 @@ class Leaving:
         return departures
 
     def _take_out(
-        self, nodes: Mapping[Place, Node], seen: Mapping[Place, Standing], place: Place, source: int
+        self, nodes: Mapping[Place, Node], seen: Mapping[Place, TreeStanding], place: Place, source: int
     ) -> None:
         """Take a source out, and a place that has none left from the one above; but not if nobody would be
         left at the top.
@@ -132,7 +132,7 @@ class Leaving:
         return source, (source,)
 
     def _progress(
-        self, nodes: Mapping[Place, Node], seen: Mapping[Place, Standing]
+        self, nodes: Mapping[Place, Node], seen: Mapping[Place, TreeStanding]
     ) -> tuple[dict[tuple[Place, int], Reached], dict[Place, Reached]]:
         """Return how far places are as sources, by those below them, and the floors that follow: before
         them all sources have all results, those that left, too.

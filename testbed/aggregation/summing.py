@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from testbed.aggregation.entries import Entry, Sender, Tick
-from testbed.aggregation.leaving import Reached, Standing
+from testbed.aggregation.leaving import Reached, TreeStanding
 from testbed.contract import spec
 from testbed.topology.places import Host
 
@@ -77,7 +77,7 @@ class LeavingPlace(BlockPlace, Protocol):
     done for a tree that is not summed here. A source that left is back by what it sends.
     """
 
-    def standing(self, number: int, tree: int) -> Standing | None:
+    def standing(self, number: int, tree: int) -> TreeStanding | None:
         """Return how the sources of a tree stand; None where it is not summed here by blocks that age."""
 
     def leave(self, number: int, tree: int, sources: int) -> None:

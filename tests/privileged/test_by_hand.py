@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import CALL_S
 from tests.privileged.commands import Testbed, bounded, command, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
@@ -51,7 +52,7 @@ def a_job(testbed: Testbed, folder: Path, place: str) -> Iterator[subprocess.Pop
         wait_for(lambda: "first sum" in job.stdout.readline(), "the job's first sum")  # type: ignore[union-attr]
         yield job
         (folder / "over").touch()
-        output = job.communicate()[0]
+        output = job.communicate(timeout=CALL_S)[0]
         assert job.returncode == 0, output
 
 

@@ -118,7 +118,8 @@ def test_a_job_goes_on_when_its_circuits_are_changed_by_hand(tmp_path: Path) -> 
         assert job.stdout is not None
         assert any("first sum" in line for line in job.stdout)
         changed = [
-            call("circuits", "request", *demands) for demands in (["u1-u4", "u4-u3"], ["u1-u3", "u2-u3"])
+            call("circuits", "request", "--force", *demands)
+            for demands in (["u1-u4", "u4-u3"], ["u1-u3", "u2-u3"])
         ]
         (tmp_path / "enough").touch()
         output = job.stdout.read()  # communicate() would lose what is read ahead by now

@@ -16,6 +16,7 @@ TWICE = {
     "Job": "the table of words in docs/architecture.md has both: alive, and as policies see it",
     "Links": "views of one thing, the fabric's links: each reader's Protocol names what it asks of them",
     "Loops": "a Protocol, and the class that has it, which a data plane may not import",
+    "OwnedRecords": "of each engine: the records that a switch has of beats, which a job's tree is given",
     "Port": "a kind of neighbour in a record of the data planes; a device of a bridge. Of OpenFlow and of P4",
     "Ring": "a worker's memory of results; the baseline that gloo calls ring. Of the field, both",
     "Role": "the contract's has numbers, the pure one has none, so that a data plane may have others",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Node
-from testbed.aggregation.leaving import Departure, Leaving, Standing, beyond
+from testbed.aggregation.leaving import Departure, Leaving, TreeStanding, beyond
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.jobs.leaving import Absences
 from testbed.topology.places import switch
@@ -21,9 +21,11 @@ def at(block: int) -> tuple[int, int]:
     return block % 2**32, (FIRST_VOTE + block) % 2**32
 
 
-def standing(reached: dict[int, int], lacked: tuple[int, ...] = (), out: tuple[int, ...] = ()) -> Standing:
+def standing(
+    reached: dict[int, int], lacked: tuple[int, ...] = (), out: tuple[int, ...] = ()
+) -> TreeStanding:
     bits = [sum(1 << source for source in sources) for sources in (lacked, out)]
-    return Standing(bits[0], bits[1], {source: at(block) for source, block in reached.items()}, 100)
+    return TreeStanding(bits[0], bits[1], {source: at(block) for source, block in reached.items()}, 100)
 
 
 def test_a_worker_from_which_nothing_came_in_so_many_looks_leaves() -> None:

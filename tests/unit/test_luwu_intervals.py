@@ -38,12 +38,12 @@ def test_phases_share_what_was_waited_and_hidden() -> None:
     9 of which only the end is.
     """
     second = 1_000_000_000
-    told = phases(
+    spent = phases(
         [(second, 3 * second), (5 * second, 9 * second)],
         [(second, 3 * second), (8 * second, 10 * second)],
         [0, 4 * second, 10 * second, 11 * second],
     )
-    assert told == {
+    assert spent == {
         "forward_s": 4,
         "forward_waited_s": 2,
         "backward_s": 6,

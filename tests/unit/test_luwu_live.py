@@ -18,8 +18,8 @@ from testbed.reproduction.live import trust
 from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.luwu import pipeline, scaled
 from testbed.systems.luwu.figures.live import claims, runs, setting
-from testbed.systems.luwu.figures.live.figure import PLANS, LiveFigure
-from testbed.systems.luwu.figures.live.runs import Asked
+from testbed.systems.luwu.figures.live.figure import PLANS, TrainingFigure
+from testbed.systems.luwu.figures.live.runs import LiveRun
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
 from workloads.luwu import rates
 from workloads.luwu.jobs.text import ByteModel
@@ -28,8 +28,8 @@ TRUSTED = {"trustworthy": True, "reasons": []}
 FRAMED = 4 * scaled.PACKET_BYTES / scaled.PAYLOAD_BYTES
 
 
-def worker(asked: Asked, iteration_s: float, up: float = FRAMED, down: float = FRAMED) -> dict[str, Any]:
-    """What compared.py leaves of a worker that computes for half of an iteration."""
+def worker(asked: LiveRun, iteration_s: float, up: float = FRAMED, down: float = FRAMED) -> dict[str, Any]:
+    """Return what compared.py leaves of a worker that computes for half of an iteration."""
     elements = sum(size for size, _ in scaled.elements(asked.layers, asked.width, asked.length))
     seconds = {
         "forward_s": 0.3 * iteration_s,
@@ -52,7 +52,7 @@ def worker(asked: Asked, iteration_s: float, up: float = FRAMED, down: float = F
     }
 
 
-def row(asked: Asked, iteration_s: float = 2.0, **links: float) -> dict[str, Any]:
+def row(asked: LiveRun, iteration_s: float = 2.0, **links: float) -> dict[str, Any]:
     workers = [worker(asked, iteration_s, **links) for _ in range(asked.workers)]
     carried = (asked.steps + runs.WARM_UP) * FRAMED * workers[0]["elements"]
     names = [f"u1h{number + 1}" for number in range(asked.workers)]
@@ -76,7 +76,7 @@ def report_of(figure: str, quick: bool = False) -> dict[str, Any]:
     made = rows(figure, quick)
     about = {"figure": figure, "about": PLANS[figure], "scale": setting.SCALE, "trust": trust(made)}
     report: dict[str, Any] = {**about, "rows": made}
-    return {**report, "claims": list(LiveFigure(figure).claims(report))}
+    return {**report, "claims": list(TrainingFigure(figure).claims(report))}
 
 
 def said(report: dict[str, Any], text: str) -> dict[str, Any]:
@@ -90,15 +90,15 @@ def test_all_is_shown_and_drawn(figure: str, quick: bool, tmp_path: Path) -> Non
     report = report_of(figure, quick)
     assert report["claims"]
     out = io.StringIO()
-    LiveFigure(figure).show(report, Console(file=out, width=200))
+    TrainingFigure(figure).show(report, Console(file=out, width=200))
     assert PLANS[figure] in out.getvalue()
-    LiveFigure(figure).draw(report, tmp_path / "picture.png")
+    TrainingFigure(figure).draw(report, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_row_is_of_the_typical_iteration_and_of_each_element() -> None:
     """The first iteration, nine times as long, does not count for more than the others."""
-    made = row(Asked("luwu"))
+    made = row(LiveRun("luwu"))
     assert made["iteration_s"] == 2.0
     assert claims.over_s(made) == {
         name: pytest.approx(1, rel=1e-3)
@@ -111,26 +111,28 @@ def test_a_row_is_of_the_typical_iteration_and_of_each_element() -> None:
 def test_more_than_s_is_told() -> None:
     report = report_of("fig2")
     assert said(report, "LuWu's bytes over S, worker, up")["verdict"] == AGREES
-    more = [row(Asked(each["way"], disk_mb_s=each["disk_mb_s"]), up=1.03 * FRAMED) for each in report["rows"]]
+    more = [
+        row(LiveRun(each["way"], disk_mb_s=each["disk_mb_s"]), up=1.03 * FRAMED) for each in report["rows"]
+    ]
     (claim,) = [each for each in claims.findings("fig2", more) if "worker, up" in each.text]
     assert (claim.ours, claim.verdict) == ("1.030", DIFFERS)
 
 
 def test_the_model_beside_the_runs() -> None:
     """A run that took as long as the model says agrees, one of 15 % more does not."""
-    asked = Asked("luwu")
+    asked = LiveRun("luwu")
     made = [row(asked)]
     for factor, verdict in ((1.0, AGREES), (1.15, DIFFERS)):
         runs.predicted(made, setting.SCALE)
         at = made[0]["predicted_s"]
-        told = {**made[0], "iteration_s": factor * at}
-        (claim,) = claims._predictions([told])
+        measured = {**made[0], "iteration_s": factor * at}
+        (claim,) = claims._predictions([measured])
         assert claim.verdict == verdict
 
 
 def test_disks_that_are_declared_take_what_they_move() -> None:
     """The step of the run without them, and 34 bytes a parameter behind the passes beside 4 within."""
-    asked = Asked("luwu")
+    asked = LiveRun("luwu")
     made = [row(asked), row(replace(asked, disk_mb_s=1.0))]
     runs.predicted(made, setting.SCALE)
     free, declared = (each["predicted_s"] for each in made)
@@ -140,8 +142,8 @@ def test_disks_that_are_declared_take_what_they_move() -> None:
 
 def test_noise_of_seeds_is_what_a_loss_may_differ_by() -> None:
     made = rows("fig16")
-    (one, _) = claims.findings("fig16", [row for row in made if row["seed"] == 1])
-    assert one.verdict == TIE
+    (lone, _) = claims.findings("fig16", [row for row in made if row["seed"] == 1])
+    assert lone.verdict == TIE
     level, learns = claims.findings("fig16", made)
     assert (level.verdict, learns.verdict) == (AGREES, AGREES)
     for each in made:
@@ -185,17 +187,17 @@ def test_a_rate_makes_up_for_idle_time() -> None:
 
 def options(figure: str, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    LiveFigure(figure).options(parser)
+    TrainingFigure(figure).options(parser)
     return parser.parse_args(words)
 
 
 def test_what_is_asked_is_completed_or_refused() -> None:
     asked = options("fig16", "--quick")
-    LiveFigure("fig16").check(asked)
+    TrainingFigure("fig16").check(asked)
     assert (asked.seeds, asked.iterations) == (1, 20)
     asked = options("fig16", "--seeds", "2")
-    LiveFigure("fig16").check(asked)
+    TrainingFigure("fig16").check(asked)
     assert (asked.seeds, asked.iterations) == (2, 1000)
     with pytest.raises(RequestError, match="--seeds 0: 1 to 100 are accepted"):
-        LiveFigure("fig16").check(options("fig16", "--seeds", "0"))
-    LiveFigure("fig2").check(options("fig2"))
+        TrainingFigure("fig16").check(options("fig16", "--seeds", "0"))
+    TrainingFigure("fig2").check(options("fig2"))

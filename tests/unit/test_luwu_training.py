@@ -353,7 +353,7 @@ def test_gradients_last_until_they_are_cleared(tmp_path: Path) -> None:
 
 
 def test_the_next_layer_is_asked_for_while_one_computes(tmp_path: Path) -> None:
-    """From the second iteration on, forward and backward."""
+    """It is from the second iteration on, forward and backward."""
     model, optimizer = started(tmp_path)
     transport = optimizer._worker.transport
     pull, asked = transport.pull, list[int]()

@@ -9,7 +9,7 @@ import pytest
 
 from testbed import script
 from testbed.errors import RequestError
-from testbed.script import Step, carried_out, parse
+from testbed.script import ScriptStep, carried_out, parse
 
 
 def test_steps_come_in_the_order_of_their_times() -> None:
@@ -18,9 +18,9 @@ def test_steps_come_in_the_order_of_their_times() -> None:
         {"at": 0.5, "do": "circuits clear --force"},
     ]
     assert parse(data, "f") == [
-        Step(0.5, ("circuits", "clear", "--force")),
-        Step(7.0, ("link", "set", "u1h1", "--up")),
-        Step(7.0, ("fault", "clear")),
+        ScriptStep(0.5, ("circuits", "clear", "--force")),
+        ScriptStep(7.0, ("link", "set", "u1h1", "--up")),
+        ScriptStep(7.0, ("fault", "clear")),
     ]
 
 
@@ -63,7 +63,12 @@ def test_each_is_done_when_it_is_due_or_behind_the_one_before_and_recorded(
         now[0] += seconds
 
     monkeypatch.setattr(script, "_run", run)
-    steps = [Step(1, ("link",)), Step(5, ("fault",)), Step(6, ("cancel",)), Step(9, ("circuits",))]
+    steps = [
+        ScriptStep(1, ("link",)),
+        ScriptStep(5, ("fault",)),
+        ScriptStep(6, ("cancel",)),
+        ScriptStep(9, ("circuits",)),
+    ]
     seen: list[dict[str, Any]] = []
     record = carried_out(steps, "t", seen.append, lambda: now[0], sleep)
     assert did == [(1, "t link"), (5, "t fault"), (8, "t cancel"), (9, "t circuits")]

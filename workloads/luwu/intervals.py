@@ -1,4 +1,4 @@
-"""When a worker communicated, and when its training thread waited: intervals, and what they come to. Pure,
+"""The intervals in which a worker communicated and its training thread waited, and what they come to. Pure,
 but for the clock of `Log`. Imports nothing of the project.
 """
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.aggregation.leaving import Reached, Standing
+from testbed.aggregation.leaving import Reached, TreeStanding
 from testbed.aggregation.summing import BlockCounts
 from testbed.contract.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
 from testbed.contract.mapping import FIRST_VOTE
@@ -133,7 +133,7 @@ class BlockTable:
         missed = {int(source): int(job["missed"][source]) for source in np.flatnonzero(job["missed"])}
         return BlockCounts(int(job["made"]), int(job["active"]), missed)
 
-    def standing(self, number: int, tree: int) -> Standing | None:
+    def standing(self, number: int, tree: int) -> TreeStanding | None:
         """Return how the sources of a tree stand; None where there is no such tree, or it has no timers. What
         they lacked is told once.
         """
@@ -148,7 +148,7 @@ class BlockTable:
             source: (int(job["reached"][source]), int(job["reached"][MOST_SOURCES + source]))
             for source in members
         }
-        return Standing(self._timers.lacked(index), out, reached, int(job["made"]))
+        return TreeStanding(self._timers.lacked(index), out, reached, int(job["made"]))
 
     def leave(self, number: int, tree: int, sources: int) -> None:
         """Take sources, a bitmap, out of a tree: a word at a time, while programs may clear bits of it."""

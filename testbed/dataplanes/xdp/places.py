@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
-from testbed.aggregation.leaving import Reached, Standing
+from testbed.aggregation.leaving import Reached, TreeStanding
 from testbed.aggregation.summing import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places, spreading
@@ -199,7 +199,7 @@ class _Place:
         """Return the counts of a tree's blocks; None where it is not summed here by blocks."""
         return self._table.counts(number, tree) if self._table else None
 
-    def standing(self, number: int, tree: int) -> Standing | None:
+    def standing(self, number: int, tree: int) -> TreeStanding | None:
         """Return how the sources of a tree stand; None where it is not summed here by blocks."""
         return self._table.standing(number, tree) if self._table else None
 

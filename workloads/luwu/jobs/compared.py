@@ -43,13 +43,13 @@ def link_bytes() -> tuple[int, int]:
 
 
 class Memory:
-    """What training takes beyond what this process had when this was made."""
+    """The memory that training takes beyond what this process had when this was made."""
 
     def __init__(self) -> None:
         self._had = _kilobytes("VmRSS")
 
     def begin(self) -> None:
-        """What building the model took, and is free again, does not count."""
+        """Leave out what building the model took, and is free again."""
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on; proc(5)
 
@@ -58,9 +58,9 @@ class Memory:
 
 
 def _kilobytes(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found, field
-    return int(found[1])
+    line = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert line, field
+    return int(line[1])
 
 
 def declare(model: ByteModel, forward_s: float, backward_s: float) -> None:

@@ -189,7 +189,7 @@ class Replicated:
         return future.then(end)
 
     def backward(self, loss: Tensor) -> None:
-        """What is left of it when the last bucket is handed over is waiting."""
+        """Go backward; what is left of it when the last bucket is handed over is waiting."""
         loss.backward()  # type: ignore[no-untyped-call]
         self._log.waited(self._last_ns)
 

@@ -8,5 +8,5 @@ from testbed.systems.luwu.figures.predicted.figure import PLANS, PredictedFigure
 
 FIGURES: tuple[Figure, ...] = (
     *(PredictedFigure(name) for name in PLANS),
-    *(live.LiveFigure(name) for name in live.PLANS),
+    *(live.TrainingFigure(name) for name in live.PLANS),
 )

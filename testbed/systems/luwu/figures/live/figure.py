@@ -16,7 +16,7 @@ from testbed.errors import RequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from testbed.systems.luwu.figures.live.runs import Asked
+    from testbed.systems.luwu.figures.live.runs import LiveRun
 
 VERSION = 1
 PLANS: Mapping[str, str] = {
@@ -36,7 +36,7 @@ UNTIMED = ("fig10-live", "fig16")
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFigure:
+class TrainingFigure:
     """Train a byte-level model of OPT's shape on a testbed that the command brings up and ends, by LuWu and
     by what it is compared with. What was chosen, and why: docs/studies/luwu.md.
     """
@@ -82,7 +82,7 @@ class LiveFigure:
         about = {"version": VERSION, "about": PLANS[self.name], "quick": options.quick, "scale": scale}
         return {**about, "rows": rows, "trust": trust(rows)}
 
-    def _asked(self, options: argparse.Namespace) -> list[Asked]:
+    def _asked(self, options: argparse.Namespace) -> list[LiveRun]:
         from testbed.systems.luwu.figures.live import runs
 
         if self.name == "fig16":

@@ -170,7 +170,7 @@ def _losses(axes: Axes, rows: Rows) -> None:
 
 
 def _apart(axes: Axes, rows: Rows) -> None:
-    """What LuWu's loss is above FSDP's, seed by seed, beside what a seed of FSDP's is above their mean."""
+    """Draw how far LuWu's loss is above FSDP's, seed by seed, and a seed of FSDP's above their mean."""
     ours, theirs = ([row["losses"] for row in rows if row["way"] == way.name] for way in (LUWU, FSDP))
     means = [sum(each) / len(each) for each in zip(*theirs, strict=True)]
     for number, losses in enumerate(theirs):

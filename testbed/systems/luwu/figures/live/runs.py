@@ -16,14 +16,14 @@ from testbed.client.caller import Caller
 from testbed.reproduction import live
 from testbed.systems.luwu import scaled
 from testbed.systems.luwu.figures.live import setting
-from testbed.systems.luwu.figures.live.setting import DDP, FSDP, LUWU, ON_DISKS, WAYS, Way
+from testbed.systems.luwu.figures.live.setting import DDP, FSDP, LUWU, ON_DISKS, WAYS, TrainingWay
 
 Row = dict[str, Any]
 WARM_UP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LiveRun:
     """A run. A micro-batch of 0 declares no computing; None of `disk_mb_s` declares no disk."""
 
     way: str
@@ -46,7 +46,7 @@ class Asked:
 
 
 def measure(
-    figure: str, asked: Sequence[Asked], scale: int, folder: Path, on_done: Callable[[str], None]
+    figure: str, asked: Sequence[LiveRun], scale: int, folder: Path, on_done: Callable[[str], None]
 ) -> list[Row]:
     """Return a row for each run, in their order."""
     rows = []
@@ -57,7 +57,7 @@ def measure(
     return rows
 
 
-def _row(testbed: live.Testbed, run: Asked, scale: int, stem: str, folder: Path) -> Row:
+def _row(testbed: live.Testbed, run: LiveRun, scale: int, stem: str, folder: Path) -> Row:
     way = WAYS[run.way]
     out, result_file, states = folder / stem, folder / f"{stem}.run.json", folder / f"{stem}.states"
     disks = [states / f"disk{number}" for number in range(run.disks)]
@@ -81,7 +81,7 @@ def _row(testbed: live.Testbed, run: Asked, scale: int, stem: str, folder: Path)
     return row_of(run, scale, result, workers)
 
 
-def _words(run: Asked, way: Way, scale: int) -> list[str]:
+def _words(run: LiveRun, way: TrainingWay, scale: int) -> list[str]:
     forward_ms, backward_ms = setting.computing_ms(run.micro_batch, run.width, scale)
     words = {
         "--scheme": way.scheme,
@@ -101,7 +101,7 @@ def _words(run: Asked, way: Way, scale: int) -> list[str]:
     return [str(word) for pair in words.items() for word in pair]
 
 
-def row_of(run: Asked, scale: int, result: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]) -> Row:
+def row_of(run: LiveRun, scale: int, result: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]) -> Row:
     """Return what a run came to: seconds of a typical iteration, means over the workers; bytes that links
     carried for each element of the model, in an iteration. Pure.
     """
@@ -127,7 +127,7 @@ def row_of(run: Asked, scale: int, result: Mapping[str, Any], workers: Sequence[
     return row
 
 
-def _node_bytes(run: Asked, result: Mapping[str, Any], elements: int) -> dict[str, float]:
+def _node_bytes(run: LiveRun, result: Mapping[str, Any], elements: int) -> dict[str, float]:
     """Return what the optimizer's link carried for each element in an iteration, up (from it) and down; over
     the whole job, but for the first values, which are what the first worker sent more than the second.
     """
@@ -167,64 +167,64 @@ def predicted(rows: Sequence[Row], scale: int) -> None:
         )
 
 
-def breakdown(quick: bool) -> list[Asked]:
+def breakdown(quick: bool) -> list[LiveRun]:
     """All ways, and those that have states on disks once more with these declared: the optimizer's, or all
     workers' together, have 2.08 times a link's rate, as in section 4.1.
     """
     if quick:
-        return [Asked(way.name, 2, layers=2, steps=2) for way in (LUWU, FSDP)]
+        return [LiveRun(way.name, 2, layers=2, steps=2) for way in (LUWU, FSDP)]
     workers, steps = 4, 5
     rate = round(26 / 12.5 * setting.link_bytes_s(setting.SCALE) / 1e6, 3)
-    free = [Asked(way, workers, steps=steps) for way in WAYS]
+    free = [LiveRun(way, workers, steps=steps) for way in WAYS]
     return [
         *free,
-        Asked(LUWU.name, workers, disk_mb_s=rate, steps=steps),
-        Asked(ON_DISKS.name, workers, disk_mb_s=rate / workers, steps=steps),
+        LiveRun(LUWU.name, workers, disk_mb_s=rate, steps=steps),
+        LiveRun(ON_DISKS.name, workers, disk_mb_s=rate / workers, steps=steps),
     ]
 
 
-def overlap(quick: bool) -> list[Asked]:
+def overlap(quick: bool) -> list[LiveRun]:
     sizes = (16,) if quick else (4, 8, 16, 32)
     workers, steps = (2, 2) if quick else (4, 4)
-    return [Asked(way.name, workers, size, steps=steps) for size in sizes for way in (FSDP, LUWU)]
+    return [LiveRun(way.name, workers, size, steps=steps) for size in sizes for way in (FSDP, LUWU)]
 
 
-def switchml(quick: bool) -> list[Asked]:
+def switchml(quick: bool) -> list[LiveRun]:
     sizes = (16,) if quick else (4, 16, 32)
     workers, steps = (2, 2) if quick else (4, 4)
-    return [Asked(DDP.name, workers, size, steps=steps) for size in sizes]
+    return [LiveRun(DDP.name, workers, size, steps=steps) for size in sizes]
 
 
-def memory(quick: bool) -> list[Asked]:
+def memory(quick: bool) -> list[LiveRun]:
     """Two depths, from which follows what a parameter takes: texts are short, for activations grow, too."""
     depths = (2, 8) if quick else (4, 24)
     workers = (2,) if quick else (2, 4)
     ways = (LUWU.name, FSDP.name) if quick else (LUWU.name, FSDP.name, DDP.name)
     return [
-        Asked(way, count, 0, layers=depth, length=4, steps=1)
+        LiveRun(way, count, 0, layers=depth, length=4, steps=1)
         for way in ways
         for count in workers
         for depth in depths
     ]
 
 
-def scaling(quick: bool) -> list[Asked]:
+def scaling(quick: bool) -> list[LiveRun]:
     counts = (1, 2) if quick else (1, 2, 4, 8)
     ways = (LUWU,) if quick else (LUWU, FSDP)
-    return [Asked(way.name, count, steps=2 if quick else 4) for way in ways for count in counts]
+    return [LiveRun(way.name, count, steps=2 if quick else 4) for way in ways for count in counts]
 
 
-def disks(quick: bool) -> list[Asked]:
+def disks(quick: bool) -> list[LiveRun]:
     """The first run declares no disk: what its step takes is the machine's own."""
     counts = (2,) if quick else (1, 2, 4, 8)
     workers, steps = (2, 2) if quick else (2, 4)
-    declared = [replace(Asked(LUWU.name, workers, steps=steps), disks=n, disk_mb_s=6.0) for n in counts]
-    return [Asked(LUWU.name, workers, steps=steps), *declared]
+    declared = [replace(LiveRun(LUWU.name, workers, steps=steps), disks=n, disk_mb_s=6.0) for n in counts]
+    return [LiveRun(LUWU.name, workers, steps=steps), *declared]
 
 
-def convergence(seeds: int, iterations: int) -> list[Asked]:
+def convergence(seeds: int, iterations: int) -> list[LiveRun]:
     return [
-        Asked(
+        LiveRun(
             way.name,
             2,
             0,
@@ -239,7 +239,7 @@ def convergence(seeds: int, iterations: int) -> list[Asked]:
     ]
 
 
-PLANS: Mapping[str, Callable[[bool], list[Asked]]] = {
+PLANS: Mapping[str, Callable[[bool], list[LiveRun]]] = {
     "fig2": breakdown,
     "fig3": overlap,
     "fig4": switchml,

@@ -1,4 +1,4 @@
-"""What the live figures share: the network, the model, the ways to train that are compared, and what a
+"""The setting that the live figures share: network, model, the ways to train that are compared, and what a
 block's computing is declared to take. Owns no run.
 """
 
@@ -27,7 +27,7 @@ activations computed again.
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TrainingWay:
     """A way to train that is compared: its scheme in compared.py, who sums, and what the paper calls it."""
 
     name: str
@@ -39,14 +39,16 @@ class Way:
     colour: str
 
 
-LUWU = Way("luwu", "LuWu", "luwu", "luwu", "gloo", "LuWu", "#009E73")
-FSDP = Way("fsdp", "FSDP over gloo", "fsdp", "ring", "gloo", "ZeRO-3", "#0072B2")
-ON_DISKS = Way(
+LUWU = TrainingWay("luwu", "LuWu", "luwu", "luwu", "gloo", "LuWu", "#009E73")
+FSDP = TrainingWay("fsdp", "FSDP over gloo", "fsdp", "ring", "gloo", "ZeRO-3", "#0072B2")
+ON_DISKS = TrainingWay(
     "fsdp-disks", "FSDP, states on disks", "fsdp-disks", "ring", "gloo", "ZeRO-Infinity", "#D55E00"
 )
-IN_SWITCH = Way("fsdp-switch", "FSDP by the switch", "fsdp", "inc", "inc", "ZeRO with SHARP", "#A34F8A")
-DDP = Way("ddp-switch", "DDP by the switch", "ddp", "inc", "inc", "SwitchML", "#6B7785")
-WAYS: Mapping[str, Way] = {way.name: way for way in (LUWU, FSDP, ON_DISKS, IN_SWITCH, DDP)}
+IN_SWITCH = TrainingWay(
+    "fsdp-switch", "FSDP by the switch", "fsdp", "inc", "inc", "ZeRO with SHARP", "#A34F8A"
+)
+DDP = TrainingWay("ddp-switch", "DDP by the switch", "ddp", "inc", "inc", "SwitchML", "#6B7785")
+WAYS: Mapping[str, TrainingWay] = {way.name: way for way in (LUWU, FSDP, ON_DISKS, IN_SWITCH, DDP)}
 
 
 def network(scale: int) -> dict[str, Any]:
