@@ -100,7 +100,7 @@ def test_a_permanent_straggler_leaves_and_all_end_with_the_same_parameters(
     assert set_.returncode == 0, set_.stderr
     try:
         done = command(
-            "testbed.run", "--name", testbed.name, *options, "--timeout", "60", script, "1.5", "180"
+            "testbed.run", "--name", testbed.name, *options, "--timeout", "60", script, "1.5", "500"
         )
     finally:
         cleared = command("testbed.fault", "clear", "--name", testbed.name)
