@@ -42,7 +42,7 @@
 
 #define SUM_MARKED 1 /* a contribution came with congestion experienced (RFC 3168) */
 #define SUM_DEGRADED 2 /* workers are missing; the number is the header flag's */
-#define SUM_END 16 /* of an owned tree: the last fragment of a request; the number is the header flag's */
+#define SUM_END 16 /* of an owned tree: the end of a request; the number is the header flag's */
 #define NOBODY 0xffffffff /* job or worker of a port */
 
 #define SPREAD_FACTOR 0x9e3779b1 /* 2^32 over the golden ratio */

@@ -53,7 +53,7 @@ class Sum(Choice):
 
     MARKED = 1, "a contribution came with congestion experienced (RFC 3168)"
     DEGRADED = 2, "workers are missing; the number is the header flag's"
-    END = 16, "of an owned tree: the last fragment of a request; the number is the header flag's"
+    END = 16, "of an owned tree: the end of a request; the number is the header flag's"
 
 
 class Program(Choice):
