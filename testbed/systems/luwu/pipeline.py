@@ -121,7 +121,7 @@ class _Run:
         self.layers, self.node, self.iterations = layers, node, iterations
         self.spans: list[Span] = []
         self.free_s = {"read": -math.inf, "write": -math.inf}
-        """From which on the disks' rates permit more."""
+        """The time from which on the disks' rates permit more."""
         self.env = env = simpy.Environment()
         self.reads = simpy.PriorityResource(env)
         self.pool = simpy.Container(env, self.node.pool_bytes, self.node.pool_bytes)

@@ -13,7 +13,7 @@ from testbed.systems.luwu.shapes import PARAMETER_BYTES, STATE_BYTES
 GRADIENT_BYTES = 4
 """Sums travel as 32-bit integers, and FSDP's in binary32."""
 PACKET_BYTES, PAYLOAD_BYTES = 1514, 1440
-"""Of a full fragment, and of TCP's segments about as much."""
+"""The bytes of a full fragment; TCP's segments have about as many."""
 AHEAD = 2
 """Layers that a worker has or has asked for: the one that computes, and the next."""
 BURST_S = 0.02

@@ -17,13 +17,13 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 FRAMING = PACKET_BYTES / PAYLOAD_BYTES
 S_BYTES = {"down": 2 * PARAMETER_BYTES, "up": GRADIENT_BYTES}
-"""Of each element in an iteration on a worker's link: parameters in two passes, gradients in one."""
+"""Bytes of an element on a worker's link in an iteration: parameters in two passes, gradients in one."""
 ON_TIME = 0.02
-"""Of S: what heartbeats and repetitions may add."""
+"""The share of S that heartbeats and repetitions may add."""
 NEAR = 0.10
-"""Of an iteration: the model must be as near to the live runs."""
+"""The share of an iteration by which the model may miss a live run."""
 LIMIT_BYTES = 1e9
-"""Of a worker, for which the largest model is told."""
+"""The memory of a worker for which the largest model is said."""
 LAST = 100
 """Iterations whose mean loss is compared."""
 
