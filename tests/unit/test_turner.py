@@ -47,6 +47,8 @@ class PortsToTurn:
         self.stopped_ns = now_ns
 
     def _pass(self) -> None:
+        if not self.takes_ns:
+            return
         time.sleep(self.takes_ns / 1e9)
         now_ns = time.monotonic_ns()
         some_old = any(now_ns < dark_at_ns for dark_at_ns, _ in self.lit.values())
