@@ -42,7 +42,9 @@ FABRIC = {
 FAULTS = ("--loss", "1%", "--duplicate", "1%", "--reorder", "1%")
 SCRIPT = str(ROOT / "workloads" / "luwu" / "jobs" / "text.py")
 STEPS = 8
-MODEL = ("--layers", "2", "--width", "32", "--length", "32", "--batch", "4", "--clip", "1")
+MODEL = ("--layers", "2", "--width", "32", "--length", "32", "--batch", "4")
+CLIPPED, WITHIN = ("--clip", "1"), ("--update", "backward")
+Numbers = dict[tuple[str, ...], str]  # of all parameters, by options of a job
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +82,24 @@ def trained(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(testbed: Testbed, folder: Path) -> str:
-    return trained(testbed, folder / "undisturbed")
+def undisturbed(testbed: Testbed, folder: Path) -> Numbers:
+    """The numbers of jobs whose gradients are clipped, and of those that update within the backward pass, of
+    which this one does not.
+    """
+    return {
+        CLIPPED: trained(testbed, folder / "clipped", *CLIPPED),
+        WITHIN: trained(testbed, folder / "plain"),
+    }
 
 
-def test_a_user_sees_how_far_a_job_is(testbed: Testbed, folder: Path, undisturbed: str) -> None:
+def test_a_user_sees_how_far_a_job_is(testbed: Testbed, folder: Path, undisturbed: Numbers) -> None:
     """While it trains in `status`, then in a picture; the transport in the training process, and with two
     disks of a declared rate: the parameters are the same.
     """
     states, second, picture = folder / "host", folder / "second", folder / "iterations.png"
     second.mkdir()
     declared = ("--rates", "reads=2e9,write_states=2e9", "--scale", "1000", "--gantt", str(picture))
-    module, *rest = words(testbed, states, "--nic", "host", *declared)
+    module, *rest = words(testbed, states, *CLIPPED, "--nic", "host", *declared)
     rest.insert(rest.index(str(states)) + 1, str(second))
     with bounded(start(module, *rest, together=True), 200) as job:
         assert job.stdout is not None
@@ -102,7 +110,10 @@ def test_a_user_sees_how_far_a_job_is(testbed: Testbed, folder: Path, undisturbe
                 pages.append(command("testbed.status", "--name", testbed.name, "--json").stdout)
                 pages.append(command("testbed.status", "--name", testbed.name).stdout)
         assert job.wait(timeout=60) == 0, "".join(said)
-    assert re.findall(r"parameters ([0-9a-f]{16})$", "".join(said), re.MULTILINE) == [undisturbed] * WORKERS
+    assert (
+        re.findall(r"parameters ([0-9a-f]{16})$", "".join(said), re.MULTILINE)
+        == [undisturbed[CLIPPED]] * WORKERS
+    )
     assert re.search(r"\d+ tokens/s, \d+% waiting", "".join(said))
     (shown,) = json.loads(pages[0])["jobs"]
     service = shown["service"]
@@ -116,25 +127,26 @@ def test_a_user_sees_how_far_a_job_is(testbed: Testbed, folder: Path, undisturbe
     assert {span["iteration"] for span in spans} >= set(range(1, STEPS + 1))
 
 
-def test_parameters_are_the_same_under_faults(testbed: Testbed, folder: Path, undisturbed: str) -> None:
-    """And no end gets a packet that it has no room for."""
+def test_parameters_are_the_same_under_faults(testbed: Testbed, folder: Path, undisturbed: Numbers) -> None:
+    """Layers updated as their gradients come, too; and no end gets a packet that it has no room for."""
     file = folder / "faults.json"
     set_ = command("testbed.fault", "set", "--name", testbed.name, *FAULTS, "all")
     assert set_.returncode == 0, set_.stderr
     try:
-        assert trained(testbed, folder / "faults", options=("--json", str(file))) == undisturbed
+        number = trained(testbed, folder / "faults", *WITHIN, options=("--json", str(file)))
     finally:
         cleared = command("testbed.fault", "clear", "--name", testbed.name)
         assert cleared.returncode == 0, cleared.stderr
+    assert number == undisturbed[WITHIN]
     nics = [worker["stats"]["nic"] for worker in json.loads(file.read_text())["workers"]]
     assert [(nic["dropped"], nic["gotten"]["overflowed"]) for nic in nics] == [(0, 0)] * WORKERS
     assert sum(nic["given"]["again"] for nic in nics) > 0, "what was lost was sent again"
 
 
-def test_an_end_that_stands_still_loses_nothing(testbed: Testbed, folder: Path, undisturbed: str) -> None:
+def test_an_end_that_stands_still_loses_nothing(testbed: Testbed, folder: Path, undisturbed: Numbers) -> None:
     """The NIC of one worker is stopped for half a second: the others wait for its credit."""
     file, states = folder / "still.json", folder / "still"
-    module, *rest = words(testbed, states)
+    module, *rest = words(testbed, states, *WITHIN)
     with bounded(start(module, "--json", str(file), *rest, together=True), 200) as job:
         assert job.stdout is not None
         said: list[str] = []
@@ -146,7 +158,10 @@ def test_an_end_that_stands_still_loses_nothing(testbed: Testbed, folder: Path, 
                 time.sleep(0.5)
                 os.kill(nic, signal.SIGCONT)
         assert job.wait(timeout=60) == 0, "".join(said)
-    assert re.findall(r"parameters ([0-9a-f]{16})$", "".join(said), re.MULTILINE) == [undisturbed] * WORKERS
+    assert (
+        re.findall(r"parameters ([0-9a-f]{16})$", "".join(said), re.MULTILINE)
+        == [undisturbed[WITHIN]] * WORKERS
+    )
     nics = [worker["stats"]["nic"] for worker in json.loads(file.read_text())["workers"]]
     assert [(nic["dropped"], nic["gotten"]["overflowed"]) for nic in nics] == [(0, 0)] * WORKERS
 
@@ -169,18 +184,25 @@ def second_worker(testbed: Testbed) -> int:
 
 
 @pytest.mark.parametrize(
-    ("victim", "line"),
+    ("victim", "options", "line"),
     [
-        (optimizer_node, "the optimizer node on u3h1 was ended by SIGKILL"),
-        (second_worker, "worker 1 on u1r2h1 was ended by SIGKILL"),
+        (optimizer_node, WITHIN, "the optimizer node on u3h1 was ended by SIGKILL"),
+        (second_worker, CLIPPED, "worker 1 on u1r2h1 was ended by SIGKILL"),
     ],
 )
 def test_a_job_goes_on_where_its_states_are(
-    testbed: Testbed, folder: Path, undisturbed: str, victim: Callable[[Testbed], int], line: str
+    testbed: Testbed,
+    folder: Path,
+    undisturbed: Numbers,
+    victim: Callable[[Testbed], int],
+    options: tuple[str, ...],
+    line: str,
 ) -> None:
-    """All of it ends with the one that is killed, and another job resumes: the same parameters."""
+    """All of it ends with the one that is killed, maybe with some layers updated, and another job resumes:
+    the same parameters.
+    """
     states = folder / victim.__name__
-    with bounded(start(*words(testbed, states, steps=1000), together=True), 200) as job:
+    with bounded(start(*words(testbed, states, *options, steps=1000), together=True), 200) as job:
         assert job.stdout is not None
         said: list[str] = []
         for each in job.stdout:
@@ -195,11 +217,11 @@ def test_a_job_goes_on_where_its_states_are(
     whole = max(int(number) for number in re.findall(r"iteration (\d+):", "".join(said)))
     assert whole < STEPS
     # one more may be whole on the disks that no worker has heard of
-    probe = command(*words(testbed, states, "--resume", steps=0), timeout_s=250)
+    probe = command(*words(testbed, states, *options, "--resume", steps=0), timeout_s=250)
     assert probe.returncode == 0, probe.stdout + probe.stderr
     first = int(re.findall(r"from iteration (\d+)", probe.stdout)[0])
     assert first in (whole, whole + 1)
-    assert trained(testbed, states, "--resume", steps=STEPS - first) == undisturbed
+    assert trained(testbed, states, *options, "--resume", steps=STEPS - first) == undisturbed[options]
 
 
 def _processes(testbed: Testbed) -> list[str]:
@@ -230,7 +252,9 @@ def test_what_its_ends_do_by_themselves_is_refused(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_states_that_are_there_are_not_written_over(testbed: Testbed, folder: Path, undisturbed: str) -> None:
-    done = command(*words(testbed, folder / "undisturbed"), timeout_s=250)
+def test_states_that_are_there_are_not_written_over(
+    testbed: Testbed, folder: Path, undisturbed: Numbers
+) -> None:
+    done = command(*words(testbed, folder / "plain"), timeout_s=250)
     assert done.returncode != 0
     assert "resume" in done.stdout + done.stderr

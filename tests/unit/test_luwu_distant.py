@@ -32,7 +32,7 @@ from workloads.luwu.owner import Owner
 from workloads.luwu.rule import Rule, first_states, placeholders, views
 from workloads.luwu.store import Store
 from workloads.luwu.training import initialize
-from workloads.luwu.transport import Local, Transport
+from workloads.luwu.transport import AT_STEP, IN_BACKWARD, Local, Transport
 from workloads.luwu.worker import Distant, Opening
 
 T = TypeVar("T")
@@ -51,6 +51,7 @@ class Job:
         stack: contextlib.ExitStack,
         chaos: Chaos = CLEAN,
         host: bool = True,
+        update: str = AT_STEP,
     ) -> None:
         self.switch = Switch(workers, chaos=chaos)
         stack.callback(self.switch.close)
@@ -64,7 +65,7 @@ class Job:
         names = [f"h{number}" for number in range(workers)]
         owner = Owner(replace(self.tree, role=Role.OWNER), self.sockets[-1], listener, names, host=host)
         self.folders = (str(folder),)
-        self.workers, self.host = workers, host
+        self.workers, self.host, self.update = workers, host, update
         self.served: Future[None] = Future()
         self.thread = threading.Thread(target=self._serve, args=(owner,), daemon=True)
         self.thread.start()
@@ -77,7 +78,7 @@ class Job:
     def opening(self, resume: bool = False) -> Opening:
         named = placeholders(MODEL)
         rule = Rule(adamw(grouped(MODEL, named)), MODEL, named)
-        return Opening(MODEL, rule, first_value, resume, self.folders)
+        return Opening(MODEL, rule, first_value, resume, self.folders, update=self.update)
 
     def all(self, resume: bool = False) -> list[Distant]:
         with ThreadPoolExecutor(self.workers) as pool:
@@ -163,8 +164,10 @@ def reference(
     return states, norms
 
 
-def iterate(number: int, worker: Distant, iterations: range, clip: float | None, shared: bool) -> list[float]:
-    """Make the calls of a training loop: pull all, push all, the norm, step."""
+def iterate(
+    number: int, worker: Distant, iterations: range, clip: float | None, shared: bool, update: str = AT_STEP
+) -> list[float]:
+    """Make the calls of a training loop: pull all, push all, the norm where it is to be had, step."""
     norms = []
     for iteration in iterations:
         worker.clear().result(LIMIT_S)
@@ -180,19 +183,21 @@ def iterate(number: int, worker: Distant, iterations: range, clip: float | None,
                 futures.append(worker.push(layer, view(values)))
         for future in futures:
             future.result(LIMIT_S)
-        norms.append(float(worker.norm().result(LIMIT_S)))
+        if update == AT_STEP:
+            norms.append(float(worker.norm().result(LIMIT_S)))
         assert worker.step(clip).result(LIMIT_S) == worker.iteration == iteration + 1
     return norms
 
 
 @pytest.mark.parametrize(
-    ("workers", "chaos", "host", "clip", "shared"),
+    ("workers", "chaos", "host", "clip", "shared", "update"),
     [
-        (1, Chaos(), True, None, True),
-        (3, Chaos(lost=0.02, twice=0.02, late_s=0.001), True, 0.5, False),
-        (2, Chaos(), False, None, True),
+        (1, Chaos(), True, None, True, AT_STEP),
+        (3, Chaos(lost=0.02, twice=0.02, late_s=0.001), True, 0.5, False, AT_STEP),
+        (3, Chaos(lost=0.02, twice=0.02, late_s=0.001), True, None, True, IN_BACKWARD),
+        (2, Chaos(), False, None, True, AT_STEP),
     ],
-    ids=["one", "three", "processes"],
+    ids=["one", "three", "within", "processes"],
 )
 def test_workers_get_what_a_local_store_makes_of_their_sums(
     tmp_path: Path,
@@ -202,12 +207,13 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     host: bool,
     clip: float | None,
     shared: bool,
+    update: str,
 ) -> None:
     iterations = range(3)
     (tmp_path / "node").mkdir()
-    job = Job(tmp_path / "node", workers, stack, chaos, host)
+    job = Job(tmp_path / "node", workers, stack, chaos, host, update)
     distants = job.all()
-    norms = on_all(distants, lambda number, each: iterate(number, each, iterations, clip, shared))
+    norms = on_all(distants, lambda number, each: iterate(number, each, iterations, clip, shared, update))
     states = on_all(distants, lambda number, each: pulled(each))
     record, places = tmp_path / "record.json", ("push", "accept gradients", "update", "commit")
     counts = on_all(distants, lambda number, each: each.record(record).result(LIMIT_S))
@@ -222,12 +228,12 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     assert all(span.end_ns >= span.start_ns > 0 for span in spans)
     expected, expected_norms = reference(tmp_path / "reference", workers, iterations, clip)
     assert all(each == expected for each in states)
-    assert all(each == expected_norms for each in norms)
+    assert all(each == (expected_norms if update == AT_STEP else []) for each in norms)
 
-    again = Job(tmp_path / "node", workers, stack, chaos, host)  # another life of the job
+    again = Job(tmp_path / "node", workers, stack, chaos, host, update)  # another life of the job
     distants = again.all(resume=True)
     assert all(each.iteration == 3 for each in distants)
-    on_all(distants, lambda number, each: iterate(number, each, range(3, 5), clip, shared))
+    on_all(distants, lambda number, each: iterate(number, each, range(3, 5), clip, shared, update))
     states = on_all(distants, lambda number, each: pulled(each))
     on_all(distants, lambda number, each: each.close())
     again.served.result(LIMIT_S)

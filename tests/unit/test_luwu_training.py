@@ -96,6 +96,7 @@ class Case:
     pieces: int = 1
     kind: torch.dtype = torch.bfloat16
     iterations: int = 16
+    update: str = "step"
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +179,8 @@ def out_of_core(
     case: Case, folder: Path, iterations: range, resume: bool = False
 ) -> tuple[list[str], dict[str, torch.Tensor]]:
     own = built(case)
-    model, optimizer = initialize(own, torch.optim.AdamW(groups(own), lr=0.01), [folder], resume=resume)
+    inner = torch.optim.AdamW(groups(own), lr=0.01)
+    model, optimizer = initialize(own, inner, [folder], resume=resume, update=case.update)
     try:
         assert optimizer.iteration == iterations.start
 
@@ -205,8 +207,13 @@ def out_of_core(
         Case(clip=0.3),
         Case(pieces=4, clip=0.3, saves=True, iterations=8),
         Case(kind=torch.float16),
+        Case(update="backward", saves=True, tied=True),
+        Case(update="backward", frozen=True),
     ],
-    ids=["plain", "tied", "checkpointed", "frozen", "clipped", "accumulated", "float16"],
+    ids=[
+        *("plain", "tied", "checkpointed", "frozen", "clipped", "accumulated", "float16"),
+        *("checkpointed-within", "frozen-within"),
+    ],
 )
 def test_losses_are_plain_torchs(tmp_path: Path, case: Case) -> None:
     wanted, states = plain(case)
@@ -216,8 +223,9 @@ def test_losses_are_plain_torchs(tmp_path: Path, case: Case) -> None:
     assert all(torch.equal(states[name], held[name]) for name in states)
 
 
-def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    case = Case(iterations=10)
+@pytest.mark.parametrize("update", ["step", "backward"])
+def test_a_run_goes_on_where_it_was(tmp_path: Path, update: str) -> None:
+    case = Case(iterations=10, update=update)
     wanted, _ = plain(case)
     said, _ = out_of_core(case, tmp_path, range(4))
     more, _ = out_of_core(case, tmp_path, range(4, 10), resume=True)
@@ -229,7 +237,8 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def started(folder: Path, case: Case | None = None) -> tuple[Language, NodeOptimizer]:
     model = built(case or Case())
-    _, optimizer = initialize(model, torch.optim.AdamW(groups(model), lr=0.01), [folder])
+    update = case.update if case else "step"
+    _, optimizer = initialize(model, torch.optim.AdamW(groups(model), lr=0.01), [folder], update=update)
     return model, optimizer
 
 
@@ -316,6 +325,71 @@ def test_what_a_loop_cannot_have(tmp_path: Path) -> None:
     assert "initialize() was given" in refused(lambda: optimizer.add_param_group({"params": []}))
     assert "within `with optimizer.gathered()" in refused(model.state_dict)
     optimizer.close()
+
+
+def test_what_a_loop_cannot_have_whose_layers_are_updated_within_the_backward_pass(tmp_path: Path) -> None:
+    """What it refuses costs the iteration, and nothing of those before."""
+    refused_update = refused(lambda: started(tmp_path, Case(update="early")))
+    assert refused_update == "update 'early': accepted are step and backward"
+    model, optimizer = started(tmp_path, Case(update="backward"))
+    words = torch.zeros(2, 16, dtype=torch.long)
+
+    def backward() -> None:
+        model(words).backward()
+
+    backward()
+    assert "clipping needs all gradients before the first update" in refused(
+        lambda: optimizer.clip_grad_norm_(1.0)
+    )
+    optimizer.param_groups[1]["lr"] = 0.5
+    assert "changed between the first gradients and step(): accepted with update='step'" in refused(
+        optimizer.step
+    )
+    optimizer.zero_grad()
+    optimizer.param_groups[1]["lr"] = 0.01
+    backward()
+    optimizer.step()
+    assert "call zero_grad() after each step" in refused(optimizer.step)
+    assert optimizer.iteration == 1
+    with optimizer.gathered():
+        held = {name: value.clone() for name, value in model.state_dict().items()}
+    assert "call zero_grad() after each step" in refused(backward)
+    optimizer.close()
+    (tmp_path / "other").mkdir()
+    other, plainly = started(tmp_path / "other")
+    other(words).backward()
+    plainly.step()
+    with plainly.gathered():
+        assert all(torch.equal(held[name], value) for name, value in other.state_dict().items())
+    plainly.close()
+
+
+def test_a_second_backward_pass_is_refused_where_the_first_has_updated(tmp_path: Path) -> None:
+    model, optimizer = started(tmp_path, Case(update="backward"))
+    words = torch.zeros(2, 16, dtype=torch.long)
+    model(words).backward()
+    message = refused(lambda: model(words).backward())
+    assert message == "layer head is updated already: gradients are only added with update='step'"
+    optimizer.close()
+
+
+def test_an_iteration_that_ends_half_way_leaves_the_one_before(tmp_path: Path) -> None:
+    """Layers that were updated within its backward pass are as they were, where it is not whole."""
+    words = torch.zeros(2, 16, dtype=torch.long)
+    model, optimizer = started(tmp_path, Case(update="backward"))
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(words)
+        loss.backward()
+        if optimizer.iteration < 2:
+            optimizer.step()
+    optimizer.close()
+    again = built(Case())
+    inner = torch.optim.AdamW(groups(again), lr=0.01)
+    _, resumed = initialize(again, inner, [tmp_path], resume=True)
+    assert resumed.iteration == 2
+    assert float(again(words).detach()) == float(loss.detach())
+    resumed.close()
 
 
 def test_gradients_that_do_not_come(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ class Node:
     def _write(self, task: _Task, kinds: Sequence[str], also: Sequence[Future[None]]) -> None:
         """Write these buffers; the task ends with that, and with what else it waits for."""
         futures = [future for kind in kinds for future in self._move(self._store.write, task, kind)]
-        _when_all([*futures, *also], lambda: self._release(task, [*futures, *also]))
+        when_all([*futures, *also], lambda: self._release(task, [*futures, *also]))
 
     def _move(
         self,
@@ -333,7 +333,7 @@ def await_all(futures: Sequence[Future[None]]) -> None:
         future.result()
 
 
-def _when_all(futures: Sequence[Future[None]], function: Callable[[], None]) -> None:
+def when_all(futures: Sequence[Future[None]], function: Callable[[], None]) -> None:
     """Call it, in the thread of the last of them, when all are done."""
     left = len(futures)
     lock = threading.Lock()

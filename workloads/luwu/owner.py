@@ -41,7 +41,6 @@ from workloads.luwu.spans import Span
 from workloads.luwu.standing import Now, Teller
 from workloads.luwu.store import Store
 from workloads.luwu.transport import Local
-from workloads.luwu.worker import groups_of, set_groups
 
 _SLOTS = 2  # layers under way in a stream
 _NOT_FINITE = 255  # exponent
@@ -90,7 +89,7 @@ class Owner:
             except LuwuError as problem:
                 self._tell({"error": str(problem)})
                 raise
-            local = Local(store, rule)
+            local = Local(store, rule, self._workers[0].greeting["update"])
             stack.callback(local.close)
             sizes = [
                 max(layer.used for layer in model.layers) * each for each in (PARAMETER_BYTES, GRADIENT_BYTES)
@@ -99,7 +98,7 @@ class Owner:
             room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
             nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
             steps = [-(-size // 4096) * 4096 for size in sizes]
-            self._tell({"iteration": store.iteration, "groups": groups_of(rule)})
+            self._tell({"iteration": store.iteration, "groups": rule.groups()})
             for number, worker in enumerate(self._workers):
                 thread = threading.Thread(
                     target=self._hear, args=(number, worker), name=f"luwu worker {number}", daemon=True
@@ -188,7 +187,7 @@ class Owner:
         """The model that all workers have, and its store. Raises LuwuError."""
         first = self._workers[0].greeting
         for number, worker in enumerate(self._workers):
-            for name in ("model", "dtype", "rule", "names", "groups", "resume", "folders", "rates"):
+            for name in ("model", "dtype", "rule", "names", "groups", "resume", "folders", "rates", "update"):
                 if worker.greeting[name] != first[name]:
                     raise LuwuError(
                         f"{self.name(number)} has another {name} than {self.name(0)}: "
@@ -206,7 +205,7 @@ class Owner:
         if first["rule"] not in RULES:
             raise LuwuError(f"optimizer {first['rule']}: accepted are {', '.join(RULES)}")
         rule = Rule(RULES[first["rule"]](groups, fused=True), model, named)
-        set_groups(rule, first["groups"])
+        rule.set_groups(first["groups"])
         dtype = getattr(torch, model.dtype)
         folders = [Path(folder) for folder in first["folders"]]
         rates = first["rates"] and Rates(**first["rates"])
@@ -260,8 +259,7 @@ class _Carrier:
         self._names = [layer.name for layer in model.layers]
         self._parameters, self._gradients = slots
         self._pulls: list[Future[None]] = []  # under way, the oldest first; each has the slot of its turn
-        self._pushes: list[tuple[Future[None], int, int]] = []
-        self._added: list[Future[None]] = []
+        self._pushes: list[Future[None]] = []
         self._pulled = self._pushed = 0
 
     def close(self) -> None:
@@ -336,7 +334,9 @@ class _Carrier:
     def _push(self, call: Message) -> None:
         layer = self._model.layers[call["layer"]]
         if len(self._pushes) == _SLOTS:
-            self._add()
+            self._pushes.pop(0).result()
+        if "groups" in call:
+            self._rule.set_groups(call["groups"])
         start = self._gradients[self._pushed % _SLOTS]
         self._pushed += 1
         exponents = self._owner.next_exponents()
@@ -352,18 +352,11 @@ class _Carrier:
         self._owner.answer(call["number"], {"scale": scale})
         size = layer.used * GRADIENT_BYTES
         accepted = self._watches["accept gradients"].watch(request, BACKWARD, call["layer"], size)
-        self._pushes.append((accepted, call["layer"], start))
-
-    def _add(self) -> None:
-        """Wait for the oldest gradients, and add them."""
-        accepted, layer, start = self._pushes.pop(0)
-        accepted.result()
-        size = self._model.layers[layer].used * GRADIENT_BYTES
-        self._local.push(layer, self._nic.memory[start : start + size]).result()
+        self._pushes.append(self._local.push(call["layer"], self._nic.memory[start : start + size], accepted))
 
     def _settle(self) -> None:
         while self._pushes:
-            self._add()
+            self._pushes.pop(0).result()
 
     def _value(self, call: Message) -> object:
         if call["call"] == CLEAR:
@@ -375,7 +368,7 @@ class _Carrier:
             return self._local.record(Path(call["file"])).result()
         assert call["call"] == STEP
         self._forward.clear()
-        set_groups(self._rule, call["groups"])
+        self._rule.set_groups(call["groups"])
         return self._local.step(call["clip_norm"]).result()
 
 
@@ -406,10 +399,12 @@ class _Watch:
         while (asked := self._asked.get()) is not None:
             request, future, span = asked
             try:
-                while not self._over.is_set():
+                while True:
                     with contextlib.suppress(TimeoutError):
                         request.wait(_LOOK_S)
                         break
+                    if self._over.is_set():
+                        raise LuwuError("closed")
             except LuwuError as problem:
                 future.set_exception(problem)
                 continue

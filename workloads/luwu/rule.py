@@ -126,6 +126,21 @@ class Rule:
             for number in range(len(self.optimizer.param_groups))
         ]
 
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the settings of the groups, as JSON has them."""
+        return [
+            {name: _plain(value) for name, value in group.items() if name != "params"}
+            for group in self.optimizer.param_groups
+        ]
+
+    def set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Take what `groups` returned. Raises RuleError where there are others."""
+        ours = self.optimizer.param_groups
+        if len(groups) != len(ours):
+            raise RuleError(f"the states' optimizer has {len(groups)} groups, this one has {len(ours)}")
+        for group, settings in zip(ours, groups, strict=True):
+            group.update({name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()})
+
     def advance(self) -> None:
         """An iteration has ended: the schedule goes on, and has seen the optimizer step."""
         self.optimizer.step()  # on placeholders without gradients: nothing
@@ -154,6 +169,10 @@ class Rule:
             raise RuleError(f"the states' optimizer has other groups: {problem}") from problem
         if self.scheduler is not None:
             self.scheduler.load_state_dict(settings["scheduler"])
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, torch.Tensor) else value
 
 
 def rule_name(optimizer: torch.optim.Optimizer) -> str:

@@ -24,7 +24,7 @@ from workloads.luwu.layout import PARAMETER_BYTES, Layer, Model, Tensor
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
 from workloads.luwu.store import Store
-from workloads.luwu.transport import Local, Transport
+from workloads.luwu.transport import AT_STEP, UPDATES, Local, Transport
 from workloads.luwu.worker import Opening
 
 T = TypeVar("T")
@@ -357,8 +357,9 @@ class NodeOptimizer(torch.optim.Optimizer):
         if not max_norm > 0:
             raise LuwuError(f"clipping norm {max_norm}: accepted is a number above 0")
         self._worker.wait()
+        norm = self._worker.done(self._worker.transport.norm())
         self._clip_norm = float(max_norm)
-        return self._worker.done(self._worker.transport.norm())
+        return norm
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self._whole:
@@ -412,6 +413,7 @@ def initialize(
     connect: Callable[[Opening], Transport] | None = None,
     nic: str = "process",
     detect_ms: float | None = None,
+    update: str = AT_STEP,
 ) -> tuple[nn.Module, NodeOptimizer]:
     """Put the states and parameters of a model on disks in these folders, and return the model with hooks
     and an optimizer for an unchanged loop. Raises LuwuError where the model cannot be cut.
@@ -422,7 +424,14 @@ def initialize(
     optimizer node, to that one, whose the folders and rates are then. `nic` says whether such a transport
     runs in a process of its own or in a thread of this one ("host"), `detect_ms` after how many milliseconds
     without an acknowledgement it sends again; None: as the link's rate asks for.
+
+    With `update` "backward" the node updates a layer as soon as its gradients are there, and not in the
+    step, so that its disks work while the workers do. That is for loops with one backward pass between
+    `zero_grad()` and `step()`, which change no setting in between and do not clip: others are refused when
+    they do so.
     """
+    if update not in UPDATES:
+        raise LuwuError(f"update {update!r}: accepted are {' and '.join(UPDATES)}")
     units = cut(model, layers)
     named = {name: value for unit in units for name, value in unit.parameters.items()}
     _check(model, named, resume or values is not None)
@@ -439,7 +448,7 @@ def initialize(
     if connect is not None:
         first = values or (lambda name: named[name].detach())
         paths = tuple(os.path.abspath(folder) for folder in folders)
-        transport: Transport = connect(Opening(shape, rule, first, resume, paths, rates))
+        transport: Transport = connect(Opening(shape, rule, first, resume, paths, rates, update))
     else:
         disks = [Path(folder) for folder in folders]
         if resume:
@@ -448,7 +457,7 @@ def initialize(
             fill = first_states(values or (lambda name: named[name].detach()), getattr(torch, dtype))
             store = Store.create(disks, shape, rule_name(optimizer), fill, rates)
         try:
-            transport = Local(store, rule)
+            transport = Local(store, rule, update)
         except BaseException:
             store.close()
             raise

@@ -9,16 +9,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
 from workloads.luwu.disk import Purpose
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.node import UPDATE, await_all, packed, unpacked
+from workloads.luwu.node import await_all, packed, unpacked
 from workloads.luwu.pool import Pool
 from workloads.luwu.rule import Norm, Rule, views
-from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
+from workloads.luwu.store import GRADIENTS, PARAMETERS, Store
+from workloads.luwu.updates import Clipped, Given, Updates
+
+AT_STEP, IN_BACKWARD = "step", "backward"
+UPDATES: Final = (AT_STEP, IN_BACKWARD)
+"""When a layer is updated: in the step, by all its gradients since `clear`, or as soon as its gradients are
+there.
+"""
 
 
 class Transport(Protocol):
@@ -63,25 +70,24 @@ class Transport(Protocol):
 
 
 class Local:
-    """The transport of one worker to a store in its own process. `rule` is over the
-    worker's optimizer, whose groups are read at each step.
+    """The transport of one worker to a store in its own process. `rule` is over the worker's optimizer, whose
+    groups are read at each step, or where `update` is IN_BACKWARD with the first push after one.
     """
 
-    def __init__(self, store: Store, rule: Rule) -> None:
-        self._store = store
-        self._rule = rule
-        self._dtype = getattr(torch, store.model.dtype)
+    def __init__(self, store: Store, rule: Rule, update: str = AT_STEP, ahead: int = 2) -> None:
+        """`ahead` is how many layers have buffers for their update at a time."""
+        self._store, self._rule, self._update = store, rule, update
         self._pool = Pool(
-            max(
-                each.parameters_bytes + each.states_bytes + each.gradients_bytes
-                for each in store.model.layers
-            )
+            max(max(each.parameters_bytes, each.gradients_bytes) for each in store.model.layers)
         )
-        store.reserve_gradients()
+        if update == AT_STEP:
+            store.reserve_gradients()
         if store.settings:
             rule.restore(unpacked(store.settings))
         self._pushed: set[int] = set()
-        self._clipped = self._failed = False
+        self._groups: list[dict[str, Any]] = []  # by which layers were updated within the backward pass
+        self._spent = self._failed = False  # gradients, and this transport
+        self._updates = Updates(store, rule, ahead)
         self._thread = ThreadPoolExecutor(1, "luwu local")
 
     @property
@@ -100,8 +106,20 @@ class Local:
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
         return self._thread.submit(self._pull, layer, parameters)
 
-    def push(self, layer: int, gradients: memoryview) -> Future[None]:
-        return self._thread.submit(self._push, layer, gradients)
+    def push(self, layer: int, gradients: memoryview, there: Future[None] | None = None) -> Future[None]:
+        """With `there` the gradients are whole when it is done, and the layer's states are read until then
+        where they are updated within the backward pass.
+        """
+        future: Future[None] = Future()
+        if there is None:
+            there = Future()
+            there.set_result(None)
+        if self._update == IN_BACKWARD:
+            begun = self._thread.submit(self._begin, layer, Given(there, gradients, future))
+            begun.add_done_callback(lambda done: _pass_on(done, future) if done.exception() else None)
+        else:
+            there.add_done_callback(lambda done: self._add(done, layer, gradients, future))
+        return future
 
     def clear(self) -> Future[None]:
         return self._thread.submit(self._clear)
@@ -117,6 +135,7 @@ class Local:
 
     def close(self) -> None:
         self._thread.shutdown()
+        self._updates.close()
         self._store.close()
 
     def _pull(self, number: int, parameters: memoryview) -> None:
@@ -126,9 +145,27 @@ class Local:
 
         self._with([self._store.model.layers[number].parameters_bytes], fill)
 
+    def _begin(self, number: int, given: Given) -> None:
+        self._check_unspent("gradients that a step has used are not added to")
+        if number in self._pushed:
+            name = self._store.model.layers[number].name
+            raise LuwuError(
+                f"layer {name} is updated already: gradients are only added with update={AT_STEP!r}"
+            )
+        if not self._pushed:
+            self._groups = self._rule.groups()
+        self._pushed.add(number)
+        self._updates.begin(number, given)
+
+    def _add(self, there: Future[None], number: int, gradients: memoryview, future: Future[None]) -> None:
+        if there.exception() is not None:
+            _pass_on(there, future)
+            return
+        added = self._thread.submit(self._push, number, gradients)
+        added.add_done_callback(lambda done: _pass_on(done, future))
+
     def _push(self, number: int, gradients: memoryview) -> None:
-        if self._clipped:
-            raise LuwuError("gradients that were clipped are not added to: call zero_grad() after each step")
+        self._check_unspent("gradients that were clipped are not added to")
         layer = self._store.model.layers[number]
 
         def add(buffers: Sequence[memoryview]) -> None:
@@ -144,10 +181,16 @@ class Local:
         self._with([layer.gradients_bytes], add)
 
     def _clear(self) -> None:
+        if not self._failed:
+            self._updates.finish()
         self._pushed.clear()
-        self._clipped = False
+        self._spent = False
 
     def _norm(self) -> torch.Tensor:
+        if self._update == IN_BACKWARD:
+            raise LuwuError(
+                f"clipping needs all gradients before the first update: accepted with update={AT_STEP!r}"
+            )
         norm = Norm(1.0)
         for number, layer in enumerate(self._store.model.layers):
             self._with([layer.gradients_bytes], partial(self._see, norm, number))
@@ -164,36 +207,28 @@ class Local:
         if missing:
             layer = self._store.model.layers[min(missing)]
             raise LuwuError(f"layer {layer.name} has no gradients: freeze it, or use it in the loss")
-        norm = None if clip_norm is None else Norm(clip_norm)
-        total = None if clip_norm is None else self._norm()
+        clipped = None if clip_norm is None else Clipped(Norm(clip_norm), self._norm())
+        if self._update == IN_BACKWARD:
+            self._check_unspent("gradients that a step has used are not there for another")
+            if self._rule.groups() != self._groups:
+                raise LuwuError(
+                    "settings of the optimizer changed between the first gradients and step(): "
+                    f"accepted with update={AT_STEP!r}"
+                )
         self._failed = True  # until it is whole
-        for number in reversed(range(len(self._store.model.layers))):
-            layer = self._store.model.layers[number]
-            sizes = [layer.gradients_bytes, layer.states_bytes, layer.parameters_bytes]
-            self._with(sizes, partial(self._update, number, norm, total))
+        if self._update == AT_STEP:
+            for number in reversed(range(len(self._store.model.layers))):
+                self._updates.begin(number, clipped=clipped)
+        self._updates.finish()
         with self._store.spans.span("commit", self._store.iteration + 1, "commit", -1):
             self._store.commit(packed(self._rule))
         self._failed = False
-        self._clipped = norm is not None
+        self._spent = clipped is not None or self._update == IN_BACKWARD
         return self._store.iteration
 
-    def _update(
-        self, number: int, norm: Norm | None, total: torch.Tensor | None, buffers: Sequence[memoryview]
-    ) -> None:
-        layer = self._store.model.layers[number]
-        self._read(GRADIENTS, number, buffers[0])
-        self._read(STATES, number, buffers[1])
-        gradients = views(layer, buffers[0], torch.float32)
-        masters, firsts, seconds = (views(layer, buffers[1], torch.float32, part) for part in range(3))
-        if norm is not None and total is not None:
-            norm.clip(gradients, total)
-        iteration = self._store.iteration + 1
-        with self._store.spans.span("update", iteration, UPDATE, number):
-            self._rule.update(layer, iteration, masters, firsts, seconds, gradients)
-            for parameter, master in zip(views(layer, buffers[2], self._dtype), masters, strict=True):
-                parameter.copy_(master)
-        for kind, buffer in ((STATES, buffers[1]), (PARAMETERS, buffers[2])):
-            await_all(self._store.write(kind, number, buffer, self._purpose(UPDATE, number)))
+    def _check_unspent(self, problem: str) -> None:
+        if self._spent:
+            raise LuwuError(f"{problem}: call zero_grad() after each step")
 
     def _read(self, kind: str, number: int, buffer: memoryview) -> None:
         await_all(self._store.read(kind, number, buffer, self._purpose("read", number)))
@@ -209,3 +244,11 @@ class Local:
             function([memoryview(buffer) for buffer in buffers])
         finally:
             self._pool.give(buffers)
+
+
+def _pass_on(done: Future[None], future: Future[None]) -> None:
+    """Have a future end as another one has."""
+    if (problem := done.exception()) is not None:
+        future.set_exception(problem)
+    else:
+        future.set_result(None)

@@ -12,11 +12,11 @@ import mmap
 import queue
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -37,6 +37,7 @@ from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Model
 from workloads.luwu.nic import Facts, Nic, Request, Tree
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule
+from workloads.luwu.transport import AT_STEP, IN_BACKWARD
 
 T = TypeVar("T")
 PUSHES = 3  # of gradients that have a buffer in the memory
@@ -52,6 +53,7 @@ class Opening:
     resume: bool
     folders: tuple[str, ...] = ()  # of the node's disks, where it is in another process
     rates: Rates | None = None
+    update: str = AT_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Distant:
         """
         self._added, self._ended, self._is_closed = added, ended, False
         self._model, self._rule = opening.model, opening.rule
+        self._settings_due = self._updates_within = opening.update == IN_BACKWARD
         self._reason: str | None = None
         self._lock = threading.Lock()
         self._number = 0
@@ -186,7 +189,10 @@ class Distant:
             self._nic.memory[start : start + size] = gradients
         what = f"push of layer {self._model.layers[layer].name}"
         with self._lock:
-            number, scale = self._call({"call": PUSH, "layer": layer})
+            call: Message = {"call": PUSH, "layer": layer}
+            if self._settings_due:
+                call["groups"], self._settings_due = self._rule.groups(), False
+            number, scale = self._call(call)
             request = self._nic.give_numbers(what, start, size // GRADIENT_BYTES)
             future = self._ask("luwu pushes", request, lambda: self._end_push(start, size))
             scale.add_done_callback(lambda reply: _set_scale(request, reply))
@@ -200,6 +206,7 @@ class Distant:
             return future
 
     def clear(self) -> Future[None]:
+        self._settings_due = self._updates_within
         return _mapped(self._asked({"call": CLEAR}), lambda _: None)
 
     def norm(self) -> Future[torch.Tensor]:
@@ -210,7 +217,7 @@ class Distant:
             self._iteration = int(reply["value"])
             return self._iteration
 
-        call = {"call": STEP, "clip_norm": clip_norm, "groups": groups_of(self._rule)}
+        call = {"call": STEP, "clip_norm": clip_norm, "groups": self._rule.groups()}
         return _mapped(self._asked(call), take)
 
     def record(self, file: Path) -> Future[int]:
@@ -246,10 +253,11 @@ class Distant:
                 "dtype": self._model.dtype,
                 "rule": self._rule.name,
                 "names": self._rule.names(),
-                "groups": groups_of(self._rule),
+                "groups": self._rule.groups(),
                 "resume": opening.resume,
                 "folders": opening.folders,
                 "rates": opening.rates and asdict(opening.rates),
+                "update": opening.update,
             }
         )
         while True:
@@ -263,7 +271,7 @@ class Distant:
             content = value.reshape(-1).view(torch.uint8).numpy().tobytes()
             self._control.send({"dtype": kind, "shape": list(value.shape)}, content)
         self._iteration = int(message["iteration"])
-        set_groups(self._rule, message["groups"])
+        self._rule.set_groups(message["groups"])
 
     def _send(self, message: Message) -> None:
         try:
@@ -343,27 +351,6 @@ class Distant:
     def _offset(self, buffer: memoryview) -> int:
         """Return where in the memory a buffer lies; outside, something else."""
         return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) - self._base if len(buffer) else -1
-
-
-def groups_of(rule: Rule) -> list[dict[str, Any]]:
-    """Return the settings of a rule's groups, as JSON has them."""
-    return [
-        {name: _plain(value) for name, value in group.items() if name != "params"}
-        for group in rule.optimizer.param_groups
-    ]
-
-
-def set_groups(rule: Rule, groups: list[Mapping[str, Any]]) -> None:
-    """The inverse of `groups_of`. Raises LuwuError where there are others."""
-    ours = rule.optimizer.param_groups
-    if len(groups) != len(ours):
-        raise LuwuError(f"the states' optimizer has {len(groups)} groups, this one has {len(ours)}")
-    for group, settings in zip(ours, groups, strict=True):
-        group.update({name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()})
-
-
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, torch.Tensor) else value
 
 
 def _pages(size: int) -> int:

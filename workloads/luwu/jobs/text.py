@@ -24,6 +24,7 @@ from workloads.luwu.errors import LuwuError
 from workloads.luwu.job import NICS
 from workloads.luwu.rates import Rates
 from workloads.luwu.training import NodeOptimizer, initialize
+from workloads.luwu.transport import AT_STEP, UPDATES
 
 BYTES = 256
 
@@ -96,7 +97,14 @@ def train(args: argparse.Namespace, worker: int, workers: int) -> None:
     adamw = torch.optim.AdamW(model.parameters(), lr=args.lr, fused=True)
     rates = args.rates and Rates.parsed(args.rates).scaled(args.scale)
     model, optimizer = initialize(
-        model, adamw, args.states, resume=args.resume, rates=rates, nic=args.nic, detect_ms=args.detect
+        model,
+        adamw,
+        args.states,
+        resume=args.resume,
+        rates=rates,
+        nic=args.nic,
+        detect_ms=args.detect,
+        update=args.update,
     )
     first = optimizer.iteration
     print(f"{elements} parameters, from iteration {first}", flush=True)
@@ -155,6 +163,8 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="go on where the states are")
     parser.add_argument("--nic", choices=NICS, default="process", help="where the transport runs (process)")
     parser.add_argument("--detect", type=float, metavar="MS", help="without an acknowledgement, then again")
+    update = "when the node updates a layer: as soon as its gradients are there, or in the step (step)"
+    parser.add_argument("--update", choices=UPDATES, default=AT_STEP, help=update)
     rates = "declared of each disk: reads=, read_parameters=, read_states=, write_states=BYTES/S, by commas"
     parser.add_argument("--rates", metavar="RATES", help=rates)
     parser.add_argument("--scale", type=float, default=1.0, help="divides the rates (1)")
