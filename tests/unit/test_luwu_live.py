@@ -131,13 +131,13 @@ def test_the_model_beside_the_runs() -> None:
 
 
 def test_disks_that_are_declared_take_what_they_move() -> None:
-    """The step of the run without them, and 34 bytes a parameter behind the passes beside 4 within."""
+    """They read 16 bytes a parameter, and meanwhile write 14: beside the passes, but for the last layer."""
     asked = LiveRun("luwu")
     made = [row(asked), row(replace(asked, disk_mb_s=1.0))]
     runs.predicted(made, setting.SCALE)
     free, declared = (each["predicted_s"] for each in made)
     elements = made[0]["elements"]
-    assert free + 30 * elements / 1e6 < declared <= free + 38 * elements / 1e6
+    assert max(free, 16 * elements / 1e6) < declared <= free + 16 * elements / 1e6
 
 
 def test_noise_of_seeds_is_what_a_loss_may_differ_by() -> None:
@@ -163,15 +163,15 @@ def test_the_shape_is_that_of_the_script() -> None:
 
 
 def test_on_demand_is_counted_by_hand() -> None:
-    """Nothing beside computing but gradients: read 1, pushed 1, forward 1 for each of two layers; read and
-    pushed again, back 3, and then the other's read 1, pushed 1, back 3, while 1 goes up and is written in 1;
-    the last goes up 1 and is written in 1; and layer by layer gradients and states are read in 3, updated in
-    1 and written in 3, then committed in 5.
+    """Read 1, pushed 1, forward 1 for each of two layers: 6. Back: the second's read 1, pushed 1, back 3: 11.
+    The first's read comes before the second's states: 12, its push 13, back 3: 16, its gradients up: 17.
+    Meanwhile the second's states are read in 2, updated in 1 and written in 3: 18. Then there are buffers for
+    the first's: read 2, updated 1, written 3, committed in 5.
     """
     layer = Layer(parameter_bytes=1, gradient_bytes=1, state_bytes=2, forward_s=1, backward_s=3, update_s=1)
     node = OptimizerNode(1.0, 1.0, pool_bytes=100.0, ahead=1, on_demand=True, commit_s=5.0)
     outcome = pipeline.run([layer] * 2, node)
-    assert outcome.iteration_s == pytest.approx(2 * 3 + 2 * 5 + 2 + 2 * 7 + 5)
+    assert outcome.iteration_s == pytest.approx(18 + 2 + 1 + 3 + 5)
 
 
 def test_a_rate_makes_up_for_idle_time() -> None:
@@ -181,8 +181,8 @@ def test_a_rate_makes_up_for_idle_time() -> None:
     node = OptimizerNode(1.0, 1.0, pool_bytes=100.0, ahead=1, on_demand=True, commit_s=5.0)
     whole = pipeline.run([layer] * 2, node).iteration_s
     less = pipeline.run([layer] * 2, replace(node, burst_s=0.5)).iteration_s
-    # four reads of parameters, the last write of gradients, two reads and two writes of states
-    assert whole - less == pytest.approx(9 * 0.5)
+    # four reads of parameters, the last of states, and both writes
+    assert whole - less == pytest.approx(7 * 0.5)
 
 
 def options(figure: str, *words: str) -> argparse.Namespace:

@@ -56,9 +56,9 @@ def _room(count: float) -> int:
 class OptimizerNode:
     """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
     has room for. `pool_bytes` bounds the optimizer's buffers. With `on_demand` it does as workloads/luwu in a
-    job: a layer is read when a worker has room for it, gradients are written as they come, and when all are
-    there layers are read, updated and written one after the other, and then committed in `commit_s`. A rate
-    of disks makes up for so much idle time as `burst_s` says, as declared rates do.
+    job: a layer is read when a worker has room for it, its states when the worker has its gradients, of as
+    many layers at a time as a worker has, and when all are written they are committed in `commit_s`. A rate of
+    disks makes up for so much idle time as `burst_s` says, as declared rates do.
     """
 
     link_bytes_s: float
@@ -125,7 +125,7 @@ class _Run:
         self.env = env = simpy.Environment()
         self.reads = simpy.PriorityResource(env)
         self.pool = simpy.Container(env, self.node.pool_bytes, self.node.pool_bytes)
-        self.room = simpy.Container(env, self.node.ahead, self.node.ahead)
+        self.room, self.updates = (simpy.Container(env, self.node.ahead, self.node.ahead) for _ in range(2))
         self.to_push, self.to_compute = simpy.Store(env), simpy.Store(env)
         self.to_accept = simpy.Store(env, self.node.ahead)
         self.to_fetch, self.to_update, self.to_write = (simpy.Store(env) for _ in range(3))
@@ -144,13 +144,9 @@ class _Run:
     def outcome(self) -> Iterations:
         for queue in (self._read, self._push, self._compute):
             self.env.process(queue(self.steps))
-        self.env.process(self._accept(self.backward))
-        if self.node.on_demand:
-            self.env.run(self.env.process(self._update_behind(self.backward)))
-        else:
-            for queue in (self._fetch, self._update):
-                self.env.process(queue(self.backward))
-            self.env.run(self.env.process(self._write(self.backward)))
+        for queue in (self._accept, self._fetch, self._update):
+            self.env.process(queue(self.backward))
+        self.env.run(self.env.process(self._write(self.backward)))
         ends = [self._end(iteration) for iteration in range(self.iterations)]
         return Iterations([after - before for before, after in pairwise(ends)][-1], self.spans)
 
@@ -189,19 +185,20 @@ class _Run:
             yield self.room.put(1)
             if step.back:
                 yield self.to_accept.put(step)
+                if self.node.on_demand:
+                    yield self.to_fetch.put(step)
 
     def _accept(self, steps: Sequence[_Step]) -> Process:
         for _ in steps:
             step = yield self.to_accept.get()
-            gradient_bytes = self.layers[step.layer].gradient_bytes
-            yield from self._work("up", step, gradient_bytes / self.node.link_bytes_s)
-            if self.node.on_demand:
-                yield from self._at_rate("write", step, gradient_bytes)
+            yield from self._work("up", step, self.layers[step.layer].gradient_bytes / self.node.link_bytes_s)
             self.accepted[step.iteration, step.layer].succeed()
 
     def _fetch(self, steps: Sequence[_Step]) -> Process:
         for _ in steps:
             step = yield self.to_fetch.get()
+            if self.node.on_demand:
+                yield self.updates.get(1)
             yield from self._from_disks(step, self.layers[step.layer].state_bytes, READ_STATES)
             self.fetched[step.iteration, step.layer].succeed()
 
@@ -217,18 +214,10 @@ class _Run:
             step = yield self.to_write.get()
             layer = self.layers[step.layer]
             yield from self._at_rate("write", step, layer.parameter_bytes + layer.state_bytes)
-            yield self.pool.put(layer.whole_room)
-            self.written[step.iteration, step.layer].succeed()
-
-    def _update_behind(self, steps: Sequence[_Step]) -> Process:
-        for step in steps:
-            yield self.env.all_of([self.accepted[step.iteration, layer] for layer in range(len(self.layers))])
-            layer = self.layers[step.layer]
-            yield from self._from_disks(step, layer.gradient_bytes + layer.state_bytes, READ_STATES)
-            yield from self._work("update", step, layer.update_s)
-            yield from self._at_rate("write", step, layer.parameter_bytes + layer.state_bytes)
-            if step.layer == 0:  # the last on the way back, and the first that the next iteration reads
-                yield from self._work("commit", step, self.node.commit_s)
+            if self.node.on_demand:
+                yield self.updates.put(1)
+                if step.layer == 0:  # the last on the way back, and the first that the next iteration reads
+                    yield from self._work("commit", step, self.node.commit_s)
             yield self.pool.put(layer.whole_room)
             self.written[step.iteration, step.layer].succeed()
 

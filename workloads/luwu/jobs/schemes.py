@@ -28,7 +28,7 @@ from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
 from workloads.luwu.store import Store
 from workloads.luwu.training import initialize
-from workloads.luwu.transport import Local
+from workloads.luwu.transport import IN_BACKWARD, Local
 from workloads.luwu.watched import Watched
 
 
@@ -70,6 +70,7 @@ class Luwu:
             args.states,
             rates=declared(args),
             connect=lambda opening: Watched(connect(opening), log),
+            update=IN_BACKWARD,
         )
 
     def backward(self, loss: Tensor) -> None:
