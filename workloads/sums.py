@@ -28,7 +28,7 @@ from workloads.outcome import Outcome, Record
 from workloads.quantiser import NotFiniteError, PartMissingError, UnheardError
 from workloads.reducers import Reducer, reducer_for
 from workloads.spans import Statistics
-from workloads.timeline import Timeline
+from workloads.timeline import BESIDE, SUMMED, Timeline
 
 native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
@@ -92,11 +92,11 @@ class Sums:
         work.outcomes = outcomes = list[Outcome]()
         self._job.board.asks()
         if self._reducer:
-            number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), summed=True)
+            number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), SUMMED)
             self._submit(self._reducer, tensors, average, (work, outcomes), number)
         else:
             start = time.perf_counter()
-            number = self._timeline.ask(_size_bytes(tensors), summed=True)
+            number = self._timeline.ask(_size_bytes(tensors), SUMMED)
             works = self._start_ring(tensors)
             self._then(
                 lambda: self._settle(
@@ -111,7 +111,7 @@ class Sums:
     def ask(self, size_bytes: int) -> int:
         """Return the number of a collective of gloo's."""
         self._job.board.asks()
-        return self._timeline.ask(size_bytes, summed=False)
+        return self._timeline.ask(size_bytes, BESIDE)
 
     def wait(self, number: int) -> None:
         """The script waits for this collective from now on."""
@@ -170,7 +170,9 @@ class Sums:
         if is_sum:
             stragglers.before_sum()
         self._job.board.asks()
-        number = self._timeline.ask(sum(vector.size_bytes for vector in vectors), summed=is_sum)
+        number = self._timeline.ask(
+            sum(vector.size_bytes for vector in vectors), SUMMED if is_sum else BESIDE
+        )
 
         def settled() -> None:
             if failures:

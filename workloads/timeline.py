@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 ASKED, WAITED, RESUMED = range(3)  # what a row says; testbed/telemetry/timelines.py reads them
+BESIDE, SUMMED, PULLED, PUSHED, CALLED = range(5)  # a collective's kind, which it has, too
 MOST_ROWS = 60_000  # then a timeline ends, and what it says is of the time until then
 
 
@@ -26,18 +27,28 @@ class Timeline:
         self._lock = threading.Lock()
         self._clock = _ThreadClock()
         self._sums: list[list[int]] = []
+        self._uses: list[list[int | str]] = []
         self._rows: list[tuple[int, int, int, int, int]] = []
 
-    def ask(self, size_bytes: int, summed: bool) -> int:
-        """The collective's number. `summed`: by the job's own kind of synchronisation, and not by gloo beside
-        it.
+    def ask(self, size_bytes: int, kind: int) -> int:
+        """The collective's number. Its kind is SUMMED by the job's own kind of synchronisation, BESIDE where
+        gloo carries it beside that, and in a tree with an owner PULLED from it, PUSHED to it, or CALLED: an
+        answer of its.
         """
         with self._lock:
             number = len(self._sums)
             if len(self._rows) < MOST_ROWS:
-                self._sums.append([size_bytes, int(summed), 0])
+                self._sums.append([size_bytes, kind, 0])
                 self._row(ASKED, number)
             return number
+
+    def use(self, number: int, resource: str, seconds: float, behind: bool) -> None:
+        """The collective takes something else than links for so long, by its declared rate. `behind`: it is
+        there before that, and the next call is not.
+        """
+        with self._lock:
+            if len(self._uses) < MOST_ROWS and number < len(self._sums):
+                self._uses.append([number, resource, round(seconds * 1e9), int(behind)])
 
     def is_there(self, number: int) -> None:
         """Its result is."""
@@ -65,12 +76,15 @@ class Timeline:
             self._rows.append((what, number, *self._clock.read()))
 
     def summary(self) -> dict[str, Any]:
-        """JSON-able. `sums`: bytes, whether by the job's kind, and when it was there (0: never). `rows`:
-        what, number, when, and how long the thread has waited for a core and had one since the row before. In
-        nanoseconds of CLOCK_MONOTONIC.
+        """JSON-able. `sums`: bytes, kind, and when it was there (0: never). `rows`:
+        what, number, when, and how long the thread has waited for a core and had one since the row before.
+        `uses`, where there are any: number, what of, how long, and whether behind it. In nanoseconds of
+        CLOCK_MONOTONIC.
         """
         with self._lock:
-            return {"sums": [list(each) for each in self._sums], "rows": [list(row) for row in self._rows]}
+            uses = {"uses": [list(each) for each in self._uses]} if self._uses else {}
+            sums, rows = ([list(each) for each in table] for table in (self._sums, self._rows))
+            return {"sums": sums, "rows": rows, **uses}
 
 
 class _ThreadClock:

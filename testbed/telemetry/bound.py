@@ -20,8 +20,9 @@ from testbed.telemetry.left import number, sent_beside
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.sharing import grown, share_left
-from testbed.telemetry.timelines import ASKED, Timeline, Window, moment_ns, read, steps, window
+from testbed.telemetry.timelines import ASKED, CALLED, Timeline, Window, moment_ns, read, steps, window
 
+DECLARED_DEPTH_S = 0.02  # a disk of a declared rate makes up for so much idle time (workloads/luwu/rates.py)
 TRACE_SHARE = 0.01  # of what the job's busiest link needs: a link that carried less plays no part
 
 
@@ -169,7 +170,7 @@ class _Job:
         transfers = self._transfers()
         busy_s: dict[str, float] = {}
         for transfer in transfers.values():
-            for use in transfer.uses:
+            for use in (*transfer.uses, *transfer.behind):
                 busy_s[use.link] = busy_s.get(use.link, 0.0) + use.busy_s
         if not any(busy_s.values()):
             return None
@@ -214,8 +215,18 @@ class _Job:
             last = tail(self._traffic, collective)
             tail_use = self._use(last, at) if last else None
             tail_s = tail_use.busy_s if tail_use else 0.0
-            transfers[which] = Transfer(tuple(use for use in uses if use), tail_s)
+            direct, behind = self._declared(which)
+            found = tuple(use for use in uses if use)
+            transfers[which] = Transfer((*found, *direct), tail_s, behind, collective.kind == CALLED)
         return transfers
+
+    def _declared(self, which: int) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
+        """Return what a collective takes of other things than links, as the first worker tells it: what it
+        waits for, and what goes on behind it.
+        """
+        uses = [each for each in self._timelines[0].declared if each.number == which]
+        made = [(each.behind, Use(each.resource, each.busy_ns / 1e9, DECLARED_DEPTH_S)) for each in uses]
+        return tuple(use for behind, use in made if not behind), tuple(use for behind, use in made if behind)
 
     def _use(self, need: Need, at: int) -> Use | None:
         rate_mbps = self._carried.rate_mbps(need.host, float(self._asked_s[at]), float(self._ready_s[at]))
@@ -234,9 +245,22 @@ class _Job:
                 rates = self._rates_mbps([link])
                 if rates is None or not self._is_used(link, direction):
                     continue
-                sent = self._in_window(link, direction) * self._sizes / self._sizes.sum() * self._once
+                sent = self._in_window(link, direction) * self._shares(link, direction) * self._once
                 optics.append((f"{link} {direction}", sent * 8e-6 / rates, self._depths_s.get(link, 0.0)))
         return optics
+
+    def _shares(self, link: str, direction: str) -> Floats:
+        """Return each collective's share of what a link carried: by its size, and where there is an owner, of
+        what goes that way.
+        """
+        sizes: Floats = self._sizes
+        if self._traffic.is_owned:
+            collectives = (self._timelines[0].collectives[which] for which in self._numbers)
+            way = unit_of(link), direction
+            ours: Floats = np.array([crossing(self._traffic, each).get(way, 0.0) for each in collectives])
+            sizes = ours if ours.any() else sizes
+        shares: Floats = sizes / sizes.sum()
+        return shares
 
     def _shared_optics(self) -> list[tuple[str, Floats, float]]:
         """Do the same beside other jobs: what the job's own bytes need of what those left it. Which of a

@@ -15,7 +15,7 @@ from testbed.contract.chunks import chunk_of
 from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.contract.transports import GLOO, SERVER
 from testbed.contract.votes import Ballot, is_carried
-from testbed.telemetry.timelines import Collective
+from testbed.telemetry.timelines import BESIDE, PULLED, PUSHED, Collective
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 
@@ -46,6 +46,11 @@ class Traffic:
             *([self.ps_host] if self.ps_host else []),
             *(addresses.host_name(*h) for h in places),
         }
+
+    @property
+    def is_owned(self) -> bool:
+        """Return whether its sums go to an owner alone, which sends to all workers."""
+        return self.forest is not None and self.forest.owner is not None
 
     @property
     def width(self) -> int:
@@ -79,6 +84,8 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
     must at least be told of it.
     """
     workers, everybody = len(traffic.hosts), range(len(traffic.hosts))
+    if traffic.is_owned and collective.kind != BESIDE:
+        return tuple(_of_owner(traffic, collective))
     if not collective.summed:
         heard = collective.size_bytes * (workers - 1) / workers * tcp_framing(traffic.mtu)
         return tuple(Need(host, DOWN, heard) for host in traffic.hosts)
@@ -95,6 +102,27 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
         sent.append(Need(traffic.ps_host, DOWN, workers * size_bytes, tuple(everybody)))
         sent.append(Need(traffic.ps_host, UP, workers * size_bytes))
     return tuple(sent)
+
+
+def _of_owner(traffic: Traffic, collective: Collective) -> Iterator[Need]:
+    """Return the needs of a tree with an owner: what it sends is multiplied on the way, and what workers push
+    is summed. Answers to calls count as nothing.
+    """
+    assert traffic.forest is not None
+    assert traffic.forest.owner is not None
+    owner, size_bytes = addresses.host_name(*traffic.forest.owner), _fragments_bytes(traffic, collective)
+    if collective.kind == PULLED:
+        yield Need(owner, UP, size_bytes)
+        yield from (Need(host, DOWN, size_bytes) for host in traffic.hosts)
+    elif collective.kind == PUSHED:
+        yield from (Need(host, UP, size_bytes, (rank,)) for rank, host in enumerate(traffic.hosts))
+        yield Need(owner, DOWN, size_bytes, tuple(range(len(traffic.hosts))))
+
+
+def _fragments_bytes(traffic: Traffic, collective: Collective) -> float:
+    """Return the bytes of the frames that carry a vector by a tree with an owner, which has no votes."""
+    lanes = -(-collective.size_bytes // _GRADIENT_BYTES)
+    return float(-(-lanes // traffic.width) * frame_bytes(traffic.width))
 
 
 def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
@@ -128,11 +156,13 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
     optical links at least, whichever of them; of direct circuits, for what only passes through a unit is left
     out.
     """
-    if not collective.summed:
+    if not collective.summed and not (traffic.is_owned and collective.kind == PULLED):
         return {}
-    size_bytes = _worker_bytes(traffic, collective)
+    flows, size_bytes = _flows(traffic), _worker_bytes(traffic, collective)
+    if collective.kind == PULLED:  # the other way, a copy on each
+        flows = ((receiver, sender, sent, taken) for sender, receiver, sent, taken in flows)
     crossed: dict[tuple[str, str], float] = {}
-    for sender, receiver, sent, taken in _flows(traffic):
+    for sender, receiver, sent, taken in flows:
         if sender != receiver:
             crossed[sender, UP] = crossed.get((sender, UP), 0.0) + sent * size_bytes
             crossed[receiver, DOWN] = crossed.get((receiver, DOWN), 0.0) + taken * size_bytes
@@ -170,6 +200,8 @@ def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, fl
         )
     ]
     yield from ((sender, receiver, 1.0) for sender, receiver in ups)
+    if tree.owner is not None:
+        return
     if tree.relayed:  # copies go back by the ways of what they are made of
         yield from ((receiver, sender, 1.0) for sender, receiver in ups)
         return
@@ -179,7 +211,9 @@ def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, fl
 
 
 def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
-    """Return what each worker sends of a sum, and takes."""
+    """Return what each worker sends of a sum, and takes; or one of both, where it has an owner."""
+    if traffic.is_owned:
+        return _fragments_bytes(traffic, collective)
     workers = len(traffic.hosts)
     if traffic.forest is not None:
         return float(pushed_frames(collective, workers, traffic.width) * frame_bytes(traffic.width))

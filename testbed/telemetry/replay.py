@@ -31,10 +31,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A collective's way: its uses of links, and what must pass after the last of them."""
+    """A collective's way: its uses of links, and what must pass after the last of them. What goes on `behind`
+    it does so in turn, the first of it when all have asked and the next not before the collective is there;
+    one that `settles` waits for that.
+    """
 
     uses: tuple[Use, ...]
     tail_s: float = 0.0
+    behind: tuple[Use, ...] = ()
+    settles: bool = False
 
 
 @dataclass(slots=True)
@@ -59,7 +64,7 @@ def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer])
 
     Raises ValueError where a script waits for what nobody has asked for.
     """
-    links, there_s = _Links(), dict[int, float]()
+    links, there_s, settled_s = _Links(), dict[int, float](), 0.0
     now_s, at = [0.0] * len(scripts), [0] * len(scripts)
     numbers = [step.number for step in scripts[0] if step.what == ASKED]
     for number in [*numbers, None]:
@@ -68,7 +73,12 @@ def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer])
         if number is not None:
             transfer = transfers[number]
             through_s = [links.send(use, now_s) for use in transfer.uses]
-            there_s[number] = max([*now_s, *through_s]) + transfer.tail_s
+            ended_s = max([*now_s, *through_s])
+            asked_s: Sequence[float] = now_s
+            for use in transfer.behind:
+                asked_s = [max(ended_s, links.send(use, asked_s))]
+                settled_s = max(settled_s, *asked_s)
+            there_s[number] = max(ended_s, settled_s if transfer.settles else 0.0) + transfer.tail_s
     return now_s
 
 

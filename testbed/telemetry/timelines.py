@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
+BESIDE, SUMMED, PULLED, PUSHED, CALLED = range(5)
 MOST_ROWS = 100_000
 LARGE = 0.5  # of what the round that sums most sums: a round of training
 WARM_UP_ROUNDS = 2  # torch's first call, DDP's first layout of buckets
@@ -20,13 +21,18 @@ _LATEST_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective: bytes of a worker's vector, whether it is summed by the job's own kind of
-    synchronisation, and when a worker had its result, in ns; 0 if it never had.
+    """A collective: bytes of a worker's vector, its kind, and when a worker had its result, or of what it
+    pushed knew that it was there, in ns; 0 if it never had.
     """
 
     size_bytes: int
-    summed: bool
+    kind: int
     ready_ns: int
+
+    @property
+    def summed(self) -> bool:
+        """Return whether it is summed by the job's own kind of synchronisation."""
+        return self.kind in (SUMMED, PUSHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +49,36 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """The time that a collective takes of something else than links, by its declared rate: a disk's, say.
+    `behind`: the collective is there before that, and the next call is not.
+    """
+
+    number: int
+    resource: str
+    busy_ns: int
+    behind: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """The timeline of a worker's script."""
 
     collectives: tuple[Collective, ...]
     rows: tuple[Row, ...]
+    declared: tuple[Declared, ...] = ()
 
     def quiet_rows(self) -> dict[int, int]:
         """Return where the script went on with nothing under way, by number of the latest collective that was
-        asked for.
+        asked for. All before that are then there; but what was pushed may be on its way behind a pull.
         """
-        last, quiet = -1, {}
+        last, quiet, pushed_ns = -1, {}, 0
         for at, row in enumerate(self.rows):
             if row.what == ASKED:
                 last = max(last, row.number)
-            elif row.what == RESUMED and row.number == last:
+                if (each := self.collectives[row.number]).kind == PUSHED:
+                    pushed_ns = max(pushed_ns, each.ready_ns or _LATEST_NS)
+            elif row.what == RESUMED and row.number == last and pushed_ns <= row.at_ns:
                 quiet[last] = at
         return quiet
 
@@ -81,11 +102,27 @@ def read(statistics: Mapping[str, Any] | None) -> Timeline | None:
     sums, rows = left.get("sums"), left.get("rows")
     if not _is_table(sums, 3) or not _is_table(rows, 5) or not rows or not sums:
         return None
-    collectives = tuple(Collective(size, bool(summed), ready) for size, summed, ready in sums)
-    timeline = Timeline(collectives, tuple(Row(*row) for row in rows))
+    collectives = tuple(Collective(*row) for row in sums)
+    uses = _declared(left.get("uses", []), len(collectives))
+    if uses is None:
+        return None
+    timeline = Timeline(collectives, tuple(Row(*row) for row in rows), uses)
     in_order = all(before.at_ns <= after.at_ns for before, after in itertools.pairwise(timeline.rows))
     known = all(row.what <= RESUMED and row.number < len(collectives) for row in timeline.rows)
+    known = known and all(each.kind <= CALLED for each in collectives)
     return timeline if in_order and known else None
+
+
+def _declared(value: Any, collectives: int) -> tuple[Declared, ...] | None:
+    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == 4 for row in value):
+        return None
+    if not _is_table([[number, busy_ns, behind] for number, _, busy_ns, behind in value], 3):
+        return None
+    if not all(number < collectives and isinstance(resource, str) for number, resource, _, _ in value):
+        return None
+    return tuple(
+        Declared(number, resource, busy_ns, bool(behind)) for number, resource, busy_ns, behind in value
+    )
 
 
 def _is_table(value: Any, columns: int) -> bool:
@@ -120,7 +157,7 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
     """Return the rounds that count; None where scripts have no two moments in common in which nothing was
     under way, or asked for different things.
     """
-    sizes = {tuple((each.size_bytes, each.summed) for each in line.collectives) for line in timelines}
+    sizes = {tuple((each.size_bytes, each.kind) for each in line.collectives) for line in timelines}
     if len(sizes) != 1:
         return None
     quiet = [timeline.quiet_rows() for timeline in timelines]

@@ -88,7 +88,7 @@ def undisturbed(testbed: Testbed, folder: Path) -> Numbers:
     """
     return {
         CLIPPED: trained(testbed, folder / "clipped", *CLIPPED),
-        WITHIN: trained(testbed, folder / "plain"),
+        WITHIN: trained(testbed, folder / "plain", "--update", "step"),
     }
 
 

@@ -57,6 +57,11 @@ GOOD_ROWS = [(ASKED, 0, 10, 0, 0), (WAITED, 0, 20, 0, 0), (RESUMED, 0, 31, 0, 0)
         left(GOOD_SUMS, [(ASKED, 0, 1 << 70, 0, 0)]),
         left([("400", 1, 30)], GOOD_ROWS),
         left([], []),
+        left([(400, 5, 30)], GOOD_ROWS),
+        {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": [[1, "disk", 5, 0]]}},
+        {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": [[0, 7, 5, 0]]}},
+        {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": [[0, "disk", -5, 0]]}},
+        {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": 3}},
     ],
 )
 def test_what_does_not_read_is_no_timeline(broken: dict[str, Any] | None) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top
 from testbed.contract.spec import LANES
-from testbed.contract.transports import GLOO, PACKETS, SERVER
+from testbed.contract.transports import GLOO, OWNED, PACKETS, SERVER
 from testbed.telemetry.demand import (
     DOWN,
     UP,
@@ -18,7 +18,7 @@ from testbed.telemetry.demand import (
     tail,
     tcp_framing,
 )
-from testbed.telemetry.timelines import Collective
+from testbed.telemetry.timelines import BESIDE, CALLED, PULLED, PUSHED, Collective
 from testbed.topology.places import at_host, switch
 from tests.forests import p4inc
 
@@ -131,3 +131,25 @@ def test_bytes_that_must_cross_a_units_optical_links() -> None:
     )
     assert crossing(IN_ONE_UNIT, collective) == {}
     assert crossing(Traffic(GLOO, hosts, None, MTU), Collective(size, False, 1)) == {}
+
+
+def test_a_tree_with_an_owner_carries_each_kind_one_way() -> None:
+    """Parameters down to units of two workers and of one, gradients up: once a link, without votes."""
+    below = (Node(switch(1), (0, 1)), Node(switch(2), (2,)))
+    forest = Forest(((1, 1), (1, 2), (2, 1)), (Tree(Node(switch(3), (), below), owner=(3, 1)),))
+    hosts = ("u1h1", "u1h2", "u2h1")
+    traffic = Traffic(OWNED, hosts, "u3h1", MTU, forest)
+    size, framed = 4 * 360 * 7, 7 * 1514
+
+    def by_link(kind: int) -> dict[str, float]:
+        return {need.link: need.bytes for need in needs(traffic, Collective(size, kind, 1))}
+
+    assert by_link(PULLED) == {"u3h1 up": framed} | {f"{host} down": framed for host in hosts}
+    assert by_link(PUSHED) == {"u3h1 down": framed} | {f"{host} up": framed for host in hosts}
+    assert by_link(CALLED) == {}
+    assert set(by_link(BESIDE)) == {f"{host} down" for host in hosts}
+    up = {("u1", UP): framed, ("u2", UP): framed, ("u3", DOWN): 2 * framed}
+    down = {("u1", DOWN): framed, ("u2", DOWN): framed, ("u3", UP): 2 * framed}
+    assert crossing(traffic, Collective(size, PUSHED, 1)) == up
+    assert crossing(traffic, Collective(size, PULLED, 1)) == down
+    assert crossing(traffic, Collective(0, CALLED, 1)) == {}

@@ -57,3 +57,16 @@ def test_what_comes_after_a_transfer_counts() -> None:
 def test_scripts_that_ask_for_different_things_are_refused(scripts: list[list[Step]]) -> None:
     with pytest.raises(ValueError, match=r"collective \d"):
         replay(scripts, {0: busy(1.0), 1: busy(1.0)})
+
+
+def test_what_goes_on_behind_is_waited_for_by_what_settles() -> None:
+    """Two pushes of which each has the disk at work for 10 s, and a call that waits for the disk."""
+    script = [ask(0), ask(1, 1.0), wait(0), wait(1), ask(2, 0.5), wait(2)]
+    disk = (Use("disk", 10.0),)
+    transfers = {number: Transfer((Use("link", 2.0),), behind=disk) for number in (0, 1)}
+    assert replay([script], {**transfers, 2: Transfer(())}) == [4.5]
+    assert replay([script], {**transfers, 2: Transfer((), settles=True)}) == [20.0]
+    both = Transfer((Use("link", 2.0),), behind=(Use("reads", 10.0), Use("writes", 3.0)))
+    assert replay([script], {0: both, 1: both, 2: Transfer((), settles=True)}) == [23.0]
+    late = Transfer((Use("link", 20.0),), behind=both.behind)  # written when it is there
+    assert replay([[ask(0), ask(1), wait(1)]], {0: late, 1: Transfer((), settles=True)}) == [23.0]

@@ -18,7 +18,18 @@ import pytest
 from testbed.client.environment import CHECKOUT
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description
-from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Row, Timeline, read, steps, window
+from testbed.telemetry import timelines
+from testbed.telemetry.timelines import (
+    ASKED,
+    RESUMED,
+    SUMMED,
+    WAITED,
+    Row,
+    Timeline,
+    read,
+    steps,
+    window,
+)
 from workloads import timeline as written
 
 ITERATIONS, PAUSE_S = 7, 0.030
@@ -118,7 +129,8 @@ def timeline(statistics: dict[str, Any]) -> Timeline:
 
 
 def test_both_sides_name_rows_alike() -> None:
-    assert (written.ASKED, written.WAITED, written.RESUMED) == (ASKED, WAITED, RESUMED)
+    names = ("ASKED", "WAITED", "RESUMED", "BESIDE", "SUMMED", "PULLED", "PUSHED", "CALLED")
+    assert [getattr(written, name) for name in names] == [getattr(timelines, name) for name in names]
 
 
 def test_ddp_waits_once_an_iteration_for_all_that_it_asked_for(timeline: Timeline) -> None:
@@ -149,7 +161,7 @@ def test_a_row_says_how_long_its_thread_had_a_core(timeline: Timeline) -> None:
         0 <= after.ran_ns <= after.at_ns - before.at_ns + 1_000_000 for before, after in pairs(timeline)
     )
     own = written.Timeline()
-    number, until_s = own.ask(4, summed=True), time.thread_time() + PAUSE_S
+    number, until_s = own.ask(4, SUMMED), time.thread_time() + PAUSE_S
     while time.thread_time() < until_s:
         pass
     own.wait(number)
@@ -180,7 +192,7 @@ def test_a_timeline_ends_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(written, "MOST_ROWS", 7)
     long = written.Timeline()
     for _ in range(9):
-        number = long.ask(4, summed=True)
+        number = long.ask(4, SUMMED)
         long.wait(number)
         long.is_there(number)
         long.resume(number)

@@ -19,6 +19,7 @@ from testbed.contract.transports import OWNED
 from workloads.job_env import VARIABLE, JobEnv
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import Facts
+from workloads.luwu.seen import Seen
 from workloads.luwu.sockets import end_of, udp_at
 from workloads.luwu.worker import Distant, Opening
 
@@ -52,16 +53,24 @@ def _connect(job: JobEnv, host: bool, detect_ms: float | None, opening: Opening)
         control = stack.enter_context(_connected(job, node))
         stack.pop_all()
     distant = Distant(
-        opening, tree, udp, control, node, host, job.board.add_summed, functools.partial(_leave_facts, job)
+        opening,
+        tree,
+        udp,
+        control,
+        node,
+        host,
+        job.board.add_summed,
+        functools.partial(_leave_facts, job, opening.seen),
     )
     atexit.register(distant.close)  # the node serves until all have closed
     return distant
 
 
-def _leave_facts(job: JobEnv, facts: Facts) -> None:
-    """Leave what the NIC did for the job's result."""
+def _leave_facts(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
+    """Leave what the NIC did, and what the script asked for, for the job's result."""
+    timeline = {} if seen is None else {"timeline": seen.summary()}
     with contextlib.suppress(OSError):
-        job.write_stats({"rank": job.rank, "nic": asdict(facts)})
+        job.write_stats({"rank": job.rank, "nic": asdict(facts), **timeline})
 
 
 def _own_ip(node: tuple[str, int]) -> str:

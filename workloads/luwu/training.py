@@ -23,6 +23,7 @@ from workloads.luwu.job import connector
 from workloads.luwu.layout import PARAMETER_BYTES, Layer, Model, Tensor
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
+from workloads.luwu.seen import Seen
 from workloads.luwu.store import Store
 from workloads.luwu.transport import AT_STEP, UPDATES, Local, Transport
 from workloads.luwu.worker import Opening
@@ -158,12 +159,12 @@ class Held:
             return
         if not self._is_shared:
             self._flat.untyped_storage().resize_(self._flat.numel() * PARAMETER_BYTES)
-        self._coming = self._worker.transport.pull(self.number, _bytes(self._flat))
+        self._coming = self._worker.pull(self.number, _bytes(self._flat))
 
     def drop(self) -> None:
         """Wait for what was asked for and not used, and let it go: a step makes it old."""
         if self._coming is not None:
-            self._coming.result()
+            self._worker.done(self._coming)
             self._coming = None
             self._free()
 
@@ -248,8 +249,8 @@ class Held:
 class Worker:
     """The layers of a model, and the requests that are under way for them."""
 
-    def __init__(self, units: Sequence[Unit], model: Model, transport: Transport) -> None:
-        self.transport = transport
+    def __init__(self, units: Sequence[Unit], model: Model, transport: Transport, seen: Seen) -> None:
+        self.transport, self._seen = transport, seen
         dtype = getattr(torch, model.dtype)
         self.layers = [
             Held(number, layer, unit, dtype, self)
@@ -265,9 +266,12 @@ class Worker:
         """Wait for a request, and count the time."""
         began_ns = time.monotonic_ns()
         try:
-            return asked.result()
+            return self._seen.waited(asked)
         finally:
             self.waited_ns += time.monotonic_ns() - began_ns
+
+    def pull(self, layer: int, parameters: memoryview) -> Future[None]:
+        return self._seen.pull(layer, self.transport.pull(layer, parameters))
 
     def ask_ahead(self, layer: int) -> None:
         """A layer is taken: ask for the one that came next in the last iteration, as long as this one is as
@@ -291,7 +295,8 @@ class Worker:
         return self.transport.gradients(elements)
 
     def push(self, layer: int, gradients: torch.Tensor) -> None:
-        self._pushes.append((self.transport.push(layer, _bytes(gradients)), gradients))
+        asked = self._seen.push(layer, self.transport.push(layer, _bytes(gradients)))
+        self._pushes.append((asked, gradients))
         self.pushed = True
 
     def _wait(self, most: int) -> None:
@@ -316,8 +321,18 @@ class Worker:
         self.turn()
         for layer in self.layers:
             layer.forget()
-        self.done(self.transport.clear())
+        self.done(self._seen.clear(self.transport.clear()))
         self.pushed = False
+
+    def norm(self) -> torch.Tensor:
+        self.wait()
+        return self.done(self._seen.norm(self.transport.norm()))
+
+    def step(self, clip_norm: float | None) -> None:
+        self.wait()
+        self.turn()
+        if self.pushed:
+            self.done(self._seen.step(self.transport.step(clip_norm), clip_norm is not None))
 
 
 class NodeOptimizer(torch.optim.Optimizer):
@@ -341,10 +356,7 @@ class NodeOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._worker.wait()
-        self._worker.turn()
-        if self._worker.pushed:
-            self._worker.done(self._worker.transport.step(self._clip_norm))
+        self._worker.step(self._clip_norm)
         self._clip_norm = None
         return loss
 
@@ -356,8 +368,7 @@ class NodeOptimizer(torch.optim.Optimizer):
         """Have the next step scale gradients to this norm at most. Returns what their norm is."""
         if not max_norm > 0:
             raise LuwuError(f"clipping norm {max_norm}: accepted is a number above 0")
-        self._worker.wait()
-        norm = self._worker.done(self._worker.transport.norm())
+        norm = self._worker.norm()
         self._clip_norm = float(max_norm)
         return norm
 
@@ -444,11 +455,12 @@ def initialize(
         dtype,
     )
     rule = Rule(optimizer, shape, named)
+    seen = Seen(shape, rates, len(folders), update == AT_STEP)
     connect = connect or connector(nic, detect_ms)
     if connect is not None:
         first = values or (lambda name: named[name].detach())
         paths = tuple(os.path.abspath(folder) for folder in folders)
-        transport: Transport = connect(Opening(shape, rule, first, resume, paths, rates, update))
+        transport: Transport = connect(Opening(shape, rule, first, resume, paths, rates, update, seen))
     else:
         disks = [Path(folder) for folder in folders]
         if resume:
@@ -461,7 +473,7 @@ def initialize(
         except BaseException:
             store.close()
             raise
-    worker = Worker(units, shape, transport)
+    worker = Worker(units, shape, transport, seen)
     for layer in worker.layers:
         layer.attach()
     handle = NodeOptimizer(optimizer, worker)

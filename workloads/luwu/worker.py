@@ -37,6 +37,7 @@ from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Model
 from workloads.luwu.nic import Facts, Nic, Request, Tree
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule
+from workloads.luwu.seen import Seen
 from workloads.luwu.transport import AT_STEP, IN_BACKWARD
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Opening:
     folders: tuple[str, ...] = ()  # of the node's disks, where it is in another process
     rates: Rates | None = None
     update: str = AT_STEP
+    seen: Seen | None = None  # the requests that are made, for the verdict on a job
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ class OptimizerNode:
     """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
     has room for. `pool_bytes` bounds the optimizer's buffers. With `on_demand` it does as workloads/luwu in a
     job: a layer is read when a worker has room for it, its states when the worker has its gradients, of as
-    many layers at a time as a worker has, and when all are written they are committed in `commit_s`. A rate of
-    disks makes up for so much idle time as `burst_s` says, as declared rates do.
+    many layers at a time as a worker has, and when all are written they are committed in `commit_s`. A rate
+    of disks makes up for so much idle time as `burst_s` says, as declared rates do.
     """
 
     link_bytes_s: float

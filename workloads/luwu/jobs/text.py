@@ -24,7 +24,7 @@ from workloads.luwu.errors import LuwuError
 from workloads.luwu.job import NICS
 from workloads.luwu.rates import Rates
 from workloads.luwu.training import NodeOptimizer, initialize
-from workloads.luwu.transport import AT_STEP, UPDATES
+from workloads.luwu.transport import AT_STEP, IN_BACKWARD, UPDATES
 
 BYTES = 256
 
@@ -104,7 +104,7 @@ def train(args: argparse.Namespace, worker: int, workers: int) -> None:
         rates=rates,
         nic=args.nic,
         detect_ms=args.detect,
-        update=args.update,
+        update=args.update or (IN_BACKWARD if args.clip is None else AT_STEP),
     )
     first = optimizer.iteration
     print(f"{elements} parameters, from iteration {first}", flush=True)
@@ -163,8 +163,8 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="go on where the states are")
     parser.add_argument("--nic", choices=NICS, default="process", help="where the transport runs (process)")
     parser.add_argument("--detect", type=float, metavar="MS", help="without an acknowledgement, then again")
-    update = "when the node updates a layer: as soon as its gradients are there, or in the step (step)"
-    parser.add_argument("--update", choices=UPDATES, default=AT_STEP, help=update)
+    update = "when the node updates a layer: as its gradients come (without --clip), or in the step (with it)"
+    parser.add_argument("--update", choices=UPDATES, help=update)
     rates = "declared of each disk: reads=, read_parameters=, read_states=, write_states=BYTES/S, by commas"
     parser.add_argument("--rates", metavar="RATES", help=rates)
     parser.add_argument("--scale", type=float, default=1.0, help="divides the rates (1)")

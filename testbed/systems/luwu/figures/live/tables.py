@@ -41,7 +41,4 @@ def show(report: Mapping[str, Any], console: Console) -> None:
         claims.add_row(claim["text"], claim["paper"], claim["ours"], Text(claim["verdict"], style=style))
     console.print(claims)
     trust = report["trust"]
-    console.print(
-        f"{trust['trustworthy']} of {trust['of']} runs trustworthy, where pulls, pushes and declared "
-        "computing are not seen: docs/studies/luwu.md"
-    )
+    console.print(f"{trust['trustworthy']} of {trust['of']} runs trustworthy")
