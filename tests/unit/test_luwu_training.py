@@ -13,7 +13,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.training import NodeOptimizer, Remote, initialize
+from workloads.luwu.held import Remote
+from workloads.luwu.training import NodeOptimizer, initialize
 
 WORDS, WIDTH, BLOCKS = 61, 32, 3
 

@@ -1,0 +1,284 @@
+"""The layers that a worker holds: hooks that pull a layer's parameters before its forward and backward, and
+push its gradients after.
+
+Imports torch, and of the project the units, the transport's interface and what is seen of its requests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import nn
+
+from workloads.luwu.errors import LuwuError
+from workloads.luwu.layout import PARAMETER_BYTES, Layer, Model
+from workloads.luwu.seen import Seen
+from workloads.luwu.transport import Transport
+from workloads.luwu.units import Unit
+
+T = TypeVar("T")
+_MOST_PUSHES = 2  # under way, each with its buffer
+
+
+class Remote(nn.Parameter):
+    """A parameter that is here only while its layer computes."""
+
+    @property
+    def grad(self) -> NoReturn:  # type: ignore[override]
+        raise LuwuError(
+            "gradients lie on the node: clip by model.clip_grad_norm_(max_norm), clear by zero_grad()"
+        )
+
+
+gradient_of: Any = torch.Tensor.grad  # torch's own property, past Remote's
+
+
+class Held:
+    """A layer's parameters on the worker, and its gradients on their way."""
+
+    def __init__(self, number: int, layer: Layer, unit: Unit, dtype: torch.dtype, worker: Worker) -> None:
+        self.number = number
+        self.unit = unit
+        self._layer = layer
+        self._worker = worker
+        self._uses = 0  # calls of its modules under way
+        self._backward = False  # between its outputs' gradients and its last parameter's
+        self.here = False
+        self._coming: Future[None] | None = None
+        shared = worker.transport.parameters(number)
+        self._is_shared = shared is not None
+        self._flat = torch.empty(layer.used, dtype=dtype) if shared is None else shared
+        self._views = [
+            self._flat[start:][: tensor.numel].view(tensor.shape)
+            for start, tensor in zip(layer.starts, layer.tensors, strict=True)
+        ]
+        self._absent = [
+            torch.full((), float("nan"), dtype=dtype).expand(tensor.shape) for tensor in layer.tensors
+        ]
+        self._free()
+        self._gradients: torch.Tensor | None = None
+        self._arrived: set[int] = set()
+
+    def attach(self) -> None:
+        for index, (name, parameter) in enumerate(self.unit.parameters.items()):
+            if parameter.is_meta:
+                torch.utils.swap_tensors(parameter, nn.Parameter(self._absent[index]))  # type: ignore[no-untyped-call]
+            parameter.__class__ = Remote
+            parameter.register_post_accumulate_grad_hook(self._arrival(index, name))  # type: ignore[no-untyped-call]
+        for module in self.unit.modules:
+            module.register_forward_pre_hook(lambda *_: self.use())
+            module.register_forward_hook(self._after_forward, always_call=True)
+        self.let_go()
+
+    def use(self) -> None:
+        self._uses += 1
+        self._fetch()
+
+    def unuse(self) -> None:
+        self._uses -= 1
+        self._settle()
+
+    def ask(self) -> None:
+        """Ask for the parameters, unless they are here or asked for."""
+        if self.here or self._coming is not None:
+            return
+        if not self._is_shared:
+            self._flat.untyped_storage().resize_(self._flat.numel() * PARAMETER_BYTES)
+        self._coming = self._worker.pull(self.number, _bytes(self._flat))
+
+    def drop(self) -> None:
+        """Wait for what was asked for and not used, and let it go: a step makes it old."""
+        if self._coming is not None:
+            self._worker.done(self._coming)
+            self._coming = None
+            self._free()
+
+    def let_go(self) -> None:
+        """Storage goes; what autograd saved of it finds it again where it was."""
+        self.here = False
+        self._free()
+        self._point(self._absent)
+
+    def missing(self) -> str | None:
+        """Return a parameter that the last backward left without a gradient, where others have one."""
+        if not self._arrived:
+            return None
+        names = list(self.unit.parameters)
+        return next(name for index, name in enumerate(names) if index not in self._arrived)
+
+    def forget(self) -> None:
+        """Gradients that did not become a whole layer's."""
+        self._gradients, self._backward = None, False
+        self._arrived.clear()
+        self._settle()
+
+    def _fetch(self) -> None:
+        if self.here:
+            return
+        self.ask()
+        self._worker.ask_ahead(self.number)
+        assert self._coming is not None
+        self._worker.done(self._coming)
+        self._coming = None
+        self._point(self._views)
+        self.here = True
+
+    def _free(self) -> None:
+        """The memory goes, and its address stays."""
+        if self._is_shared:
+            self._worker.transport.forget(self.number)
+        else:
+            self._flat.untyped_storage().resize_(0)
+
+    def _settle(self) -> None:
+        if self.here and self._uses == 0 and not self._backward:
+            self.let_go()
+
+    def _point(self, values: Sequence[torch.Tensor]) -> None:
+        for parameter, value in zip(self.unit.parameters.values(), values, strict=True):
+            parameter.data = value
+
+    def _after_forward(self, module: nn.Module, arguments: object, output: object) -> None:
+        tensors = list(_tensors(output))
+        for tensor in tensors:
+            if tensor.requires_grad:
+                tensor.register_hook(self._before_backward)  # type: ignore[no-untyped-call]
+        self.unuse()
+        if not tensors and output is not None:
+            raise LuwuError(
+                f"layer {self.unit.name}: its forward returns {type(output).__name__} without tensors"
+            )
+
+    def _before_backward(self, _: torch.Tensor) -> None:
+        self._backward = True
+        self._fetch()
+
+    def _arrival(self, index: int, name: str) -> Callable[[torch.Tensor], None]:
+        def arrive(parameter: torch.Tensor) -> None:
+            if not self.here:
+                raise LuwuError(f"parameter {name} was used outside of a call of layer {self.unit.name}")
+            if self._gradients is None:
+                self._gradients = self._worker.buffer(self._layer.used)
+            gradient = gradient_of.__get__(parameter)
+            start = self._layer.starts[index]
+            self._gradients[start:][: parameter.numel()].view(parameter.shape).copy_(gradient)
+            gradient_of.__set__(parameter, None)
+            self._arrived.add(index)
+            if len(self._arrived) == len(self._views):
+                self._worker.push(self.number, self._gradients)
+                self.forget()
+
+        return arrive
+
+
+class Worker:
+    """The layers of a model, and the requests that are under way for them."""
+
+    def __init__(self, units: Sequence[Unit], model: Model, transport: Transport, seen: Seen) -> None:
+        self.transport, self._seen = transport, seen
+        dtype = getattr(torch, model.dtype)
+        self.layers = [
+            Held(number, layer, unit, dtype, self)
+            for number, (unit, layer) in enumerate(zip(units, model.layers, strict=True))
+        ]
+        self._pushes: list[tuple[Future[None], torch.Tensor]] = []
+        self._order: list[int] = []  # of the layers that the last iteration took
+        self._taken: list[int] = []  # by this one
+        self.pushed = False
+        self.waited_ns = 0  # by the process that trains
+
+    def done(self, asked: Future[T]) -> T:
+        """Wait for a request, and count the time."""
+        began_ns = time.monotonic_ns()
+        try:
+            return self._seen.waited(asked)
+        finally:
+            self.waited_ns += time.monotonic_ns() - began_ns
+
+    def pull(self, layer: int, parameters: memoryview) -> Future[None]:
+        return self._seen.pull(layer, self.transport.pull(layer, parameters))
+
+    def ask_ahead(self, layer: int) -> None:
+        """A layer is taken: ask for the one that came next in the last iteration, as long as this one is as
+        that was.
+        """
+        place = len(self._taken)
+        self._taken.append(layer)
+        if self._order[place : place + 1] == [layer] and place + 1 < len(self._order):
+            self.layers[self._order[place + 1]].ask()
+
+    def turn(self) -> None:
+        """An iteration is over. What was asked for and not taken is let go."""
+        if self._taken:
+            for layer in self.layers:
+                layer.drop()
+            self._order, self._taken = self._taken, []
+
+    def buffer(self, elements: int) -> torch.Tensor:
+        """Return zeros for a layer's gradients, when few enough others are under way."""
+        self._wait(_MOST_PUSHES - 1)
+        return self.transport.gradients(elements)
+
+    def push(self, layer: int, gradients: torch.Tensor) -> None:
+        asked = self._seen.push(layer, self.transport.push(layer, _bytes(gradients)))
+        self._pushes.append((asked, gradients))
+        self.pushed = True
+
+    def _wait(self, most: int) -> None:
+        """Return when at most so many are under way. A buffer must live until its request is done."""
+        while len(self._pushes) > most:
+            self.done(self._pushes[0][0])
+            del self._pushes[0]
+
+    def wait(self) -> None:
+        """Return when all gradients are on the node. Raises LuwuError where a layer's are not all there."""
+        self._wait(0)
+        for layer in self.layers:
+            if (name := layer.missing()) is not None:
+                raise LuwuError(f"parameter {name} got no gradient: freeze it, or use it in the loss")
+
+    def check_here(self) -> None:
+        if not all(layer.here for layer in self.layers):
+            raise LuwuError("parameters are not here: take state_dict() within `with optimizer.gathered():`")
+
+    def clear(self) -> None:
+        self._wait(0)
+        self.turn()
+        for layer in self.layers:
+            layer.forget()
+        self.done(self._seen.clear(self.transport.clear()))
+        self.pushed = False
+
+    def norm(self) -> torch.Tensor:
+        self.wait()
+        return self.done(self._seen.norm(self.transport.norm()))
+
+    def step(self, clip_norm: float | None) -> None:
+        self.wait()
+        self.turn()
+        if self.pushed:
+            self.done(self._seen.step(self.transport.step(clip_norm), clip_norm is not None))
+
+
+def _bytes(flat: torch.Tensor) -> memoryview:
+    """Return the memory of a tensor, by its address: a storage that numpy has seen cannot be resized. The
+    tensor must live on.
+    """
+    length = flat.numel() * flat.element_size()
+    return memoryview((ctypes.c_char * length).from_address(flat.data_ptr())).cast("B")
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
