@@ -62,6 +62,8 @@ class Switch:
         self.leaves = [OwnedPlace(pod, SLOTS) for pod in self.pods]
         self.random = random.Random(11)
         self.dark = False
+        self.sent = 0  # the next fragment of parameters
+        self.most_acked: int | None = None  # what workers acknowledge beyond it is lost
         self.counts: dict[int, int] = {}
         self.lost = 0
         self._late: list[tuple[float, int, bytes, tuple[str, int]]] = []
@@ -95,6 +97,8 @@ class Switch:
         fields = list(HEADER.unpack_from(packet))
         op, worker = fields[OP], fields[WORKER]
         self.counts[op] = self.counts.get(op, 0) + 1
+        if op == PARAMETERS:
+            self.sent = max(self.sent, fields[FRAGMENT] + 1)
         if op in (PARAMETERS, GRADIENT_BEAT):
             for to in self.to_worker:
                 self._deliver(packet, to)
@@ -110,7 +114,7 @@ class Switch:
             fields[OP], fields[WORKER] = SUM, 0
             body = (np.array(summed, np.uint64) & 0xFFFFFFFF).astype(">u4").tobytes()
             self._deliver(HEADER.pack(*fields) + body, self.to_owner)
-        elif op == PARAMETER_BEAT:
+        elif op == PARAMETER_BEAT and (self.most_acked is None or fields[FRAGMENT] <= self.most_acked):
             beat = self._hear(worker, (fields[FRAGMENT], fields[SLOT]))
             if beat is not None:
                 fields[WORKER], fields[FRAGMENT], fields[SLOT] = 0, *beat

@@ -24,7 +24,7 @@ import torch
 from testbed.contract.ends import Role
 from tests.unit import test_luwu_training as training
 from tests.unit.luwu_world import adamw, grouped, small
-from tests.unit.owned_wire import TREE, Chaos, Switch, udp
+from tests.unit.owned_wire import LANES, TREE, Chaos, Switch, udp
 from workloads.luwu import gantt
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import bound, scale_of
@@ -239,6 +239,21 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     again.served.result(LIMIT_S)
     expected, _ = reference(tmp_path / "again", workers, range(5), clip)
     assert all(each == expected for each in states)
+
+
+def test_a_node_does_not_wait_for_the_acknowledgement_of_who_has_closed(
+    tmp_path: Path, stack: contextlib.ExitStack
+) -> None:
+    """A NIC may end before its beat for the last layer, or that be lost."""
+    job = Job(tmp_path, 2, stack)
+    workers = job.all()
+    on_all(workers, lambda number, each: pulled(each))
+    size = 2 * MODEL.layers[0].used
+    job.switch.most_acked = job.switch.sent + -(-size // (4 * LANES)) - 1  # all but the last fragment
+    buffers = [memoryview(bytearray(size)) for _ in workers]
+    on_all(workers, lambda number, each: each.pull(0, buffers[number]).result(LIMIT_S))
+    on_all(workers, lambda number, each: each.close())
+    job.served.result(LIMIT_S)
 
 
 def test_workers_that_make_other_calls_hear_who_and_which(
