@@ -9,7 +9,16 @@ import pytest
 from testbed.contract.ends import Role
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.job import connector
-from workloads.luwu.sockets import LEAST_DETECT_US, MOST_DEPTH, depth_for, detect_us_for, end_of, udp_at
+from workloads.luwu.sockets import (
+    LEAST_BEAT_US,
+    LEAST_DETECT_US,
+    MOST_DEPTH,
+    beat_us_for,
+    depth_for,
+    detect_us_for,
+    end_of,
+    udp_at,
+)
 
 DESCRIBED = {
     **{"job": 7, "generation": 3, "workers": 4, "lanes": 360, "slots": 512, "port": 47001},
@@ -40,6 +49,13 @@ def test_an_end_waits_for_its_window_to_pass_its_link() -> None:
     assert detect_us_for(360, 64, None) == LEAST_DETECT_US
 
 
+def test_an_end_acknowledges_by_quarters_of_a_window_and_before_the_other_goes_back() -> None:
+    window_us = 64 * 8 * 1514 / 50
+    assert beat_us_for(360, 64, 50, 40_000) == round(window_us / 4)
+    assert beat_us_for(360, 64, 50, 5_000) == 2_500
+    assert beat_us_for(360, 64, 10_000, 20_000) == beat_us_for(360, 64, None, 20_000) == LEAST_BEAT_US
+
+
 def test_an_end_is_of_the_job_and_of_its_worker() -> None:
     with udp_at("127.0.0.1", 0) as udp:
         granted_bytes = udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
@@ -48,6 +64,7 @@ def test_an_end_is_of_the_job_and_of_its_worker() -> None:
     assert (owner.role, owner.address, owner.rate_mbps) == (Role.OWNER, "239.192.0.7", 10.0)
     assert owner.depth == depth_for(360, 512, granted_bytes)
     assert owner.detect_us == detect_us_for(360, owner.depth, 10.0)
+    assert owner.beat_us == beat_us_for(360, owner.depth, 10.0, owner.detect_us)
     assert (worker.role, worker.worker, worker.slot_base, worker.detect_us) == (Role.WORKER, 2, 128, 5000)
 
 

@@ -16,6 +16,7 @@ from workloads.luwu.nic import Tree
 
 MOST_DEPTH: Final = 64  # fragments that an end has room for
 LEAST_DETECT_US: Final = 20_000
+LEAST_BEAT_US: Final = 1000
 WINDOWS_TO_DETECT: Final = 2
 _RECEIVE_BYTES: Final = 8 << 20  # what is asked for; the system gives what net.core.rmem_max allows
 _PAGE: Final = 4096  # of which the kernel makes a packet's buffer
@@ -43,8 +44,7 @@ def depth_for(lanes: int, slots: int, granted_bytes: int) -> int:
     """Return how many fragments an end has room for: no more than its socket's buffer and the tree's slots
     hold.
     """
-    packet_bytes = spec.FRAME_HEADERS_BYTES + spec.payload_bytes(lanes)
-    taken_bytes = -(-packet_bytes // _PAGE) * _PAGE + _OF_PACKET
+    taken_bytes = -(-_packet_bytes(lanes) // _PAGE) * _PAGE + _OF_PACKET
     return max(1, min(MOST_DEPTH, slots, granted_bytes // taken_bytes))
 
 
@@ -54,8 +54,19 @@ def detect_us_for(lanes: int, depth: int, rate_mbps: float | None) -> int:
     """
     if rate_mbps is None:
         return LEAST_DETECT_US
-    packet_bytes = spec.FRAME_HEADERS_BYTES + spec.payload_bytes(lanes)
-    return max(LEAST_DETECT_US, round(WINDOWS_TO_DETECT * depth * 8 * packet_bytes / rate_mbps))
+    return max(LEAST_DETECT_US, round(WINDOWS_TO_DETECT * depth * 8 * _packet_bytes(lanes) / rate_mbps))
+
+
+def beat_us_for(lanes: int, depth: int, rate_mbps: float | None, detect_us: int) -> int:
+    """Return after how long an end acknowledges what came: a quarter of what its window takes on a link of
+    this rate, when a quarter of its room is used in any case, and well before the other end goes back.
+    """
+    window_us = (rate_mbps and 8 * depth * _packet_bytes(lanes) / rate_mbps) or 0
+    return max(1, min(max(LEAST_BEAT_US, round(window_us / 4)), detect_us // 2))
+
+
+def _packet_bytes(lanes: int) -> int:
+    return spec.FRAME_HEADERS_BYTES + spec.payload_bytes(lanes)
 
 
 def end_of(
@@ -71,6 +82,8 @@ def end_of(
     """
     lanes, slots, rate_mbps = int(described["lanes"]), int(described["slots"]), described["rate_mbps"]
     depth = depth_for(lanes, slots, udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+    if detect_us is None:
+        detect_us = detect_us_for(lanes, depth, rate_mbps)
     return Tree(
         role=Role.OWNER if worker is None else Role.WORKER,
         job=int(described["job"]),
@@ -83,6 +96,7 @@ def end_of(
         port=int(described["port"]),
         slot_base=slot_base,
         depth=depth,
-        detect_us=detect_us_for(lanes, depth, rate_mbps) if detect_us is None else detect_us,
+        beat_us=beat_us_for(lanes, depth, rate_mbps, detect_us),
+        detect_us=detect_us,
         rate_mbps=rate_mbps or 0.0,
     )

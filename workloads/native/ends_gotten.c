@@ -78,6 +78,7 @@ int gotten_take(struct end *e)
 		g->taken++;
 		g->lanes = is_end ? 0 : g->lanes + count;
 		if (is_end) {
+			g->tell = 1; /* its sender waits for no more than this */
 			request_settle(r, STATE_DONE);
 			__atomic_store_n(&stream->done, stream->done + 1, __ATOMIC_RELEASE);
 		}
