@@ -42,7 +42,7 @@ def kernel_headers(root: Path = Path("/"), release: str | None = None, cache: Pa
         raise HostError(
             f"{source} is not complete, and the headers common to all architectures are missing: {REMEDY}"
         )
-    return _overlaid(source, common, cache or _cache_folder())
+    return _overlaid(source, common, cache or cache_folder())
 
 
 def _installed(root: Path, release: str) -> Path | None:
@@ -80,7 +80,7 @@ def _common(source: Path) -> Path | None:
     return common if (common / PROBES[0]).exists() else None
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Root's commands may run from a checkout that is read-only or somebody else's, so they use the system's
     cache.
     """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import Any
 
 from testbed.daemon.network import Network
 from testbed.dataplanes.xdp.plane import PINNED_PROGRAM
@@ -28,12 +27,10 @@ def reload(network: Network) -> dict[str, int]:
     """
     plane, ports = network.plane, network._switch_ports()
     programs = plane.programs
-    bpf: Any = programs.compiled.bpf
     old = dict(programs.compiled.functions)
     try:
         for name in PROGRAMS:
-            bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
-            programs.compiled.functions[name] = bpf.load_func(name, bpf.XDP)
+            programs.compiled.functions[name] = programs.compiled.loaded(name)
     except Exception as error:  # bcc raises nothing narrower
         programs.compiled.functions.update(old)
         raise TestbedError(f"load the XDP programs again: {error}") from error

@@ -14,6 +14,7 @@ import pytest
 
 from testbed.dataplanes.xdp import compiled
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout, check_layout
+from testbed.dataplanes.xdp.objects import Shape
 from testbed.errors import HostError, SettingError
 
 RECORD = np.dtype([("seen", "=u8"), ("marked", "=u4"), ("rate", "=u4")])
@@ -24,15 +25,21 @@ def table(*fields: tuple[str, type], key: type = ctypes.c_uint) -> SimpleNamespa
     return SimpleNamespace(Key=key, Leaf=type("Leaf", (ctypes.Structure,), {"_fields_": list(fields)}))
 
 
+def shapes(made: SimpleNamespace) -> tuple[Shape, Shape]:
+    return Shape.of(made.Key), Shape.of(made.Leaf)
+
+
 SAME = (("seen", ctypes.c_ulonglong), ("marked", ctypes.c_uint), ("rate", ctypes.c_uint))
 
 
 def test_a_layout_that_is_stated_right_passes() -> None:
-    check_layout(RECORDS, table(*SAME))
+    check_layout(RECORDS, *shapes(table(*SAME)))
     padded = np.dtype([("seen", "=u8"), ("rate", "=u8")])
     check_layout(
         MapLayout("records", np.dtype("=u4"), padded, "here.py"),
-        table(("seen", ctypes.c_ulonglong), ("rate", ctypes.c_ulonglong), ("__pad_1", ctypes.c_char * 0)),
+        *shapes(
+            table(("seen", ctypes.c_ulonglong), ("rate", ctypes.c_ulonglong), ("__pad_1", ctypes.c_char * 0))
+        ),
     )
 
 
@@ -50,7 +57,7 @@ def test_a_layout_that_is_stated_right_passes() -> None:
 )
 def test_another_layout_is_named(made: SimpleNamespace, said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        check_layout(RECORDS, made)
+        check_layout(RECORDS, *shapes(made))
 
 
 class Loader:
@@ -63,7 +70,7 @@ class Loader:
     def __init__(self, text: str, cflags: list[str]) -> None:
         if self.refused == "text":
             raise Exception("Failed to compile BPF module <text>")  # as BCC does
-        self.cleaned = 0
+        self.cleaned, self.funcs = 0, dict[bytes, object]()
         self.made.append(self)
 
     def load_func(self, name: str, kind: int) -> SimpleNamespace:
@@ -82,7 +89,7 @@ class Loader:
 def loader(monkeypatch: pytest.MonkeyPatch) -> type[Loader]:
     monkeypatch.setattr(compiled, "kernel_headers", lambda: Path("/nowhere"))
     monkeypatch.setattr(Loader, "made", [])
-    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace(BPF=Loader))
+    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace(BPF=Loader, __version__="0"))
     return Loader
 
 

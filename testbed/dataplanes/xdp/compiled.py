@@ -6,21 +6,26 @@ which must tell a lack of the host's from a fault of ours, asks BCC itself.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
+from testbed.dataplanes.xdp import objects
+from testbed.dataplanes.xdp.objects import Objects, Shape, kept, key_of
 from testbed.errors import HostError, SettingError
-from testbed.probing.headers import kernel_headers
+from testbed.probing.headers import cache_folder, kernel_headers
 
 _T = TypeVar("_T")
+Kind = Literal["XDP", "SCHED_CLS"]
 _CLONE_FS = 0x200
 _COMPILING = threading.Lock()
 
@@ -35,49 +40,62 @@ class MapLayout:
     stated_in: str
 
 
-class Table(Protocol):
-    """A map as BCC gives it: the ctypes that it made of the C types."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A program in the kernel, by descriptor."""
 
-    Key: Any
-    Leaf: Any
+    fd: int
 
 
 class Compiled:
     """A C text's programs and maps, by descriptor. A context manager; leaving it drops the descriptors.
 
     `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
-    its kind; they are loaded at once unless `load` says that the caller will. HostError when this host
-    cannot, SettingError when C and Python have other types for a map.
+    its kind; they are loaded at once unless `load` says that the caller will. With `keep` a text that was
+    compiled before is not compiled again (testbed/dataplanes/xdp/objects.py), and `bpf`, BCC's own object, is
+    None. HostError when this host cannot, SettingError when C and Python have other types for a map.
     """
 
     def __init__(
         self,
         what: str,
         text: str,
-        programs: Mapping[str, Literal["XDP", "SCHED_CLS"]],
+        programs: Mapping[str, Kind],
         maps: Iterable[MapLayout] = (),
         flags: Sequence[str] = (),
         load: bool = True,
+        keep: bool = False,
     ) -> None:
-        os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
+        self._headers = kernel_headers()
+        os.environ["BCC_KERNEL_SOURCE"] = str(self._headers)
         try:
-            from bcc import BPF
+            from bcc import BPF, __version__
         except ImportError as error:
             raise HostError(
                 f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
             ) from error
         self.bpf: Any = None
-        self._what, self._programs = what, programs
+        self.functions: dict[str, Any] = {}
+        self._what, self._text, self._programs, self._flags = what, text, programs, flags
+        self._objects: Objects | None = None
+        self._fds: dict[str, int] = {}  # of the maps of objects
+        kernel = os.uname()
+        cores = Path("/sys/devices/system/cpu/possible").read_text()  # C has values of all of them
+        facts = (__version__, kernel.release, kernel.version, kernel.machine, cores, str(self._headers))
+        key, folder = key_of(text, *flags, *programs, *facts), cache_folder() / "xdp"
         try:
-            # -w: the kernel's own headers warn under bcc's clang
-            self.bpf = _apart(lambda: BPF(text=text, cflags=["-w", *flags]))
+            if not keep or not self._take(kept(key, folder)):
+                # -w: the kernel's own headers warn under bcc's clang
+                self.bpf = _apart(lambda: BPF(text=text, cflags=["-w", *flags]))
+                if keep:
+                    objects.keep(key, Objects.made(self.bpf, text, programs), folder)
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
         if load:
             self.load()
         try:
             for layout in maps:
-                check_layout(layout, self.bpf[layout.name])
+                check_layout(layout, *self._shapes(layout.name))
         except SettingError:
             self.close()
             raise
@@ -87,13 +105,35 @@ class Compiled:
         work.
         """
         try:
-            self.functions = {
-                name: self.bpf.load_func(name, getattr(self.bpf, kind))
-                for name, kind in self._programs.items()
-            }
+            self.functions = {name: self.loaded(name) for name in self._programs}
         except Exception as error:  # bcc raises nothing narrower
             self.close()
             raise self._unable(error) from error
+
+    def loaded(self, name: str) -> Any:
+        """Load a program, again if it is loaded already, over the maps that are there."""
+        kind = self._programs[name]
+        if self._objects is None:
+            self.bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
+            return self.bpf.load_func(name, getattr(self.bpf, kind))
+        return Loaded(_load(name, kind, self._objects.instructions(name, self._fds), self._objects.license))
+
+    def attach(self, program: str, device: str, flags: int) -> None:
+        """Attach an XDP program to a device of the calling thread's network namespace. OSError if the kernel
+        refuses.
+        """
+        from bcc.libbcc import lib
+
+        if lib.bpf_attach_xdp(device.encode(), self.program_fd(program), flags) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    def _take(self, found: Objects | None) -> bool:
+        """Make the maps of objects, if there are any."""
+        if found is None:
+            return False
+        self._fds, self._objects = found.create(), found
+        return True
 
     def _unable(self, error: Exception) -> HostError:
         return HostError(f"load {self._what}: {error}; `testbed doctor` says what this host lacks")
@@ -110,14 +150,54 @@ class Compiled:
         """Drop the descriptors."""
         if self.bpf is not None:
             self.bpf.cleanup()
+        elif self._objects is not None:
+            for fd in (*self._fds.values(), *(each.fd for each in self.functions.values())):
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            self._fds, self.functions = {}, {}
 
     def map_fd(self, name: str) -> int:
         """Return the descriptor of a map."""
-        return int(self.bpf[name].map_fd)
+        return int(self.bpf[name].map_fd) if self._objects is None else self._fds[name]
 
     def program_fd(self, name: str) -> int:
         """Return the descriptor of one of the programs."""
         return int(self.functions[name].fd)
+
+    def value_bytes(self, name: str) -> int:
+        """Return how long the values of a map are."""
+        return self._shapes(name)[1].size_bytes
+
+    def _shapes(self, name: str) -> tuple[Shape, Shape]:
+        """Return a map's key and value as C has them."""
+        if self._objects is None:
+            return Shape.of(self.bpf[name].Key), Shape.of(self.bpf[name].Leaf)
+        made = next(each for each in self._objects.maps if each.name == name)
+        return made.key, made.value
+
+
+def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
+    """Load a program by BCC's library, and return its descriptor. OSError where the kernel does not."""
+    from bcc import BPF
+    from bcc.libbcc import lib
+
+    load = lib.bcc_prog_load
+    load.restype = ctypes.c_int
+    fd = load(
+        ctypes.c_int(getattr(BPF, kind)),
+        ctypes.c_char_p(name.encode()),
+        ctypes.c_char_p(instructions),
+        ctypes.c_int(len(instructions)),
+        ctypes.c_char_p(license),
+        ctypes.c_uint(0),
+        ctypes.c_int(0),
+        None,
+        ctypes.c_uint(0),
+    )
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"load program {name}: {os.strerror(code)}")
+    return int(fd)
 
 
 def _apart(compile_it: Callable[[], _T]) -> _T:
@@ -135,15 +215,15 @@ def _apart(compile_it: Callable[[], _T]) -> _T:
         return thread.submit(with_own_directory).result()
 
 
-def check_layout(layout: MapLayout, table: Table) -> None:
+def check_layout(layout: MapLayout, key: Shape, value: Shape) -> None:
     """Raise SettingError unless a map's key and value have the sizes, fields and offsets that are stated."""
-    for made, stated in ((table.Key, layout.key), (table.Leaf, layout.value)):
-        if ctypes.sizeof(made) != stated.itemsize:
+    for made, stated in ((key, layout.key), (value, layout.value)):
+        if made.size_bytes != stated.itemsize:
             raise SettingError(
-                f"map {layout.name}: C has {ctypes.sizeof(made)} bytes, {layout.stated_in} {stated.itemsize}"
+                f"map {layout.name}: C has {made.size_bytes} bytes, {layout.stated_in} {stated.itemsize}"
             )
-        fields = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
-        named = {name: offset for name, offset in fields.items() if not name.startswith("__")}  # no padding
         said = {name: spot[1] for name, spot in (stated.fields or {}).items()}
-        if fields and named != said:
-            raise SettingError(f"map {layout.name}: C has the fields {fields}, {layout.stated_in} {said}")
+        if made.fields and made.fields != said:
+            raise SettingError(
+                f"map {layout.name}: C has the fields {made.fields}, {layout.stated_in} {said}"
+            )

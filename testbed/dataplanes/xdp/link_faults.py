@@ -7,8 +7,6 @@ testbed/emulation/faults.py's.
 
 from __future__ import annotations
 
-import ctypes
-
 from testbed.contract import links
 from testbed.dataplanes.xdp.compiled import MapLayout
 from testbed.dataplanes.xdp.layout import DEVICE
@@ -29,7 +27,7 @@ class FaultProgram(LinkProgram):
         flags = [f"-DCELL_BYTES={longest_frame_bytes}"]
         super().__init__("fault stage", "link_faults.c", PROGRAM, stages, flags)
         self._cells = self._compiled.map_fd(MAPS[1])
-        self._cell_bytes = ctypes.sizeof(self._compiled.bpf[MAPS[1]].Leaf)
+        self._cell_bytes = self._compiled.value_bytes(MAPS[1])
         self._made: dict[int, int] = {}  # ifindex -> cells
         if self._cell_bytes < links.CELL.offset("frame") + longest_frame_bytes:
             self._compiled.close()

@@ -32,7 +32,12 @@ class LinkProgram:
     ) -> None:
         self._what, self._record = what, records.value
         self._compiled = Compiled(
-            f"bpf/{source}", with_includes(BPF_DIR / source), {program: "SCHED_CLS"}, [records], flags
+            f"bpf/{source}",
+            with_includes(BPF_DIR / source),
+            {program: "SCHED_CLS"},
+            [records],
+            flags,
+            keep=True,
         )
         self.fd = self._compiled.program_fd(program)
         self._records = self._compiled.map_fd(records.name)

@@ -79,6 +79,7 @@ class Programs:
             [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
             load=False,
+            keep=text is None,
         )
 
     def load(self) -> None:
@@ -115,8 +116,8 @@ class Programs:
         if the kernel refuses.
         """
         try:
-            self.compiled.bpf.attach_xdp(device, self.compiled.functions[program], _FLAGS[self.mode])
-        except Exception as error:  # bcc raises nothing narrower
+            self.compiled.attach(program, device, _FLAGS[self.mode])
+        except OSError as error:
             raise TestbedError(f"attach {program} to {device} in {self.mode} XDP mode: {error}") from error
 
 

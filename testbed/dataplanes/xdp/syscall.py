@@ -63,10 +63,12 @@ def u32(number: int) -> bytes:
     return number.to_bytes(4, sys.byteorder)
 
 
-def map_create(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:
-    """Make a map and return its descriptor."""
+def map_create(
+    kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str, inner_fd: int = 0
+) -> int:
+    """Make a map and return its descriptor. A map of maps has `inner_fd` as its template."""
     packed = struct.pack(
-        "=IIIIIII16s", kind, key_bytes, value_bytes, entries, flags, 0, 0, name.encode()[:15]
+        "=IIIIIII16s", kind, key_bytes, value_bytes, entries, flags, inner_fd, 0, name.encode()[:15]
     )
     return _bpf(_MAP_CREATE, ctypes.create_string_buffer(packed.ljust(152, b"\0"), 152), f"create map {name}")
 

@@ -1,0 +1,205 @@
+"""What BCC made of a C text, as data: maps and programs, kept in a folder so that the same text on the same
+kernel needs no compiler again. Compiling takes a processor some five seconds, and this some hundredths.
+
+Whoever may write there could have the kernel run anything, so that only who runs this may, which is root, or
+it is not used.
+Without a folder, on a full disk, say, there is only more to compile: nothing here raises for that.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.dataplanes.xdp.syscall import map_create
+
+MOST = 8  # texts that are kept: each MTU has one
+_FORMAT = 1
+_INSTRUCTION = 8  # bytes
+_LOAD_64, _OF_MAP = 0x18, 1  # its first byte, and in the second's upper half that it loads a map's descriptor
+_INNER = re.compile(r'^BPF_ARRAY_OF_MAPS\((\w+), "(\w+)",', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A C type: its bytes, and the offsets of its fields, padding left out; none of a plain number."""
+
+    size_bytes: int
+    fields: Mapping[str, int]
+
+    @classmethod
+    def of(cls, made: Any) -> Shape:
+        """The shape of a type as ctypes has it."""
+        offsets = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
+        return cls(
+            ctypes.sizeof(made), {name: at for name, at in offsets.items() if not name.startswith("__")}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MapObject:
+    """A map to be made: numbers as bpf(2) has them. `inner` is the template of a map of maps; `value` is of
+    all processors, where each has its own.
+    """
+
+    name: str
+    kind: int
+    key: Shape
+    value: Shape
+    value_bytes: int
+    entries: int
+    flags: int
+    inner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The maps and the programs of a text. Instructions name a map by its place in `maps`."""
+
+    maps: tuple[MapObject, ...]
+    programs: Mapping[str, bytes]
+    license: bytes
+
+    @classmethod
+    def made(cls, bpf: Any, text: str, programs: Iterable[str]) -> Objects:
+        """Take them from BCC's `BPF`, whose maps are there."""
+        from bcc.libbcc import lib
+
+        lib.bpf_table_leaf_size_id.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        lib.bpf_table_leaf_size_id.restype = ctypes.c_size_t
+        inner = dict(_INNER.findall(text))
+        maps: list[MapObject] = []
+        places: dict[int, int] = {}  # by descriptor
+        for name in _tables(lib, bpf.module):
+            table = bpf[name]
+            places[table.map_fd] = len(maps)
+            maps.append(
+                MapObject(
+                    name,
+                    lib.bpf_table_type_id(bpf.module, table.map_id),
+                    Shape.of(table.Key),
+                    Shape.of(table.Leaf),
+                    lib.bpf_table_leaf_size_id(bpf.module, table.map_id),
+                    lib.bpf_table_max_entries_id(bpf.module, table.map_id),
+                    lib.bpf_table_flags_id(bpf.module, table.map_id),
+                    inner.get(name),
+                )
+            )
+        lib.bpf_module_license.restype = ctypes.c_char_p
+        code = {name: _renumbered(bpf.dump_func(name), places) for name in programs}
+        return cls(tuple(maps), code, lib.bpf_module_license(bpf.module))
+
+    def create(self) -> dict[str, int]:
+        """Make the maps, templates first, and return their descriptors. OSError where the kernel does not."""
+        made: dict[str, int] = {}
+        try:
+            for each in sorted(self.maps, key=lambda each: each.inner is not None):
+                made[each.name] = map_create(
+                    each.kind,
+                    each.key.size_bytes,
+                    each.value_bytes,
+                    each.entries,
+                    each.flags,
+                    each.name,
+                    made[each.inner] if each.inner else 0,
+                )
+        except OSError:
+            for fd in made.values():
+                os.close(fd)
+            raise
+        return made
+
+    def instructions(self, program: str, fds: Mapping[str, int]) -> bytes:
+        """Return a program's code over these maps."""
+        return _renumbered(self.programs[program], [fds[each.name] for each in self.maps])
+
+
+def _tables(lib: Any, module: int) -> list[str]:
+    lib.bpf_num_tables.argtypes, lib.bpf_num_tables.restype = [ctypes.c_void_p], ctypes.c_size_t
+    lib.bpf_table_name.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    lib.bpf_table_name.restype = ctypes.c_char_p
+    return [lib.bpf_table_name(module, at).decode() for at in range(lib.bpf_num_tables(module))]
+
+
+def _renumbered(code: bytes, numbers: Mapping[int, int] | Sequence[int]) -> bytes:
+    """Return code whose maps have other numbers."""
+    changed = bytearray(code)
+    at = 0
+    while at < len(code):
+        is_wide = code[at] == _LOAD_64
+        if is_wide and code[at + 1] >> 4 == _OF_MAP:
+            old = int.from_bytes(code[at + 4 : at + 8], "little", signed=True)
+            changed[at + 4 : at + 8] = numbers[old].to_bytes(4, "little", signed=True)
+        at += 2 * _INSTRUCTION if is_wide else _INSTRUCTION
+    return bytes(changed)
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def key_of(*facts: str) -> str:
+    """Return the name under which objects are kept that depend on all of these."""
+    return hashlib.sha256("\0".join([str(_FORMAT), *facts]).encode()).hexdigest()
+
+
+def kept(key: str, folder: Path) -> Objects | None:
+    """Return what was kept under this name; None where nothing is, as it was written."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if _is_own(folder):
+            content = (folder / key).read_bytes()
+            digest, _, body = content.partition(b"\n")
+            if digest.decode() == hashlib.sha256(body).hexdigest():
+                os.utime(folder / key)
+                return _read(json.loads(body))
+    return None
+
+
+def keep(key: str, objects: Objects, folder: Path) -> None:
+    """Keep them, whole or not at all, and let go of what was not used for longest."""
+    body = json.dumps(
+        {
+            "maps": [asdict(each) for each in objects.maps],
+            "programs": {name: base64.b64encode(code).decode() for name, code in objects.programs.items()},
+            "license": objects.license.decode(),
+        }
+    ).encode()
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_own(folder):
+            return
+        fd, name = tempfile.mkstemp(dir=folder)
+        try:
+            with open(fd, "wb") as file:
+                file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+            Path(name).replace(folder / key)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        files = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)
+        for old in files[:-MOST]:
+            old.unlink(missing_ok=True)
+
+
+def _is_own(folder: Path) -> bool:
+    state = folder.lstat()
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
+
+
+def _read(value: dict[str, Any]) -> Objects:
+    maps = tuple(
+        MapObject(**{**each, "key": Shape(**each["key"]), "value": Shape(**each["value"])})
+        for each in value["maps"]
+    )
+    programs = {name: base64.b64decode(code) for name, code in value["programs"].items()}
+    return Objects(maps, programs, value["license"].encode())
