@@ -216,8 +216,8 @@ class _Job:
             tail_use = self._use(last, at) if last else None
             tail_s = tail_use.busy_s if tail_use else 0.0
             direct, behind = self._declared(which)
-            found = tuple(use for use in uses if use)
-            transfers[which] = Transfer((*found, *direct), tail_s, behind, collective.kind == CALLED)
+            direct = (*(use for use in uses if use), *direct)
+            transfers[which] = Transfer(direct, tail_s, behind, collective.kind == CALLED)
         return transfers
 
     def _declared(self, which: int) -> tuple[tuple[Use, ...], tuple[Use, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from testbed.dataplanes.xdp import compiled
-from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
+from testbed.dataplanes.xdp.compiled import CompiledOnce, MapLayout
 from testbed.dataplanes.xdp.layout import BPF_DIR
 from testbed.dataplanes.xdp.syscall import XDP_PASS, map_lookup, run, u32
 from testbed.errors import SettingError
@@ -19,9 +19,9 @@ FRAME = bytes(200)
 LONGEST = MapLayout("longest", np.dtype("=u4"), np.dtype("=u8"), "here.py")
 
 
-def probe(*maps: MapLayout) -> Compiled:
+def probe(*maps: MapLayout) -> CompiledOnce:
     text = (BPF_DIR / "doctor_probe.c").read_text()
-    return Compiled("the probe", text, {"measure": "XDP", "take": "XDP"}, maps, keep=True)
+    return CompiledOnce("the probe", text, {"measure": "XDP", "take": "XDP"}, maps)
 
 
 def test_a_text_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

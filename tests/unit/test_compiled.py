@@ -14,7 +14,7 @@ import pytest
 
 from testbed.dataplanes.xdp import compiled
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout, check_layout
-from testbed.dataplanes.xdp.objects import Shape
+from testbed.dataplanes.xdp.objects import CType
 from testbed.errors import HostError, SettingError
 
 RECORD = np.dtype([("seen", "=u8"), ("marked", "=u4"), ("rate", "=u4")])
@@ -25,8 +25,8 @@ def table(*fields: tuple[str, type], key: type = ctypes.c_uint) -> SimpleNamespa
     return SimpleNamespace(Key=key, Leaf=type("Leaf", (ctypes.Structure,), {"_fields_": list(fields)}))
 
 
-def shapes(made: SimpleNamespace) -> tuple[Shape, Shape]:
-    return Shape.of(made.Key), Shape.of(made.Leaf)
+def shapes(made: SimpleNamespace) -> tuple[CType, CType]:
+    return CType.of(made.Key), CType.of(made.Leaf)
 
 
 SAME = (("seen", ctypes.c_ulonglong), ("marked", ctypes.c_uint), ("rate", ctypes.c_uint))

@@ -329,7 +329,7 @@ def test_what_a_loop_cannot_have(tmp_path: Path) -> None:
 
 
 def test_what_a_loop_cannot_have_whose_layers_are_updated_within_the_backward_pass(tmp_path: Path) -> None:
-    """What it refuses costs the iteration, and nothing of those before."""
+    """A refusal costs the iteration, and nothing of those before."""
     refused_update = refused(lambda: started(tmp_path, Case(update="early")))
     assert refused_update == "update 'early': accepted are step and backward"
     model, optimizer = started(tmp_path, Case(update="backward"))

@@ -1,4 +1,4 @@
-"""What BCC made of a text, kept in a folder and had again."""
+"""Maps and programs that BCC made of a text, kept in a folder and had again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.dataplanes.xdp.objects import MOST, MapObject, Objects, Shape, keep, kept, key_of
+from testbed.dataplanes.xdp.objects import MOST, CType, MapObject, Objects, keep, kept, key_of
 
 LOAD, EXIT = bytes([0x18]), bytes([0x95, 0, 0, 0, 0, 0, 0, 0])
 
@@ -17,11 +17,11 @@ def load_64(upper: int, number: int) -> bytes:
     return LOAD + bytes([upper << 4 | 1, 0, 0]) + number.to_bytes(4, "little") + bytes(8)
 
 
-U32 = Shape(4, {})
+U32 = CType(4, {})
 CODE = load_64(0, 1) + load_64(1, 1) + load_64(1, 0) + EXIT
 OBJECTS = Objects(
     (
-        MapObject("records", 2, U32, Shape(16, {"seen": 0, "rate": 8}), 16, 5, 1024, None),
+        MapObject("records", 2, U32, CType(16, {"seen": 0, "rate": 8}), 16, 5, 1024, None),
         MapObject("tables", 12, U32, U32, 4, 3, 0, "records"),
     ),
     {"first": CODE},

@@ -23,9 +23,7 @@ from workloads.luwu.updates import Clipped, Given, Updates
 
 AT_STEP, IN_BACKWARD = "step", "backward"
 UPDATES: Final = (AT_STEP, IN_BACKWARD)
-"""When a layer is updated: in the step, by all its gradients since `clear`, or as soon as its gradients are
-there.
-"""
+"""When a layer is updated: in the step, by all its gradients since `clear`, or as soon as they have come."""
 
 
 class Transport(Protocol):
@@ -106,19 +104,19 @@ class Local:
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
         return self._thread.submit(self._pull, layer, parameters)
 
-    def push(self, layer: int, gradients: memoryview, there: Future[None] | None = None) -> Future[None]:
-        """With `there` the gradients are whole when it is done, and the layer's states are read until then
-        where they are updated within the backward pass.
+    def push(self, layer: int, gradients: memoryview, whole: Future[None] | None = None) -> Future[None]:
+        """Add or use the gradients when `whole` is done: those that are still on their way. A layer's states
+        are read meanwhile where it is updated within the backward pass.
         """
         future: Future[None] = Future()
-        if there is None:
-            there = Future()
-            there.set_result(None)
+        if whole is None:
+            whole = Future()
+            whole.set_result(None)
         if self._update == IN_BACKWARD:
-            begun = self._thread.submit(self._begin, layer, Given(there, gradients, future))
+            begun = self._thread.submit(self._begin, layer, Given(whole, gradients, future))
             begun.add_done_callback(lambda done: _pass_on(done, future) if done.exception() else None)
         else:
-            there.add_done_callback(lambda done: self._add(done, layer, gradients, future))
+            whole.add_done_callback(lambda done: self._add(done, layer, gradients, future))
         return future
 
     def clear(self) -> Future[None]:
@@ -157,9 +155,9 @@ class Local:
         self._pushed.add(number)
         self._updates.begin(number, given)
 
-    def _add(self, there: Future[None], number: int, gradients: memoryview, future: Future[None]) -> None:
-        if there.exception() is not None:
-            _pass_on(there, future)
+    def _add(self, whole: Future[None], number: int, gradients: memoryview, future: Future[None]) -> None:
+        if whole.exception() is not None:
+            _pass_on(whole, future)
             return
         added = self._thread.submit(self._push, number, gradients)
         added.add_done_callback(lambda done: _pass_on(done, future))

@@ -26,16 +26,16 @@ from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Gradients in memory, which are whole when `there` is done, and are not needed when `used` is."""
+    """Gradients in memory, which have all come when `whole` is done, and are not needed when `used` is."""
 
-    there: Future[None]
+    whole: Future[None]
     gradients: memoryview
     used: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """What gradients on disks are scaled by."""
+    """The norm that gradients on disks are scaled to."""
 
     norm: Norm
     total: torch.Tensor
@@ -54,8 +54,9 @@ class _Update:
 
 
 class Updates:
-    """Of the iteration that comes next in a store. `begin` does not wait, `finish` waits for all. After an
-    error nothing more is updated: resume the store. `ahead` is how many layers have buffers at a time.
+    """The updates of the iteration that comes next in a store. `begin` does not wait, `finish` waits for all.
+    After an error nothing more is updated: resume the store. `ahead` is how many layers have buffers at a
+    time.
     """
 
     def __init__(self, store: Store, rule: Rule, ahead: int) -> None:
@@ -98,7 +99,7 @@ class Updates:
                 raise self._failure
 
     def close(self) -> None:
-        """What is under way is not waited for."""
+        """End the threads; updates that are under way are not waited for."""
         self._fail(LuwuError("closed"))
         for waiting in (self._to_read, self._to_update):
             waiting.put(None)
@@ -127,7 +128,7 @@ class Updates:
         )
         await_all(update.read)
         if given is not None:
-            given.there.result()
+            given.whole.result()
         gradients = views(
             layer, memoryview(update.buffers[2]) if given is None else given.gradients, torch.float32
         )

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 
 from testbed.dataplanes.xdp import objects
-from testbed.dataplanes.xdp.objects import Objects, Shape, kept, key_of
+from testbed.dataplanes.xdp.objects import CType, Objects, kept, key_of
 from testbed.errors import HostError, SettingError
 from testbed.probing.headers import cache_folder, kernel_headers
 
@@ -51,10 +51,11 @@ class Compiled:
     """A C text's programs and maps, by descriptor. A context manager; leaving it drops the descriptors.
 
     `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
-    its kind; they are loaded at once unless `load` says that the caller will. With `keep` a text that was
-    compiled before is not compiled again (testbed/dataplanes/xdp/objects.py), and `bpf`, BCC's own object, is
-    None. HostError when this host cannot, SettingError when C and Python have other types for a map.
+    its kind; they are loaded at once unless `load` says that the caller will. HostError when this host
+    cannot, SettingError when C and Python have other types for a map.
     """
+
+    _keeps = False
 
     def __init__(
         self,
@@ -64,7 +65,6 @@ class Compiled:
         maps: Iterable[MapLayout] = (),
         flags: Sequence[str] = (),
         load: bool = True,
-        keep: bool = False,
     ) -> None:
         self._headers = kernel_headers()
         os.environ["BCC_KERNEL_SOURCE"] = str(self._headers)
@@ -84,10 +84,10 @@ class Compiled:
         facts = (__version__, kernel.release, kernel.version, kernel.machine, cores, str(self._headers))
         key, folder = key_of(text, *flags, *programs, *facts), cache_folder() / "xdp"
         try:
-            if not keep or not self._take(kept(key, folder)):
+            if not self._keeps or not self._take(kept(key, folder)):
                 # -w: the kernel's own headers warn under bcc's clang
                 self.bpf = _apart(lambda: BPF(text=text, cflags=["-w", *flags]))
-                if keep:
+                if self._keeps:
                     objects.keep(key, Objects.made(self.bpf, text, programs), folder)
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
@@ -128,11 +128,11 @@ class Compiled:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 
-    def _take(self, found: Objects | None) -> bool:
+    def _take(self, made: Objects | None) -> bool:
         """Make the maps of objects, if there are any."""
-        if found is None:
+        if made is None:
             return False
-        self._fds, self._objects = found.create(), found
+        self._fds, self._objects = made.create(), made
         return True
 
     def _unable(self, error: Exception) -> HostError:
@@ -168,12 +168,20 @@ class Compiled:
         """Return how long the values of a map are."""
         return self._shapes(name)[1].size_bytes
 
-    def _shapes(self, name: str) -> tuple[Shape, Shape]:
+    def _shapes(self, name: str) -> tuple[CType, CType]:
         """Return a map's key and value as C has them."""
         if self._objects is None:
-            return Shape.of(self.bpf[name].Key), Shape.of(self.bpf[name].Leaf)
+            return CType.of(self.bpf[name].Key), CType.of(self.bpf[name].Leaf)
         made = next(each for each in self._objects.maps if each.name == name)
         return made.key, made.value
+
+
+class CompiledOnce(Compiled):
+    """A text that was compiled before is not compiled again (testbed/dataplanes/xdp/objects.py); `bpf`, BCC's
+    own object, is then None.
+    """
+
+    _keeps = True
 
 
 def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
@@ -215,7 +223,7 @@ def _apart(compile_it: Callable[[], _T]) -> _T:
         return thread.submit(with_own_directory).result()
 
 
-def check_layout(layout: MapLayout, key: Shape, value: Shape) -> None:
+def check_layout(layout: MapLayout, key: CType, value: CType) -> None:
     """Raise SettingError unless a map's key and value have the sizes, fields and offsets that are stated."""
     for made, stated in ((key, layout.key), (value, layout.value)):
         if made.size_bytes != stated.itemsize:

@@ -1,5 +1,5 @@
-"""What BCC made of a C text, as data: maps and programs, kept in a folder so that the same text on the same
-kernel needs no compiler again. Compiling takes a processor some five seconds, and this some hundredths.
+"""The maps and programs that BCC made of a C text, as data, kept in a folder, so that the same text on the
+same kernel needs no compiler again. Compiling takes a processor some five seconds, and this some hundredths.
 
 Whoever may write there could have the kernel run anything, so that only who runs this may, which is root, or
 it is not used.
@@ -32,14 +32,14 @@ _INNER = re.compile(r'^BPF_ARRAY_OF_MAPS\((\w+), "(\w+)",', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CType:
     """A C type: its bytes, and the offsets of its fields, padding left out; none of a plain number."""
 
     size_bytes: int
     fields: Mapping[str, int]
 
     @classmethod
-    def of(cls, made: Any) -> Shape:
+    def of(cls, made: Any) -> CType:
         """The shape of a type as ctypes has it."""
         offsets = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
         return cls(
@@ -55,8 +55,8 @@ class MapObject:
 
     name: str
     kind: int
-    key: Shape
-    value: Shape
+    key: CType
+    value: CType
     value_bytes: int
     entries: int
     flags: int
@@ -88,8 +88,8 @@ class Objects:
                 MapObject(
                     name,
                     lib.bpf_table_type_id(bpf.module, table.map_id),
-                    Shape.of(table.Key),
-                    Shape.of(table.Leaf),
+                    CType.of(table.Key),
+                    CType.of(table.Leaf),
                     lib.bpf_table_leaf_size_id(bpf.module, table.map_id),
                     lib.bpf_table_max_entries_id(bpf.module, table.map_id),
                     lib.bpf_table_flags_id(bpf.module, table.map_id),
@@ -198,7 +198,7 @@ def _is_own(folder: Path) -> bool:
 
 def _read(value: dict[str, Any]) -> Objects:
     maps = tuple(
-        MapObject(**{**each, "key": Shape(**each["key"]), "value": Shape(**each["value"])})
+        MapObject(**{**each, "key": CType(**each["key"]), "value": CType(**each["value"])})
         for each in value["maps"]
     )
     programs = {name: base64.b64decode(code) for name, code in value["programs"].items()}
