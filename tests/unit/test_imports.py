@@ -35,7 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.discovery"}),
     frozenset({"testbed.cgroups"}),
     frozenset({"testbed.client"}),
-    frozenset({"testbed.attach", "testbed.probing"}),
+    frozenset({"testbed.attach", "testbed.probing", "testbed.records"}),
     frozenset({"testbed.dataplanes.xdp", "testbed.telemetry", "testbed.report"}),
     frozenset({"testbed.emulation", "testbed.dataplanes.folders"}),
     frozenset({"testbed.dataplanes.tors"}),

@@ -1,0 +1,241 @@
+"""A record: the folder that a `run`, `submit`, `script` or `reproduce` leaves, as frozen data. Reads
+records; what writes them is testbed/records/recorder.py, and docs/records.md has the fields.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.errors import RequestError
+
+FORMAT = 1
+FILE = "record.json"
+CONFIGURATION = "configuration.json"
+INPUTS, RUNS, LOGS = "inputs", "runs", "logs"
+RESULT, TELEMETRY = "result.json", "result.telemetry.npz"
+
+RUNNING = "running"  # its command is at it
+QUEUED = "queued"  # submitted with --detach: the testbed writes the result when the last job has ended
+DONE, FAILED, INTERRUPTED = "done", "failed", "interrupted"
+KILLED = "killed"  # its command, or the testbed that was to write its result, ended without a word
+STATES = (RUNNING, QUEUED, DONE, FAILED, INTERRUPTED, KILLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file that a command was given. `copy` is where the record has it, from the record's folder on; None
+    for one that is too long to be kept, or did not read.
+    """
+
+    role: str  # script, jobs, steps, system, ...
+    path: str
+    bytes: int | None
+    sha256: str | None
+    copy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """All that is known beforehand and can make a result another."""
+
+    options: Mapping[str, Any]  # what was asked for, by the names of options
+    seeds: Mapping[str, int]
+    inputs: tuple[Input, ...]
+    testbed: Mapping[str, Any] | None  # name, pid, configuration
+    network: Mapping[str, Any]  # circuits, faults and links set by hand, when it began
+    versions: Mapping[str, str]
+    source: Mapping[str, Any]  # commit and changed of the project, and of the input's repository
+    environment: Mapping[str, str]  # variables that libraries heed
+    host: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `asdict`. KeyError or TypeError where it lacks something."""
+        inputs = tuple(Input(**each) for each in data["inputs"])
+        return cls(**{**data, "inputs": inputs})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One of the runs of a record: `--repeat N` makes N, all else 1. Times are seconds since 1970.
+
+    `steps` are those that a `testbed script` did meanwhile, as that command's `--json` has them, with
+    `run_s`, in seconds from the run's begin.
+    """
+
+    number: int
+    began: float
+    ended: float | None = None
+    failure: str | None = None
+    verdict: str | None = None  # its line
+    trustworthy: bool | None = None
+    steps: tuple[Mapping[str, Any], ...] = ()
+    folder: Path = field(default=Path(), compare=False)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result, as the command's `--json` writes it; None where it left none, or one that does not
+        read.
+        """
+        try:
+            return dict(json.loads((self.folder / RESULT).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def telemetry(self) -> Path | None:
+        """The file with all samples, as `run --json` leaves it beside a result; None where there is none."""
+        path = self.folder / TELEMETRY
+        return path if path.is_file() else None
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """The logs of its processes."""
+        return tuple(sorted(path for path in (self.folder / LOGS).rglob("*") if path.is_file()))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it was when it was read. `name` is that of its folder."""
+
+    command: str  # run, submit, script, reproduce
+    words: tuple[str, ...]  # as it was typed, without `testbed`
+    cwd: str
+    user: str
+    began: float
+    set_up: SetUp
+    state: str = RUNNING
+    ended: float | None = None
+    exit_code: int | None = None
+    failure: str | None = None
+    notes: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
+    folder: Path = field(default=Path(), compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def configuration(self) -> dict[str, Any] | None:
+        """The testbed's topology, as `Topology.to_json` has it; None of a command that asked no testbed."""
+        try:
+            return dict(json.loads((self.folder / CONFIGURATION).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that its files have now."""
+        return sum(
+            (Path(folder) / file).lstat().st_size
+            for folder, _, files in os.walk(self.folder)
+            for file in files
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read a record. RequestError where the folder has none, or one that does not read.
+
+        What a command that was killed could not write is found here: nobody holds its lock.
+        """
+        folder = folder.absolute()
+        try:
+            data = json.loads((folder / FILE).read_bytes())
+            if data["format"] != FORMAT:
+                raise RequestError(f"record {folder}: format {data['format']}; format {FORMAT} is accepted")
+            record = cls.from_json(data, folder)
+        except OSError as error:
+            raise RequestError(f"record {folder}: {FILE}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RequestError(f"record {folder}: {FILE} is no record: {error}") from error
+        if record.state == RUNNING and not is_held(folder):
+            return record._killed()
+        return record._with_result_of_queue() if record.state == QUEUED else record
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], folder: Path) -> Self:
+        """The inverse of `to_json`. KeyError, TypeError or ValueError where something is wrong."""
+        fields = {name: value for name, value in data.items() if name != "format"}
+        runs = tuple(
+            Run(**{**run, "steps": tuple(run["steps"]), "folder": folder / RUNS / str(int(run["number"]))})
+            for run in fields["runs"]
+        )
+        if fields["state"] not in STATES:
+            raise ValueError(f"state {fields['state']!r}")
+        return cls(
+            **{
+                **fields,
+                "words": tuple(fields["words"]),
+                "notes": tuple(fields["notes"]),
+                "set_up": SetUp.from_json(fields["set_up"]),
+                "runs": runs,
+                "folder": folder,
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `record.json` has. The folder is where the record lies, and is not in it."""
+        data = {"format": FORMAT, **asdict(self)}
+        del data["folder"]
+        for run in data["runs"]:
+            del run["folder"]
+        return data
+
+    def _killed(self) -> Self:
+        ended = max(
+            (path.stat().st_mtime for path in (self.folder, self.folder / FILE) if path.exists()),
+            default=self.began,
+        )
+        runs = tuple(run if run.ended else replace(run, ended=ended, failure=_KILLED) for run in self.runs)
+        return replace(self, state=KILLED, ended=ended, failure=_KILLED, runs=runs)
+
+    def _with_result_of_queue(self) -> Self:
+        """The record with what the testbed wrote after the command had returned."""
+        (run,) = self.runs
+        result = run.result
+        if result is None:
+            return self
+        ended = (run.folder / RESULT).stat().st_mtime
+        failure = failure_of_queue(result)
+        run = replace(run, ended=ended, failure=failure)
+        state = FAILED if failure else INTERRUPTED if result.get("cancelled") else DONE
+        return replace(self, state=state, ended=ended, failure=failure, runs=(run,))
+
+
+_KILLED = "the command was killed"
+
+
+def failure_of_queue(result: Mapping[str, Any]) -> str | None:
+    """Return why a submission failed, by its result; None where no job of it did."""
+    failed = [job for job in result["jobs"] if job["failure"] and not job["cancelled"]]
+    if not failed:
+        return None
+    first = failed[0]
+    return (
+        f"{len(failed)} of {len(result['jobs'])} jobs failed, the first of them job {first['id']} "
+        f"({first['name']}): {first['failure']}"
+    )
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a command is at this record still: it holds a lock on the folder."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: what was written counts
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,169 @@
+"""The folder in which a user's records are: which it is, what is in it, and its limit. Every call acts on
+files as whoever runs it: a command behind sudo calls it as its user (Caller.acting).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from testbed.client.caller import Caller
+from testbed.errors import RequestError, TestbedError
+from testbed.records.record import FILE, Record, is_held
+
+FOLDER, LIMIT = "OPTINC_RUNS", "OPTINC_RUNS_LIMIT"
+OFF = "off"  # in the place of a folder
+DEFAULT_LIMIT_BYTES = 2_000_000_000
+LAST = "last"
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMGT]?)B?")
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The records in a folder, and how many bytes they may have together."""
+
+    folder: Path
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+
+    @classmethod
+    def of(
+        cls, caller: Caller, folder: Path | None = None, environ: Mapping[str, str] = os.environ
+    ) -> Self | None:
+        """Return a user's: in `folder`, else where the variable OPTINC_RUNS says, else in the user's data
+        folder. None where that variable switches records off. RequestError for a limit that is none.
+        """
+        said = environ.get(FOLDER, "")
+        if folder is None and said == OFF:
+            return None
+        limit_bytes = size_bytes(environ[LIMIT], LIMIT) if environ.get(LIMIT) else DEFAULT_LIMIT_BYTES
+        if folder is None:
+            folder = Path(said) if said else data_home(caller, environ) / "optinc" / "runs"
+        return cls(folder.absolute(), limit_bytes)
+
+    def names(self) -> list[str]:
+        """Return the names of what may be records, the oldest first."""
+        try:
+            folders = [path.name for path in self.folder.iterdir() if (path / FILE).is_file()]
+        except OSError:
+            return []
+        return sorted(folders, key=_age)
+
+    def records(self) -> list[Record]:
+        """Return all records that read, the oldest first."""
+        records = []
+        for name in self.names():
+            try:
+                records.append(Record.read(self.folder / name))
+            except RequestError:  # half removed, or another version's
+                continue
+        return sorted(records, key=lambda record: record.began)
+
+    def find(self, word: str) -> Record:
+        """Return the record that a word names: its name, a part of it that no other has, `last`, or the path
+        of its folder. RequestError says which there are.
+        """
+        names = self.names()
+        if "/" in word:
+            return Record.read(Path(word))
+        if word == LAST and names:
+            return Record.read(self.folder / names[-1])
+        near = [word] if word in names else [name for name in names if word and word in name]
+        if len(near) == 1:
+            return Record.read(self.folder / near[0])
+        if near:
+            raise RequestError(f"record {word!r}: {len(near)} have that in their name, {_few(near)}")
+        known = (
+            f"accepted are {_few(names)}, a part of such a name, or {LAST}" if names else "there is none yet"
+        )
+        raise RequestError(f"no record {word!r} in {self.folder}; {known}")
+
+    def new(self, command: str, now: float) -> Path:
+        """Make the folder of a record that begins now. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{command}"
+        number = 1
+        while True:
+            folder = self.folder / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                number += 1
+                continue
+            return folder
+
+    def remove(self, record: Record) -> None:
+        """Remove a record. RequestError for one that a command is at; TestbedError for what cannot be
+        removed.
+        """
+        if is_held(record.folder):
+            raise RequestError(f"record {record.name}: its command is still at it")
+        try:
+            # first what makes it a record: a half that is left over is none
+            (record.folder / FILE).unlink()
+            shutil.rmtree(record.folder)
+        except OSError as error:
+            raise TestbedError(f"remove record {record.folder}: {error.strerror}") from error
+
+    def make_room(self, kept: Path) -> list[Record]:
+        """Remove the oldest records, but for `kept` and those that a command is at, until all together have
+        no more than the limit; return those that were removed.
+        """
+        records = self.records()
+        sizes = {record.name: record.size_bytes for record in records}
+        total, removed = sum(sizes.values()), []
+        for record in records:
+            if total <= self.limit_bytes:
+                break
+            if record.folder == kept or is_held(record.folder):
+                continue
+            try:
+                self.remove(record)
+            except TestbedError:  # somebody else is at it
+                continue
+            total -= sizes[record.name]
+            removed.append(record)
+        return removed
+
+
+def list_records(folder: Path | None = None) -> list[Record]:
+    """Return the records of the user who asks, the oldest first; of another folder if one is named."""
+    store = Store.of(Caller.of_this_process(), folder)
+    return store.records() if store else []
+
+
+def data_home(caller: Caller, environ: Mapping[str, str]) -> Path:
+    """Return a user's data folder, by XDG's rules. Behind sudo variables are root's, and the user database
+    says where it is.
+    """
+    if caller.uid == os.geteuid():
+        if (home := environ.get("XDG_DATA_HOME", "")).startswith("/"):
+            return Path(home)
+        return Path(environ.get("HOME") or caller.home) / ".local" / "share"
+    return Path(caller.home) / ".local" / "share"
+
+
+def size_bytes(text: str, what: str) -> int:
+    """Return the bytes that a text like 2GB says. RequestError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise RequestError(f"{what}={text!r}: a size such as 500MB or 2GB is accepted")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _age(name: str) -> tuple[str, int, str]:
+    """Return what sorts names by age: of the same second and command, by their numbers."""
+    parts = name.split("-")
+    number = int(parts[3]) if len(parts) > 3 and parts[3].isdecimal() else 1
+    return "-".join(parts[:2]), number, name
+
+
+def _few(names: list[str]) -> str:
+    last = names[-3:]
+    return ", ".join(last) + (f" and {len(names) - len(last)} more" if len(names) > len(last) else "")
