@@ -16,6 +16,7 @@ COMMANDS = {
     "submit": "queue training jobs; a policy schedules them",
     "cancel": "end queued jobs",
     "status": "show what runs on it",
+    "runs": "show, compare and remove the records of what was run",
     "circuits": "show, plan and set its optical circuits",
     "link": "set rates of its links while it runs, and have them down or up",
     "script": "do such things, faults and circuits, by a timetable",

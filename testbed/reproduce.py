@@ -17,6 +17,7 @@ from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.aggregation.figure import Figure
+    from testbed.records.recorder import Recorder
 
 
 def main(argv: list[str]) -> int:
@@ -65,8 +66,11 @@ def _become_the_caller(paper: str, argv: list[str]) -> None:
 
 
 def _reproduce(paper: str, name: str, rest: list[str]) -> int:
+    from testbed.client.caller import Caller
     from testbed.discovery.papers import figures_of
+    from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError
+    from testbed.records.recorder import Asked, add_options, recording, store_of
 
     figures = figures_of(paper)
     if name not in figures:
@@ -79,12 +83,18 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     parser.add_argument(
         "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
     )
+    add_options(parser)
     figure.options(parser)
     options = parser.parse_args(rest)
     figure.check(options)
     if figure.on_testbed and os.geteuid() != 0:
         _check_testbed(paper, name)
-    _run(paper, figure, options, _folder(options.out))
+    out = _folder(options.out)
+    caller = Caller.of_this_process()
+    inputs = [("system", Path(paper.partition(":")[0]))] if is_users(paper) else []
+    asked = Asked("reproduce", [paper, name, *rest], vars(options), inputs)
+    with recording(asked, store_of(options, caller), caller) as record:
+        _run(paper, figure, options, out, record)
     return 0
 
 
@@ -134,28 +144,34 @@ def _listed(figures: list[Figure]) -> str:
     return " and ".join(filter(None, parts))
 
 
-def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path) -> None:
+def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder) -> None:
     from rich.console import Console
 
     from testbed.client.caller import Caller
+    from testbed.records.recorder import none_below
     from testbed.report import document
     from testbed.report.files import replacing
     from testbed.reproduction.document import stamped
 
     began = time.monotonic()
-    report = figure.run(options, out)
-    took_s = time.monotonic() - began
-    report |= stamped(paper, figure.name, took_s, environment.CHECKOUT)
     caller = Caller.of_this_process()
-    with caller.acting():
-        # at once: what took hours outlives an error in what is made of it
-        document.write_json(out / f"{figure.name}.json", report)
-    report["claims"] = list(figure.claims(report))
-    with caller.acting():
-        document.write_json(out / f"{figure.name}.json", report)
-    figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
-    with caller.acting(), replacing(out / f"{figure.name}.png") as draft:
-        figure.draw(report, draft)
+    with record.run() as run:
+        with none_below():
+            report = figure.run(options, out)
+        took_s = time.monotonic() - began
+        report |= stamped(paper, figure.name, took_s, environment.CHECKOUT)
+        run.take(report)
+        with caller.acting():
+            # at once: what took hours outlives an error in what is made of it
+            document.write_json(out / f"{figure.name}.json", report)
+        report["claims"] = list(figure.claims(report))
+        with caller.acting():
+            document.write_json(out / f"{figure.name}.json", report)
+        figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
+        picture = out / f"{figure.name}.png"
+        with caller.acting(), replacing(picture) as draft:
+            figure.draw(report, draft)
+        run.keep_copy(picture)
     print(f"{options.out}: {figure.name}.json {figure.name}.png; {took_s:.0f} s")
 
 

@@ -11,7 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,9 +21,11 @@ from testbed.client import environment
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.records.recorder import Recorder
 
 
 STDOUT = Path("-")  # in the place of a file
+MOST_REPEATS = 1000
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     from testbed.client.runtime import DEFAULT_NAME
     from testbed.discovery.policies import choice, usual
     from testbed.discovery.registry import systems
+    from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
     parser = argparse.ArgumentParser(prog="testbed run", description="Run a training job on a testbed.")
@@ -69,6 +72,14 @@ def parser() -> argparse.ArgumentParser:
         help="the workers' Python, of an environment of your own that has torch and this project installed",
     )
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the workers' logs there")
+    add_options(parser)
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run the job N times, and say the means with their confidence intervals (1)",
+    )
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after so many seconds")
     parser.add_argument(
         "--restarts",
@@ -157,6 +168,7 @@ def main(argv: list[str]) -> int:
         stragglers,
         window,
     )
+    from testbed.records.recorder import Asked, recording, store_of
 
     options = parser().parse_args(argv)
     if not is_users(options.sync):
@@ -167,6 +179,8 @@ def main(argv: list[str]) -> int:
         parse_server(options.ps)
     if options.timeout is not None and not options.timeout > 0:
         raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
+    if not 1 <= options.repeat <= MOST_REPEATS:
+        raise RequestError(f"--repeat {options.repeat}: 1 to {MOST_REPEATS} are accepted")
     if not 0 <= options.restarts <= MOST_RESTARTS:
         raise RequestError(f"--restarts {options.restarts}: 0 to {MOST_RESTARTS} are accepted")
     lanes({"lanes": options.lanes}, "lanes", "--")
@@ -188,6 +202,7 @@ def main(argv: list[str]) -> int:
         if options.preload:
             raise RequestError("--python: with --preload workers are forks of the project's own Python")
         check_python(caller, options.python)
+    store = store_of(options, caller)
     request = {
         "script": options.script,
         "module": options.module,
@@ -207,25 +222,56 @@ def main(argv: list[str]) -> int:
         "init_group": options.init_group,
         "folder_per_worker": options.folder_per_worker,
         "stragglers": options.stragglers,
-        "series": options.json is not None and options.json != STDOUT,
+        "series": store is not None or options.json not in (None, STDOUT),
         "logs": str(options.logs.absolute()) if options.logs else None,
         "python": str(options.python.absolute()) if options.python else None,
         "uid": caller.uid,
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
+    inputs = [("script", Path(options.script))] if not options.module else []
+    if is_users(options.sync):
+        inputs.append(("system", Path(options.sync.partition(":")[0])))
+    asked = Asked("run", argv, vars(options), inputs, runtime)
+    with recording(asked, store, caller) as record:
+        return _runs(options, request, runtime, caller, record)
+
+
+def _runs(
+    options: argparse.Namespace,
+    request: dict[str, Any],
+    runtime: Runtime,
+    caller: Caller,
+    record: Recorder,
+) -> int:
+    """Run the job as often as it is asked for, until it fails or is interrupted; write and show the
+    results.
+    """
+    from testbed.errors import TestbedError
+
+    results: list[dict[str, Any]] = []
+    interrupted = False
     output = sys.stderr if options.json == STDOUT else sys.stdout
-    result, interrupted = follow(runtime, request, output)
-    if options.json == STDOUT:
-        print(json.dumps(result, indent=2))
-    elif options.json:
-        with caller.acting():
-            write_result(options.json, result)
+    while len(results) < options.repeat and not interrupted and not (results and results[-1]["failure"]):
+        with record.run() as run:
+            result, interrupted = follow(runtime, request, output, run.hear)
+            run.take(result, interrupted)
+        results.append(result)
+        if options.repeat > 1 and not result["failure"]:
+            words = f"job {result['id']}: done in {result['wall_s']:.1f} s; {result['verdict']['line']}"
+            print(f"testbed run: {len(results)} of {options.repeat}: {words}", file=sys.stderr)
+    _write_results(options, results, caller)
+    result = results[-1]
     if interrupted:
         print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failure"]:
         raise TestbedError(f"job {result['id']} failed: {result['failure']}")
+    if options.repeat > 1:
+        from testbed.records.tables import means_lines  # SciPy, which takes long to import
+
+        print("\n".join(means_lines("run", results)), file=sys.stderr)
+        return 0
     print(f"testbed run: job {result['id']}: done in {result['wall_s']:.1f} s", file=sys.stderr)
     for note in result["verdict"]["notes"]:
         if note["text"] in result["notes"]:  # said already
@@ -233,6 +279,28 @@ def main(argv: list[str]) -> int:
         print(f"testbed run: note: {note['text']}", file=sys.stderr)
     print(result["verdict"]["line"], file=sys.stderr)
     return 0
+
+
+def _write_results(options: argparse.Namespace, results: list[dict[str, Any]], caller: Caller) -> None:
+    """Write what `--json` asks for: a job's result; of repeated runs, all of them and their means."""
+    path = options.json
+    if path == STDOUT:
+        plain = [{key: value for key, value in result.items() if key != "series"} for result in results]
+        print(json.dumps(plain[0] if options.repeat == 1 else _with_means(plain), indent=2))
+    elif path and options.repeat == 1:
+        with caller.acting():
+            write_result(path, results[0])
+    elif path:
+        with caller.acting():
+            for number, result in enumerate(results, 1):
+                _write_series(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
+            _write_json(path, _with_means(results), results[-1])
+
+
+def _with_means(results: list[dict[str, Any]]) -> dict[str, Any]:
+    from testbed.records.tables import means_of
+
+    return means_of("run", results)
 
 
 def series_path(result: Path) -> Path:
@@ -244,14 +312,26 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
     """Write a result as JSON, and its samples, which came along in base64, as a file of NumPy arrays.
     HostError where they cannot be written.
     """
-    from testbed.errors import HostError
+    _write_series(series_path(path), path, result)
+    _write_json(path, result, result)
 
-    samples = series_path(path)
+
+def _write_series(samples: Path, path: Path, result: dict[str, Any]) -> None:
     series = base64.b64decode(result.pop("series"))
     result["telemetry"]["file"] = samples.name
+    _written(samples, series, path, result)
+
+
+def _write_json(path: Path, content: dict[str, Any], result: dict[str, Any]) -> None:
+    _written(path, (json.dumps(content, indent=2) + "\n").encode(), path, result)
+
+
+def _written(file: Path, content: bytes, path: Path, result: dict[str, Any]) -> None:
+    """Write a file of those that `--json` asks for. HostError, which says what became of the job."""
+    from testbed.errors import HostError
+
     try:
-        _replace(samples, series)
-        _replace(path, (json.dumps(result, indent=2) + "\n").encode())
+        _replace(file, content)
     except OSError as error:
         became = f"failed: {result['failure']}" if result["failure"] else "ended"
         raise HostError(f"--json {path}: {error.strerror}; job {result['id']} {became}") from error
@@ -326,13 +406,17 @@ def check_python(caller: Caller, python: Path) -> None:
     from testbed.jobs.environment import worker_environment
 
     environ = worker_environment(os.environ, caller, in_checkout=False)
-    user = (
-        {"user": caller.uid, "group": caller.gid, "extra_groups": caller.groups} if os.geteuid() == 0 else {}
-    )
     argv = [str(python.absolute()), "-c", _LACKS]
     try:
-        asked = subprocess.run(  # type: ignore[call-overload]
-            argv, capture_output=True, text=True, cwd="/", env=environ, timeout=_ASKED_S, check=False, **user
+        asked = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env=environ,
+            timeout=_ASKED_S,
+            check=False,
+            **caller.of_a_child(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or f"no answer in {_ASKED_S:g} s"
@@ -436,13 +520,25 @@ class Follower:
             )
 
 
-def follow(runtime: Runtime, request: dict[str, Any], output: TextIO) -> tuple[dict[str, Any], bool]:
-    """Run the job, with what it prints on `output`; return its result, and whether it was interrupted."""
+def follow(
+    runtime: Runtime,
+    request: dict[str, Any],
+    output: TextIO,
+    hear: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> tuple[dict[str, Any], bool]:
+    """Run the job, with what it prints on `output`, and its events told to `hear`; return its result, and
+    whether it was interrupted.
+    """
     from testbed.client import rpc
 
     follower = Follower(runtime, output)
+
+    def on_event(event: dict[str, Any]) -> None:
+        hear(event)
+        follower.on_event(event)
+
     with _handling(follower):
-        result = rpc.call(runtime.socket, "run", on_event=follower.on_event, timeout_s=None, **request)
+        result = rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request)
     return dict(result), follower.interrupted
 
 

@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import RequestError, TestbedError
+    from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.run import STDOUT, writable
     from testbed.topology.fields import read_yaml
 
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> int:
         metavar="FILE",
         help="write there what was done when, and what it said; -: on stdout",
     )
+    add_options(parser)
     parser.add_argument("file", type=Path, metavar="FILE.yaml", help="the steps: docs/faults.md")
     options = parser.parse_args(argv)
     caller = Caller.of_this_process()
@@ -55,25 +57,38 @@ def main(argv: list[str]) -> int:
         steps = parse(read_yaml(options.file), str(options.file))
         if options.json not in (None, STDOUT) and not writable(options.json):
             raise RequestError(f"--json {options.json}: user {caller.user} cannot write it")
-    Runtime.of(options.name).require_alive()
-    record: dict[str, Any] = {"file": str(options.file), "testbed": options.name, "began": time.time()}
+    runtime = Runtime.of(options.name)
+    runtime.require_alive()
+    asked = Asked("script", argv, vars(options), [("steps", options.file)], runtime)
+    with recording(asked, store_of(options, caller), caller) as record:
+        done: dict[str, Any] = {
+            "file": str(options.file),
+            "testbed": options.name,
+            "began": time.time(),
+            "steps": [],
+        }
 
-    def tell(done: dict[str, Any]) -> None:
-        text = f": {done['error']}" if done["error"] else ""
-        print(f"testbed script: {done['did_s']:7.2f} s  {done['command']}{text}", file=sys.stderr, flush=True)
+        def tell(step: dict[str, Any]) -> None:
+            done["steps"].append(step)
+            run.take(done)
+            run.keep()
+            text = f": {step['error']}" if step["error"] else ""
+            words = f"{step['did_s']:7.2f} s  {step['command']}{text}"
+            print(f"testbed script: {words}", file=sys.stderr, flush=True)
 
-    record["steps"] = carried_out(steps, options.name, tell)
-    text = json.dumps(record, indent=2)
-    if options.json == STDOUT:
-        print(text)
-    elif options.json:
-        with caller.acting():
-            options.json.write_text(text + "\n")
-    failed = [done for done in record["steps"] if done["exit_code"]]
-    if failed:
-        raise TestbedError(
-            f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0]['command']!r}"
-        )
+        with record.run() as run:
+            carried_out(steps, options.name, tell)
+        text = json.dumps(done, indent=2)
+        if options.json == STDOUT:
+            print(text)
+        elif options.json:
+            with caller.acting():
+                options.json.write_text(text + "\n")
+        failed = [step for step in done["steps"] if step["exit_code"]]
+        if failed:
+            raise TestbedError(
+                f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0]['command']!r}"
+            )
     return 0
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
     from testbed.queue.submission import Submission
+    from testbed.records.recorder import Recorder
 
 
 def main(argv: list[str]) -> int:
@@ -30,8 +31,9 @@ def main(argv: list[str]) -> int:
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.discovery.policies import policies
-    from testbed.errors import HostError, OwnerError, RequestError, TestbedError
+    from testbed.errors import OwnerError, RequestError, TestbedError
     from testbed.queue import submission
+    from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.run import STDOUT
     from testbed.topology.fields import read_yaml
 
@@ -54,6 +56,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--logs", type=Path, metavar="DIR", help="keep the workers' logs there, in a folder for each job"
     )
+    add_options(parser)
     parser.add_argument(
         "--detach", action="store_true", help="return when they are queued; Ctrl-C would cancel them"
     )
@@ -106,7 +109,41 @@ def main(argv: list[str]) -> int:
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
-    result, interrupted = _follow(runtime, request, caller)
+    inputs = [("jobs", options.jobs), *_inputs(wanted)]
+    asked = Asked("submit", argv, {**vars(options), "submission": data}, inputs, runtime)
+    with recording(asked, store_of(options, caller), caller) as record:
+        return _submit(options, request, wanted, runtime, caller, record)
+
+
+def _inputs(wanted: Submission) -> list[tuple[str, Path]]:
+    """Return the files of a submission beside its own: scripts, and a user's policy and systems."""
+    from testbed.discovery.user_class import is_users
+
+    scripts = [("script", job.script) for job in wanted.jobs if not job.module]
+    named = [("policy", wanted.policy), *(("system", job.sync) for job in wanted.jobs if job.sync)]
+    files = [(role, name.partition(":")[0]) for role, name in named if is_users(name) and ".py:" in name]
+    return [(role, Path(file)) for role, file in dict.fromkeys([*scripts, *files])]
+
+
+def _submit(
+    options: argparse.Namespace,
+    request: dict[str, Any],
+    wanted: Submission,
+    runtime: Runtime,
+    caller: Caller,
+    record: Recorder,
+) -> int:
+    """Queue the jobs; without `--detach` wait for their end, and show the result."""
+    from testbed.errors import HostError, TestbedError
+    from testbed.records.record import failure_of_queue
+    from testbed.run import STDOUT
+
+    with record.run() as run:
+        if options.detach:
+            request |= run.left_to_testbed([job.name for job in wanted.jobs], options.logs is None)
+        result, interrupted = _follow(runtime, request, caller)
+        if not options.detach:
+            run.take(result, interrupted, failure_of_queue(result))
     if options.detach:
         look, end = (environment.typed(words, options.name) for words in ("status", "cancel --all"))
         queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
@@ -119,11 +156,8 @@ def main(argv: list[str]) -> int:
         if result["lost"]:
             print(f"testbed submit: {result['lost']}", file=sys.stderr)
         return environment.INTERRUPTED
-    if result["failed"]:
-        first = next(job for job in result["jobs"] if job["failure"] and not job["cancelled"])
-        what = f"{result['failed']} of {len(result['jobs'])} jobs failed, the first of them"
-        lost = f"; {result['lost']}" if result["lost"] else ""
-        raise TestbedError(f"{what} job {first['id']} ({first['name']}): {first['failure']}{lost}")
+    if failure := failure_of_queue(result):
+        raise TestbedError(failure + (f"; {result['lost']}" if result["lost"] else ""))
     if result["lost"]:
         raise HostError(result["lost"])
     return environment.INTERRUPTED if result["cancelled"] else 0

@@ -26,6 +26,8 @@ from tests import gate, lanes
 settings.register_profile("testbed", deadline=None)
 settings.load_profile("testbed")
 
+os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever tests
+
 # What some tests need and no probe of a feature tells: a name for TESTBED_REQUIRE, and what it is.
 CONDITIONS = {
     "memory": "a memory controller of cgroups that can be written, of version 1 or 2",

@@ -7,6 +7,7 @@ import os
 import pwd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from testbed.client.rpc import Peer
 from testbed.errors import OwnerError, RequestError
@@ -87,6 +88,14 @@ class Caller:
         os.setgroups(self.groups)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
+
+    def of_a_child(self) -> dict[str, Any]:
+        """Return the options of `subprocess` by which a child is this user's; none where this process may not
+        choose.
+        """
+        if os.geteuid() != 0:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": self.groups}
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:

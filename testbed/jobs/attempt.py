@@ -36,7 +36,9 @@ from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
 
 MOST_LOG_BYTES = 8 << 20
-"""Of a process's log in its job's own folder, which is in memory; the last of its output comes on top."""
+"""Of a process's log in its job's own folder, which is in memory, or in a record; the last of its output
+comes on top.
+"""
 KEPT_BYTES = 64 << 20
 """Of the folders of jobs that have ended."""
 
@@ -191,7 +193,7 @@ class Executor:
         server = server_spec(attempt.job, attempt.layout, attempt.request, log, attempt.admission, slate_fd)
         workers = [self._worker(attempt, rank) for rank in range(len(attempt.layout.workers))]
         specs = [server, *workers] if server else workers
-        if attempt.request.logs is None:
+        if attempt.request.logs is None or attempt.request.bounded_logs:
             specs = [replace(spec, most_log_bytes=MOST_LOG_BYTES) for spec in specs]
         return specs
 

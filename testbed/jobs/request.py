@@ -63,6 +63,7 @@ class JobRequest:
         None  # the unit or rack whose host is to be its server's; None: its system's choice
     )
     python: Path | None = None  # of an environment of its user's own; None: the project's
+    bounded_logs: bool = False  # in `logs`, too, a log gets so many bytes at most
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
@@ -98,6 +99,7 @@ class JobRequest:
             if request.get("server_at") is None
             else parse_server(word(request["server_at"], "--ps")),
             python=None if request.get("python") is None else absolute(request["python"], "--python"),
+            bounded_logs=request.get("bounded_logs") is True,
         )
 
     @property

@@ -46,13 +46,13 @@ _WENT_AWAY = "the command that submitted it went away"
 class Batch:
     """The jobs that one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told
     yet; `said` are the events for it, None at its end; `complaint` is the last of those, so that one which
-    repeats itself is told once; `lost` is why there is no file of the result.
+    repeats itself is told once; `lost` is why a file of the result is lacking.
     """
 
     caller: Caller
     jobs: list[Queued]
     session: Session
-    result_file: Path | None
+    result_files: tuple[Path, ...]
     left: set[int]
     complaint: str = ""
     lost: str | None = None
@@ -257,8 +257,8 @@ class Scheduler:
             volume = live.gigabits(self._topology, spec.megabytes, spec.iterations, spec.lanes)
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Queued(number, spec, own, place_seed, now_s + spec.arrival_s, volume))
-        file = None if asked.get("json") is None else absolute(asked["json"], "json")
-        return Batch(request.caller, jobs, session, file, {queued.id for queued in jobs})
+        files = tuple(absolute(asked[key], key) for key in ("json", "record") if asked.get(key) is not None)
+        return Batch(request.caller, jobs, session, files, {queued.id for queued in jobs})
 
     def _run(self, session: Session, policy: PolicyProcess, held: ExitStack) -> None:
         """Run a session to its end; `held` then ends the policy, and frees the circuits."""
@@ -309,12 +309,14 @@ class Scheduler:
 
     def _finish(self, batch: Batch) -> None:
         try:
-            if batch.result_file is not None:
+            if batch.result_files:
                 content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
-                self._jobs.means.executor.files.write(batch.result_file, content.encode(), batch.caller)
-        except OSError as error:
-            batch.lost = f"result {batch.result_file}: {error.strerror}"
-            self._note(f"scheduler: {batch.lost}")
+            for file in batch.result_files:
+                try:
+                    self._jobs.means.executor.files.write(file, content.encode(), batch.caller)
+                except OSError as error:
+                    batch.lost = f"result {file}: {error.strerror}"
+                    self._note(f"scheduler: {batch.lost}")
         finally:  # whatever else went wrong: who waits must not wait for ever
             batch.said.put(None)
 

@@ -61,6 +61,9 @@ ELSEWHERE = {
     "preload": "its jobs are forks of one process, or none is: testbed submit --preload",
     "logs": "each of its jobs has a folder of its own in one folder: testbed submit --logs DIR",
     "json": "all its jobs have one result: testbed submit --json FILE",
+    "records": "all its jobs have one record: testbed submit --records DIR",
+    "no_record": "all its jobs have one record: testbed submit --no-record",
+    "repeat": "its key in a jobs file is copies",
 }
 _OF_A_JOB = (
     *(

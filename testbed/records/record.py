@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.errors import RequestError
+from testbed.client.runtime import Runtime
+from testbed.errors import RequestError, TestbedError
 
 FORMAT = 1
 FILE = "record.json"
@@ -131,6 +132,11 @@ class Record:
             return None
 
     @property
+    def results(self) -> list[dict[str, Any]]:
+        """The results of those of its runs that have one."""
+        return [result for run in self.runs if (result := run.result) is not None]
+
+    @property
     def size_bytes(self) -> int:
         """The bytes that its files have now."""
         return sum(
@@ -188,20 +194,22 @@ class Record:
             del run["folder"]
         return data
 
-    def _killed(self) -> Self:
+    def _killed(self, failure: str = "the command was killed") -> Self:
         ended = max(
             (path.stat().st_mtime for path in (self.folder, self.folder / FILE) if path.exists()),
             default=self.began,
         )
-        runs = tuple(run if run.ended else replace(run, ended=ended, failure=_KILLED) for run in self.runs)
-        return replace(self, state=KILLED, ended=ended, failure=_KILLED, runs=runs)
+        runs = tuple(
+            run if run.ended is not None else replace(run, ended=ended, failure=failure) for run in self.runs
+        )
+        return replace(self, state=KILLED, ended=ended, failure=failure, runs=runs)
 
     def _with_result_of_queue(self) -> Self:
         """The record with what the testbed wrote after the command had returned."""
         (run,) = self.runs
         result = run.result
         if result is None:
-            return self
+            return self if _lives(self.set_up.testbed) else self._killed("the testbed ended without a word")
         ended = (run.folder / RESULT).stat().st_mtime
         failure = failure_of_queue(result)
         run = replace(run, ended=ended, failure=failure)
@@ -209,7 +217,15 @@ class Record:
         return replace(self, state=state, ended=ended, failure=failure, runs=(run,))
 
 
-_KILLED = "the command was killed"
+def _lives(testbed: Mapping[str, Any] | None) -> bool:
+    """Return whether the testbed that was asked runs still, by its name and its main process."""
+    if testbed is None:
+        return False
+    try:
+        runtime = Runtime.of(str(testbed["name"]))
+        return runtime.alive() and runtime.read_main().get("pid") == testbed["pid"]
+    except (TestbedError, KeyError):
+        return False
 
 
 def failure_of_queue(result: Mapping[str, Any]) -> str | None:

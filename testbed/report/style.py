@@ -27,6 +27,7 @@ _PALETTE = (
     ("#009E73", "green"),
     ("#D55E00", "red"),
 )
+PALETTE = tuple(colour for colour, _ in _PALETTE)
 
 
 def look(job: str) -> Look:

@@ -1,0 +1,243 @@
+"""Records beside each other: what differs in their set-ups, then in their results. Pure, but for reading
+their results and inputs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.records.measures import Measure, known, measures
+from testbed.records.record import Input, Record
+from testbed.records.statistics import Difference, Mean, differences, mean
+
+ABSENT = "-"
+MOST_SHOWN = 70  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of those that are compared: a record with all its runs, or several of one set-up."""
+
+    records: tuple[Record, ...]
+
+    @property
+    def name(self) -> str:
+        return ",".join(record.name for record in self.records)
+
+    @property
+    def runs(self) -> int:
+        """The number of its runs that have a result."""
+        return max((len(values) for values in self.values().values()), default=0)
+
+    def values(self) -> dict[str, list[float]]:
+        """The values of its runs, by measure."""
+        values: dict[str, list[float]] = {}
+        for record in self.records:
+            for name, each in values_by_name(record.command, record.results).items():
+                values.setdefault(name, []).extend(each)
+        return values
+
+    def verdicts(self) -> tuple[int, int]:
+        """The number of its runs that are trustworthy, and of those that were judged."""
+        judged = [run.trustworthy for record in self.records for run in record.runs]
+        return sum(each is True for each in judged), sum(each is not None for each in judged)
+
+    def ended(self) -> str:
+        """How its records ended, in words."""
+        states = [record.state for record in self.records]
+        return ", ".join(dict.fromkeys(states))
+
+
+def values_by_name(command: str, results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the values of several results, by measure."""
+    values: dict[str, list[float]] = {}
+    for result in results:
+        for name, value in measures(command, result).items():
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def means_by_name(command: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
+    """Return the means of several results, by measure."""
+    return {name: mean(values) for name, values in values_by_name(command, results).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A part of the set-up, and what each side has of it."""
+
+    what: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measure: the mean of each side that has it, and the difference of each further one from the first."""
+
+    measure: Measure
+    means: tuple[Mean | None, ...]
+    differences: tuple[Difference | None, ...]  # of the second side on
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Sides beside each other; the first is what the others are held against."""
+
+    sides: tuple[Side, ...]
+    set_up: tuple[Differing, ...]
+    rows: tuple[Row, ...]
+    claims: tuple[Differing, ...]  # of figures: what became of the paper's claims
+
+
+def compare(sides: Sequence[Side]) -> Comparison:
+    """Return how two sides or more differ."""
+    return Comparison(
+        sides=tuple(sides),
+        set_up=tuple(set_up_differences(sides)),
+        rows=tuple(_rows(sides)),
+        claims=tuple(_claims(sides)),
+    )
+
+
+# ------------------------------------------------------------------ set-ups
+
+
+def set_up_differences(sides: Sequence[Side]) -> Iterator[Differing]:
+    """Yield what is not the same in the set-ups of all sides. Of a side of several records, a value that is
+    not the same in all of them has all values.
+    """
+    facts = [[dict(_facts(record)) for record in side.records] for side in sides]
+    names = list(dict.fromkeys(name for side in facts for each in side for name in each))
+    for name in names:
+        values = [" / ".join(dict.fromkeys(each.get(name, ABSENT) for each in side)) for side in facts]
+        if len(set(values)) > 1 or " / " in values[0]:
+            yield Differing(name, tuple(values))
+    yield from _inputs(sides)
+
+
+def _facts(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield all that a set-up says, piece by piece, in the words of those who gave it."""
+    set_up = record.set_up
+    yield "command", record.command
+    yield from ((f"option {name}", value) for name, value in _flat(set_up.options))
+    yield from ((f"seed {name}", str(value)) for name, value in set_up.seeds.items())
+    yield from ((f"configuration {name}", value) for name, value in _flat(record.configuration or {}))
+    yield from ((f"network {name}", value) for name, value in _flat(set_up.network))
+    yield from ((f"version of {name}", value) for name, value in set_up.versions.items())
+    yield from ((f"source {name}", value) for name, value in _flat(set_up.source))
+    yield from ((f"variable {name}", value) for name, value in set_up.environment.items())
+    yield from ((f"host {name}", value) for name, value in _flat(set_up.host))
+    for run in record.runs:
+        for step in run.steps:
+            yield f"step at {step['run_s']:.0f} s of run {run.number}", str(step["command"])
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings, and of lists of mappings that have names or places in a list."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+        for number, each in enumerate(value, 1):
+            own = each.get("name") or each.get("link") or number if isinstance(each, Mapping) else number
+            yield from _flat(each, f"{path}[{own}]")
+    else:
+        yield path, _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        text = " ".join("-".join(map(str, each)) if isinstance(each, list) else str(each) for each in value)
+    else:
+        text = {True: "yes", False: "no", None: ABSENT}.get(value, value) if _is_word(value) else str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+
+
+def _is_word(value: object) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+def _inputs(sides: Sequence[Side]) -> Iterator[Differing]:
+    """Yield the inputs, by their roles, whose content is not the same; of two copies, how many lines are
+    others.
+    """
+    by_role = [_by_role(side.records[0]) for side in sides]
+    for role in dict.fromkeys(role for each in by_role for role in each):
+        mine = [each.get(role) for each in by_role]
+        if len({given.sha256 if given else None for given in mine}) > 1:
+            first = _lines(sides[0].records[0], mine[0])
+            values = [_named(mine[0])]
+            for side, given in zip(sides[1:], mine[1:], strict=True):
+                values.append(_named(given) + _changed(first, _lines(side.records[0], given)))
+            yield Differing(f"content of {role}", tuple(values))
+
+
+def _by_role(record: Record) -> dict[str, Input]:
+    return {given.role: given for given in record.set_up.inputs}
+
+
+def _named(given: Input | None) -> str:
+    return f"{given.path} {(given.sha256 or 'unread')[:8]}" if given else ABSENT
+
+
+def _lines(record: Record, given: Input | None) -> list[str] | None:
+    if given is None or given.copy is None:
+        return None
+    try:
+        return (record.folder / given.copy).read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+
+
+def _changed(first: list[str] | None, second: list[str] | None) -> str:
+    if first is None or second is None or first == second:
+        return ""
+    marks = [
+        line[0] for line in difflib.unified_diff(first, second, n=0, lineterm="") if line[:3] not in _HEAD
+    ]
+    return f" (+{marks.count('+')} -{marks.count('-')} lines)"
+
+
+_HEAD = ("+++", "---")
+
+# ------------------------------------------------------------------ results
+
+
+def _rows(sides: Sequence[Side]) -> Iterator[Row]:
+    """Yield the measures that two sides or more have. All measures of a pair of sides are judged together."""
+    values = [side.values() for side in sides]
+    names = [name for name in _in_order(values) if sum(name in each for each in values) > 1]
+    judged: list[dict[str, Difference]] = []
+    for other in values[1:]:
+        shared = [name for name in names if name in values[0] and name in other]
+        pairs = [(values[0][name], other[name]) for name in shared]
+        judged.append(dict(zip(shared, differences(pairs), strict=True)))
+    for name in names:
+        means = tuple(mean(each[name]) if name in each else None for each in values)
+        yield Row(known(name), means, tuple(each.get(name) for each in judged))
+
+
+def _in_order(values: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for each in values for name in each))
+
+
+def _claims(sides: Sequence[Side]) -> Iterator[Differing]:
+    """Yield the claims of figures of which we have another number."""
+    ours = [_claims_of(side) for side in sides]
+    for text in dict.fromkeys(text for each in ours for text in each):
+        values = tuple(each.get(text, ABSENT) for each in ours)
+        if len(set(values)) > 1:
+            yield Differing(text, values)
+
+
+def _claims_of(side: Side) -> dict[str, str]:
+    run = side.records[0].runs[0] if side.records[0].runs else None
+    result = (run.result if run else None) or {}
+    claims = result.get("claims")
+    return {
+        str(claim.get("text")): f"{claim.get('ours')} ({claim.get('verdict')})"
+        for claim in (claims if isinstance(claims, list) else [])
+    }

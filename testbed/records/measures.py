@@ -1,0 +1,107 @@
+"""The numbers of a result that runs are compared by. Pure: reads what a command's `--json` writes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_OF_A_FIGURE = 40
+_NOT_A_FIGURES = ("host", "took_s", "finished", "claims")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that every result of a kind has. `digits` are those that are shown."""
+
+    name: str
+    unit: str
+    title: str
+
+
+OF_RUN = (
+    Measure("wall_s", "s", "whole job"),
+    Measure("round_ms", "ms", "round"),
+    Measure("allowed_ms", "ms", "round that links allow"),
+    Measure("ratio", "", "round over what links allow"),
+    Measure("all_reduce_ms", "ms", "all-reduce"),
+    Measure("link_mb", "MB", "on all links"),
+    Measure("drops", "", "frames dropped"),
+    Measure("retransmits", "", "packets sent again"),
+)
+OF_SUBMISSION = (
+    Measure("total_jct_s", "s", "sum of completion times"),
+    Measure("ct_bti_s", "s", "first start to last end"),
+    Measure("waiting_s", "s", "waiting, mean"),
+    Measure("training_s", "s", "training, mean"),
+    Measure("reconfigured_connections", "", "connections set up"),
+    Measure("overruns", "", "overruns of the policy"),
+)
+_KNOWN = {measure.name: measure for measure in (*OF_RUN, *OF_SUBMISSION)}
+
+
+def known(name: str) -> Measure:
+    """Return a measure by its name; of a figure, its path in the report is all that is known of it."""
+    return _KNOWN.get(name) or Measure(name, "", name)
+
+
+def measures(command: str, result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a result of this command, by name, in the order in which they are shown. What a
+    result does not say is left out.
+    """
+    made = {"run": _of_run, "submit": _of_submission, "reproduce": _of_figure}.get(command)
+    numbers = dict(made(result)) if made else {}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _of_run(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    if result.get("failure"):  # it did not do its work: its times are of something else
+        return
+    yield "wall_s", float(result["wall_s"])
+    if bound := result.get("bound"):
+        yield from _named(bound, {"round_ms": "measured_ms", "allowed_ms": "bound_ms", "ratio": "ratio"})
+    stats = [worker["stats"] for worker in result["workers"] if worker.get("stats")]
+    reduced = [each["allreduce"] for each in stats if (each.get("allreduce") or {}).get("count")]
+    if reduced:
+        yield "all_reduce_ms", 1e3 * statistics.fmean(each["busy_s"] / each["count"] for each in reduced)
+    yield "link_mb", sum(link["bytes"] for link in result["links"]) / 1e6
+    yield "drops", float(sum(link["drops"] for link in result["links"]))
+    sent_again = [each["retransmits"] for each in stats if _is_number(each.get("retransmits"))]
+    if sent_again:
+        yield "retransmits", float(sum(sent_again))
+
+
+def _of_submission(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    yield from _named(result, {"total_jct_s": "total_jct_s", "ct_bti_s": "ct_bti_s"})
+    for name in ("waiting_s", "training_s"):
+        if values := [job[name] for job in result["jobs"] if _is_number(job.get(name))]:
+            yield name, statistics.fmean(values)
+    yield from _named(result, {name: name for name in ("reconfigured_connections", "overruns")})
+
+
+def _of_figure(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    kept = {key: value for key, value in result.items() if key not in _NOT_A_FIGURES}
+    for number, (path, value) in enumerate(_leaves(kept)):
+        if number == MOST_OF_A_FIGURE:
+            return
+        yield path, value
+
+
+def _leaves(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of nested mappings; lists are of a figure's sweeps, and too long."""
+    for key, value in data.items():
+        where = f"{path}.{key}" if path else str(key)
+        if _is_number(value):
+            yield where, float(value)
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, where)
+
+
+def _named(data: Mapping[str, Any], names: Mapping[str, str]) -> Iterable[tuple[str, float]]:
+    return ((name, float(data[key])) for name, key in names.items() if _is_number(data.get(key)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,430 @@
+"""The writing of a record, while its command runs: as the user of the command, and at no cost to it. What
+cannot be written is said in a line, once, and the command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.client import environment
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.errors import TestbedError
+from testbed.records import set_up
+from testbed.records.record import (
+    CONFIGURATION,
+    DONE,
+    FAILED,
+    FILE,
+    INTERRUPTED,
+    LOGS,
+    QUEUED,
+    RESULT,
+    RUNS,
+    TELEMETRY,
+    Record,
+    Run,
+    SetUp,
+)
+from testbed.records.store import FOLDER, OFF, Store
+
+MOST_LOG_BYTES = 8 << 20
+"""Of a log the record has so many bytes, and LAST_BYTES of its end."""
+LAST_BYTES = 64 << 10
+_INTERRUPTED = "interrupted"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a record goes, or that there is none."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--records",
+        type=Path,
+        metavar="DIR",
+        help=f"leave the record there ({FOLDER}, or optinc/runs in your data folder)",
+    )
+    where.add_argument("--no-record", action="store_true", help=f"leave no record, as {FOLDER}={OFF} does")
+
+
+def store_of(options: argparse.Namespace, caller: Caller) -> Store | None:
+    """Return where the record of a command with these options goes; None where there is to be none."""
+    return None if options.no_record else Store.of(caller, options.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a command was asked: `words` as typed, its options by name, and the files that it was given, each
+    with its role.
+    """
+
+    command: str
+    words: Sequence[str]
+    options: Mapping[str, Any]
+    inputs: Sequence[tuple[str, Path]] = ()
+    runtime: Runtime | None = None
+
+
+class RunRecorder:
+    """One run. `take` and `hear` are told what becomes of it."""
+
+    def __init__(self, recorder: Recorder, run: Run) -> None:
+        self._recorder, self.run = recorder, run
+        self._logs: set[Path] = set()
+        self._result: Mapping[str, Any] | None = None
+        self.interrupted = False
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Hear an event of the running job: the folder of its logs among them."""
+        if "logs" in event:
+            self._logs.add(Path(event["logs"]))
+
+    def take(self, result: Mapping[str, Any], interrupted: bool = False, failure: str | None = None) -> None:
+        """Take the result, and the samples that came along in it; why it failed, where it does not say so."""
+        self._result, self.interrupted = result, self.interrupted or interrupted
+        verdict = result.get("verdict")
+        judged = verdict if isinstance(verdict, Mapping) else {}
+        self.run = replace(
+            self.run,
+            failure=failure or result.get("failure"),
+            verdict=judged.get("line"),
+            trustworthy=judged.get("trustworthy"),
+        )
+
+    def left_to_testbed(self, jobs: Sequence[str], with_logs: bool) -> dict[str, Any]:
+        """Return what a request to the testbed says, for it to write the result and these jobs' logs; nothing
+        where there is no record.
+        """
+        if self._recorder.folder is None:
+            return {}
+        self._recorder.queue()
+        asked: dict[str, Any] = {"record": str(self.run.folder / RESULT)}
+        if with_logs:
+            for job in jobs:
+                self._recorder.write(
+                    "its logs", partial((self.run.folder / LOGS / job).mkdir, parents=True, exist_ok=True)
+                )
+            asked |= {"logs": str(self.run.folder / LOGS), "bounded_logs": True}
+        return asked
+
+    def keep_copy(self, file: Path) -> None:
+        """Copy a file that the run made."""
+        self._recorder.write(file.name, partial(shutil.copyfile, file, self.run.folder / file.name))
+
+    def fail(self, failure: str) -> None:
+        self.run = replace(self.run, failure=failure)
+
+    def keep(self) -> None:
+        """Write the result so far."""
+        if self._result is None:
+            return
+        result = {key: value for key, value in self._result.items() if key != "series"}
+        series = self._result.get("series")
+        if series is not None:
+            result["telemetry"] = {**result["telemetry"], "file": TELEMETRY}
+        self._recorder.write("its result", partial(_replace, self.run.folder / RESULT, _text(result)))
+        if series is not None:
+            samples = base64.b64decode(series)
+            self._recorder.write("its samples", partial(_replace, self.run.folder / TELEMETRY, samples))
+
+    def keep_logs(self) -> None:
+        """Copy the logs that were written since the run began."""
+        for name, folder in self._folders_of_logs():
+            self._recorder.write("its logs", partial(self._copy, name, folder))
+
+    def _folders_of_logs(self) -> list[tuple[str, Path]]:
+        """Return where logs are, and the folder below the record's for each: of several jobs one each."""
+        result = self._result or {}
+        folders = [("", folder) for folder in self._logs]
+        for job in result.get("jobs", []):
+            workers = (job["run"] or {}).get("workers", [])
+            folders += [(str(job["name"]), Path(worker["log"]).parent) for worker in workers[:1]]
+        return folders
+
+    def _copy(self, name: str, folder: Path) -> None:
+        target = self.run.folder / LOGS / name
+        for log in sorted(folder.glob("*.log")):
+            if log.is_file() and log.stat().st_mtime >= self.run.began - 1.0:
+                target.mkdir(parents=True, exist_ok=True)
+                _copy_bounded(log, target / log.name)
+
+
+class Recorder:
+    """The record of a command that runs. Without a folder it does nothing."""
+
+    def __init__(self, asked: Asked, store: Store | None, caller: Caller) -> None:
+        self._asked, self._store, self._caller = asked, store, caller
+        self._record: Record | None = None
+        self._lock = -1
+
+    @property
+    def folder(self) -> Path | None:
+        """The record's folder; None where there is none."""
+        return self._record.folder if self._record else None
+
+    @property
+    def wants_samples(self) -> bool:
+        return self._record is not None
+
+    # ------------------------------------------------------------------ what its command tells it
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[RunRecorder]:
+        """A run of the command. Whatever raises in the block is how it ended."""
+        runs = self._record.runs if self._record else ()
+        number = len(runs) + 1
+        folder = (self.folder or Path()) / RUNS / str(number)
+        run = RunRecorder(self, Run(number, time.time(), folder=folder))
+        self.write("its runs", lambda: folder.mkdir(parents=True))
+        self._save(runs=(*runs, run.run))
+        try:
+            yield run
+        except KeyboardInterrupt:
+            run.fail(_INTERRUPTED)
+            run.interrupted = True
+            raise
+        except TestbedError as error:
+            run.fail(run.run.failure or str(error))
+            raise
+        except Exception as error:
+            run.fail(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            self._end(run, runs)
+
+    def _end(self, run: RunRecorder, before: tuple[Run, ...]) -> None:
+        run.run = replace(run.run, ended=time.time())
+        if self._record is None:
+            return
+        run.run = replace(run.run, steps=self._steps(run.run))
+        state = {"state": INTERRUPTED} if run.interrupted else {"state": FAILED} if run.run.failure else {}
+        self._record = replace(self._record, runs=(*before, run.run))
+        self._save(**state)  # the little that says most, first: a full disk may have no room for the rest
+        run.keep()
+        run.keep_logs()
+
+    def queue(self) -> None:
+        """Leave the result to the testbed, which writes it when the last job has ended."""
+        self._save(state=QUEUED)
+
+    # ------------------------------------------------------------------ its begin and end
+
+    def begin(self) -> None:
+        """Make the folder, with all that is known beforehand; none, and a line that says so, where it cannot
+        be made.
+        """
+        if self._store is None:
+            return
+        asked, now, folder = self._asked, time.time(), None
+        configuration = set_up.configuration_of(asked.runtime) if asked.runtime else None
+        known = self._known(configuration)
+        try:
+            with self._caller.acting():
+                folder = self._store.new(asked.command, now)
+                self._lock = _locked(folder)
+                known = replace(known, inputs=set_up.copied(asked.inputs, folder))
+                if configuration is not None:
+                    _replace(folder / CONFIGURATION, _text(configuration))
+                words, cwd = (asked.command, *asked.words), set_up.working_folder()
+                record = Record(asked.command, words, cwd, self._caller.user, now, known, folder=folder)
+                _replace(folder / FILE, _text(record.to_json()))
+        except OSError as error:
+            self.say(f"not recorded: {error.filename or self._store.folder}: {error.strerror}")
+            if folder is not None:
+                with self._caller.acting():
+                    shutil.rmtree(folder, ignore_errors=True)
+            return
+        self._record = record
+
+    def end(self, error: BaseException | None) -> None:
+        """Write how the command ended, and remove old records where there are too many."""
+        if self._record is None or self._store is None:
+            return
+        state, failure, code = self._record.state, None, 0
+        if isinstance(error, KeyboardInterrupt):
+            state, code = INTERRUPTED, environment.INTERRUPTED
+        elif isinstance(error, TestbedError):
+            state, failure, code = FAILED, str(error), error.exit_code
+        elif error is not None:
+            state, failure, code = FAILED, f"{type(error).__name__}: {error}", 1
+        elif state == INTERRUPTED:
+            code = environment.INTERRUPTED
+        elif state not in (QUEUED, FAILED):
+            state = DONE
+        failure = failure or next((run.failure for run in self._record.runs if run.failure), None)
+        ended = None if state == QUEUED else time.time()
+        self._save(state=state, failure=failure, exit_code=code, ended=ended)
+        self.say(f"recorded as {self._record.name}")
+        os.close(self._lock)
+        with self._caller.acting():
+            removed = self._store.make_room(self._record.folder)
+        if removed:
+            self.say(
+                f"removed the {len(removed)} oldest record{'s' * (len(removed) != 1)}: all together have "
+                f"{self._store.limit_bytes / 1e9:g} GB at most"
+            )
+
+    def _known(self, configuration: Mapping[str, Any] | None) -> SetUp:
+        """Return what is known before anything is written: the inputs are to come."""
+        asked = self._asked
+        options = set_up.options_of(asked.options)
+        network = set_up.network_of(asked.runtime) if asked.runtime else {}
+        script = next((path for role, path in asked.inputs if role in set_up.CODE), None)
+        return SetUp(
+            options=options,
+            seeds=set_up.seeds_of(options, configuration, network.get("faults", ())),
+            inputs=(),
+            testbed=set_up.testbed_facts(asked.runtime) if asked.runtime else None,
+            network=network,
+            versions=set_up.versions(),
+            source=set_up.source(script, self._caller),
+            environment=set_up.heeded(os.environ),
+            host=set_up.host_facts(),
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def say(self, text: str) -> None:
+        print(f"testbed {self._asked.command}: {text}", file=sys.stderr, flush=True)
+
+    def write(self, what: str, work: Callable[[], Any]) -> None:
+        """Do some writing as the user. What cannot be done is noted, and said the first time."""
+        if self._record is None:
+            return
+        try:
+            with self._caller.acting():
+                work()
+        except OSError as error:
+            self._note(what, error)
+
+    def _note(self, what: str, error: OSError) -> None:
+        assert self._record is not None
+        note = f"lacks {what}: {error.strerror}"
+        if not self._record.notes:
+            self.say(f"record {self._record.folder}: {note}")
+        if note not in self._record.notes:
+            self._record = replace(self._record, notes=(*self._record.notes, note))
+
+    def _save(self, **changes: Any) -> None:
+        """Write record.json. Where there is no room for it, what its runs left makes some."""
+        if self._record is None:
+            return
+        self._record = replace(self._record, **changes)
+        try:
+            with self._caller.acting():
+                self._write_file()
+        except OSError as error:
+            self._note("what its runs left", error)
+            with self._caller.acting(), contextlib.suppress(OSError):
+                shutil.rmtree(self._record.folder / RUNS, ignore_errors=True)
+                self._write_file()
+
+    def _write_file(self) -> None:
+        assert self._record is not None
+        _replace(self._record.folder / FILE, _text(self._record.to_json()))
+
+    def _steps(self, run: Run) -> tuple[Mapping[str, Any], ...]:
+        """Return what scripts did on the same testbed meanwhile, by their records."""
+        assert self._record is not None
+        assert self._store is not None
+        testbed = self._record.set_up.testbed
+        if testbed is None or self._asked.command == "script":
+            return ()
+        with self._caller.acting():
+            scripts = [
+                record
+                for record in self._store.records()
+                if record.command == "script"
+                and record.set_up.testbed == testbed
+                and (record.ended is None or record.ended >= run.began)
+            ]
+            results = [script.runs[0].result for script in scripts if script.runs]
+        return steps_within(run, [result for result in results if result is not None])
+
+
+def steps_within(run: Run, scripts: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the steps that scripts, by their results, did between a run's begin and end, in their order."""
+    steps = [
+        {"run_s": round(script["began"] + step["did_s"] - run.began, 4), "script": script["file"], **step}
+        for script in scripts
+        for step in script["steps"]
+    ]
+    ended = run.ended if run.ended is not None else float("inf")
+    within = [step for step in steps if 0 <= step["run_s"] <= ended - run.began]
+    return tuple(sorted(within, key=lambda step: step["run_s"]))
+
+
+@contextlib.contextmanager
+def recording(asked: Asked, store: Store | None, caller: Caller) -> Iterator[Recorder]:
+    """The record of a command, around all that it does. What raises in the block is how it ended."""
+    recorder = Recorder(asked, store, caller)
+    recorder.begin()
+    try:
+        yield recorder
+    except BaseException as error:
+        recorder.end(error)
+        raise
+    recorder.end(None)
+
+
+@contextlib.contextmanager
+def none_below() -> Iterator[None]:
+    """Have commands that are started in the block leave no records: what they do is in this command's."""
+    before = os.environ.get(FOLDER)
+    os.environ[FOLDER] = OFF
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[FOLDER]
+        else:
+            os.environ[FOLDER] = before
+
+
+def _text(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1) + "\n").encode()
+
+
+def _locked(folder: Path) -> int:
+    """Return a descriptor that holds the folder's lock, where its file system has locks. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave it as it was. Raises OSError."""
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _copy_bounded(log: Path, target: Path) -> None:
+    """Copy a log: of a long one what came first and last, and how much is left out. Raises OSError."""
+    with log.open("rb") as source, target.open("wb") as copy:
+        size = os.fstat(source.fileno()).st_size
+        if size <= MOST_LOG_BYTES + LAST_BYTES:
+            shutil.copyfileobj(source, copy)
+            return
+        copy.write(source.read(MOST_LOG_BYTES))
+        omitted = size - MOST_LOG_BYTES - LAST_BYTES
+        copy.write(f"\n... {omitted} bytes are left out here ...\n".encode())
+        source.seek(-LAST_BYTES, os.SEEK_END)
+        shutil.copyfileobj(source, copy)

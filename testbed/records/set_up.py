@@ -1,0 +1,211 @@
+"""The set-up of what is recorded, gathered: inputs, versions, commits, host, and what a testbed says of
+itself.
+
+What cannot be found out is left out, and fails nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from testbed.client import environment, rpc
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.errors import TestbedError
+from testbed.records.record import INPUTS, Input
+from testbed.report import host
+
+MOST_INPUT_BYTES = 1 << 20
+PACKAGES = ("optinc", "torch", "numpy", "scipy", "os-ken", "pyroute2", "highspy", "simpy")
+HEEDED = re.compile(
+    r"(BLIS|CUDA|GLOO|GOMP|KMP|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|PYTHON|PYTORCH|TORCH)[A-Z_]*"
+)
+ELSEWHERE = frozenset({"json", "logs", "name", "no_record", "out", "records", "repeat"})
+"""Options that say where something goes or how often it is done, and make no result another."""
+CODE = ("script", "system")  # the roles of inputs that are programs
+_GIT_S = 10.0
+_ANSWER_S = 10.0
+_SEED = re.compile(r"(?:^|[,;\s])(?:--)?seed[=\s]\s*(-?[0-9]+)")
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was asked for, as JSON has it: what was given, or has a value by itself."""
+    asked = {name: value for name, value in options.items() if name not in ELSEWHERE}
+    return {name: _plain(value) for name, value in asked.items() if value not in (None, False, [])}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | list | dict) else str(value)
+
+
+def seeds_of(
+    options: Mapping[str, Any],
+    configuration: Mapping[str, Any] | None,
+    faults: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, int]:
+    """Return all seeds that are known, by where they are from."""
+    seeds: dict[str, int] = {}
+    if configuration is not None:
+        seeds["ocs"] = int(configuration["ocs"]["seed"])
+    submission = options.get("submission")
+    for source, value in (
+        ("submission", submission.get("seed", 0) if isinstance(submission, dict) else None),
+        ("options", options.get("seed")),
+    ):
+        if isinstance(value, int):
+            seeds[source] = value
+    for source, text in (
+        ("stragglers", str(options.get("stragglers") or "")),
+        ("arguments", " ".join(map(str, options.get("arguments") or []))),
+    ):
+        if match := _SEED.search(text):
+            seeds[source] = int(match[1])
+    for fault in faults:
+        if isinstance(seed := fault.get("seed"), int):
+            seeds[f"faults.{fault['link']}.{fault['direction']}"] = seed
+    return seeds
+
+
+def copied(inputs: Iterable[tuple[str, Path]], folder: Path) -> tuple[Input, ...]:
+    """Return the files that were given, each with its role, copied into a record's folder where they are not
+    too long. One that cannot be read is named alone. Raises OSError for what cannot be written.
+    """
+    return tuple(_copied(role, path, number, folder) for number, (role, path) in enumerate(inputs, 1))
+
+
+def _copied(role: str, path: Path, number: int, folder: Path) -> Input:
+    try:
+        if not path.is_file():  # a pipe, which is read once
+            return Input(role, str(path), None, None, None)
+        size, digest = path.stat().st_size, _sha256(path)
+        content = path.read_bytes() if size <= MOST_INPUT_BYTES else None
+    except OSError:
+        return Input(role, str(path), None, None, None)
+    if content is None:
+        return Input(role, str(path), size, digest, None)
+    copy = Path(INPUTS) / (path.name if number == 1 else f"{number}-{path.name}")
+    (folder / INPUTS).mkdir(exist_ok=True)
+    (folder / copy).write_bytes(content)
+    return Input(role, str(path), size, digest, str(copy))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def working_folder() -> str:
+    """Return this process's folder; nothing where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a result depends on."""
+    found_versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found_versions[package] = metadata.version(package)
+    return found_versions
+
+
+def source(script: Path | None, caller: Caller) -> dict[str, Any]:
+    """Return the commits of the project and of the repository that a script is in, and whether their files
+    differ from them.
+    """
+    folders = {"": environment.CHECKOUT} | ({"script_": script.parent} if script else {})
+    facts: dict[str, Any] = {}
+    for prefix, folder in folders.items():
+        commit = _git(folder, caller, "rev-parse", "HEAD")
+        changed = _git(folder, caller, "status", "--porcelain", "--untracked-files=no") if commit else None
+        facts |= {f"{prefix}commit": commit, f"{prefix}changed": None if changed is None else bool(changed)}
+    return facts
+
+
+def _git(folder: Path, caller: Caller, *words: str) -> str | None:
+    """Return what git says; None where it has nothing to say. It runs as the user, for a repository's
+    settings may name programs.
+    """
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(
+            ["git", "-C", str(folder.absolute()), *words],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env={**os.environ, "HOME": caller.home, "GIT_OPTIONAL_LOCKS": "0"},
+            timeout=_GIT_S,
+            check=False,
+            **caller.of_a_child(),
+        )
+        if answer.returncode == 0:
+            return str(answer.stdout.strip())
+    return None
+
+
+def heeded(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that libraries heed."""
+    return {name: value for name, value in sorted(environ.items()) if HEEDED.fullmatch(name)}
+
+
+def host_facts() -> dict[str, Any]:
+    """Return the facts of this host."""
+    facts = {"name": platform.node(), "processor": _processor(), **asdict(host.facts())}
+    del facts["python"]  # among the versions
+    return facts
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if match:
+            return match[1]
+    return platform.machine()
+
+
+def testbed_facts(runtime: Runtime) -> dict[str, Any] | None:
+    """Return the testbed's name, main process and configuration's name."""
+    main: dict[str, Any] = {}
+    with contextlib.suppress(TestbedError):
+        main = runtime.read_main()
+    return {key: main.get(key) for key in ("name", "pid", "configuration")} if main else None
+
+
+def configuration_of(runtime: Runtime) -> dict[str, Any] | None:
+    """Return the testbed's topology as JSON has it."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(runtime.topology.read_text()))
+    return None
+
+
+def network_of(runtime: Runtime) -> dict[str, Any]:
+    """Return what is lit and set on a testbed now; nothing where it does not answer."""
+    with contextlib.suppress(TestbedError, KeyError):
+        status = rpc.call(runtime.socket, "status", timeout_s=_ANSWER_S)
+        links = rpc.call(runtime.socket, "link", timeout_s=_ANSWER_S, action="list")
+        return {
+            "circuits": sorted(sorted(pair) for pair in status["circuits"] or []),
+            "faults": _faults(status["faults"]),
+            "links": [
+                {key: link[key] for key in ("link", "by_hand_mbps", "up")}
+                for link in links
+                if link["by_hand_mbps"] is not None or not link["up"]
+            ],
+        }
+    return {}
+
+
+def _faults(states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in state.items() if key != "counters"} for state in states]

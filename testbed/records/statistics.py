@@ -1,0 +1,109 @@
+"""Means of repeated runs with their confidence intervals, and whether two differ by more than the noise.
+Pure.
+
+Student's t interval, and Welch's test, which does not take the two to vary alike; where one side has one run,
+whether that one is outside the other's prediction interval. Of several measures that are compared at once,
+the p-values are adjusted by Benjamini and Yekutieli's procedure, which holds however the measures depend on
+each other.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+class Said(enum.StrEnum):
+    """The answer to: is the difference more than the noise?"""
+
+    SAME = "the same"  # all values of both are equal
+    MORE = "more than the noise"
+    WITHIN = "within the noise"
+    UNKNOWN = "noise not known"  # too few runs
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of some runs' values, and half of the interval in which it is with 95 % confidence: None of
+    one run.
+    """
+
+    values: tuple[float, ...]
+    mean: float
+    half_width: float | None
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half_width is None else self.mean - self.half_width
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half_width is None else self.mean + self.half_width
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """Return the mean of at least one value."""
+    count = len(values)
+    centre = math.fsum(values) / count
+    if count < 2:
+        return Mean(tuple(values), centre, None)
+    spread = float(np.std(values, ddof=1)) / math.sqrt(count)
+    return Mean(tuple(values), centre, spread * float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference of a second mean from a first: absolute, relative (None from 0), the adjusted p-value,
+    and what is said of it.
+    """
+
+    absolute: float
+    relative: float | None
+    p: float | None
+    said: Said
+
+
+def p_of(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return how likely a difference at least as large is where both are runs of the same; None where the
+    runs are too few to tell: no side has two, or one has one and the other never varied.
+    """
+    both = len(first) > 1 and len(second) > 1
+    if np.ptp(first) == 0 and np.ptp(second) == 0:  # no test has sense: nothing varies
+        return 1.0 if first[0] == second[0] else 0.0 if both else None
+    if both:
+        with warnings.catch_warnings():  # of values that are nearly all the same
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return float(stats.ttest_ind(first, second, equal_var=False).pvalue)
+    many, (single,) = (first, second) if len(first) > 1 else (second, first)
+    spread = float(np.std(many, ddof=1)) * math.sqrt(1 + 1 / len(many))
+    away = abs(single - float(np.mean(many))) / spread
+    return float(2 * stats.t.sf(away, len(many) - 1))
+
+
+def differences(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Difference]:
+    """Return for each measure the difference of its second values from its first, all compared at once."""
+    raw = [p_of(first, second) for first, second in pairs]
+    judged = [p for p in raw if p is not None]
+    adjusted = iter(stats.false_discovery_control(judged, method="by") if judged else ())
+    return [
+        _difference(first, second, None if p is None else float(next(adjusted)))
+        for (first, second), p in zip(pairs, raw, strict=True)
+    ]
+
+
+def _difference(first: Sequence[float], second: Sequence[float], p: float | None) -> Difference:
+    before, after = float(np.mean(first)), float(np.mean(second))
+    said = Said.UNKNOWN
+    if set(first) == set(second) and len(set(first)) == 1:
+        said = Said.SAME
+    elif p is not None:
+        said = Said.MORE if p < 1 - CONFIDENCE else Said.WITHIN
+    return Difference(after - before, (after - before) / abs(before) if before else None, p, said)

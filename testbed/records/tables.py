@@ -1,0 +1,232 @@
+"""Records and comparisons as lines of text. Pure."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.records.comparison import Comparison, Differing, Row, Side, means_by_name
+from testbed.records.measures import known
+from testbed.records.record import Record, Run
+from testbed.records.statistics import Difference, Mean, Said
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # that sides go by
+MOST_SIDES = len(LETTERS)
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in words."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def when(seconds: float) -> str:
+    """Return a moment by the local clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def value(average: Mean, unit: str) -> str:
+    """Return a mean with its interval, in as many digits as that gives sense to."""
+    after = f" {unit}" if unit else ""
+    half = average.half_width
+    if half is None or half == 0 or not math.isfinite(half):
+        return f"{average.mean:.4g}{after}"
+    digits = max(0, 1 - math.floor(math.log10(half)))
+    return f"{average.mean:.{digits}f} ± {half:.{digits}f}{after}"
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Return rows as lines whose columns begin below each other."""
+    widths = [
+        max((len(row[at]) for row in rows if at < len(row)), default=0)
+        for at in range(max(map(len, rows), default=0))
+    ]
+    return [
+        (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))).rstrip()
+        for row in rows
+    ]
+
+
+def listing(records: Sequence[Record]) -> str:
+    """Return the records, one a line, the oldest first."""
+    rows = [("record", "state", "took", "runs", "verdict", "what")]
+    rows += [
+        (record.name, record.state, _took(record), str(len(record.runs)), _verdicts(record), _what(record))
+        for record in records
+    ]
+    return "\n".join(aligned(rows, ""))
+
+
+def _took(record: Record) -> str:
+    return f"{record.ended - record.began:.1f} s" if record.ended else "-"
+
+
+def _verdicts(record: Record) -> str:
+    good, judged = Side((record,)).verdicts()
+    if not judged:
+        return "-"
+    if judged == 1:
+        return "trustworthy" if good else "not trustworthy"
+    return f"{good} of {judged} trustworthy"
+
+
+def _what(record: Record) -> str:
+    text = " ".join(record.words[1:])
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def page(record: Record) -> str:
+    """Return a record in full."""
+    set_up = record.set_up
+    ended = f", ended {when(record.ended)} after {record.ended - record.began:.1f} s" if record.ended else ""
+    lines = [
+        f"{record.name}: {record.state}" + (f": {record.failure}" if record.failure else ""),
+        f"  testbed {' '.join(record.words)}",
+        f"  by {record.user} in {record.cwd or 'a folder that was gone'}",
+        f"  began {when(record.began)}{ended}",
+    ]
+    if set_up.testbed:
+        lines.append(
+            f"  on testbed {set_up.testbed['name']}, configuration {set_up.testbed['configuration']}"
+        )
+    host = set_up.host
+    lines += [
+        f"  host {host.get('name')}: {host.get('processor')}, {host.get('cores')} cores, Linux "
+        f"{host.get('kernel')}",
+        f"  versions {', '.join(f'{name} {version}' for name, version in set_up.versions.items())}",
+        *_source(set_up.source),
+    ]
+    if set_up.seeds:
+        lines.append(f"  seeds {', '.join(f'{name} {seed}' for name, seed in set_up.seeds.items())}")
+    lines += [
+        f"  {each.role} {each.path}" + (f" (kept: {each.copy})" if each.copy else "")
+        for each in set_up.inputs
+    ]
+    lines += [f"  note: {note}" for note in record.notes]
+    for run in record.runs:
+        lines += _run_lines(run, len(record.runs))
+    lines += means_lines(record.command, record.results)
+    lines.append(f"  {size(record.size_bytes)} in {record.folder}")
+    return "\n".join(lines)
+
+
+def _source(source: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for prefix, of in (("", "project"), ("script_", "script")):
+        if commit := source.get(f"{prefix}commit"):
+            changed = ", with changes" if source.get(f"{prefix}changed") else ""
+            lines.append(f"  {of} at commit {commit}{changed}")
+    return lines
+
+
+def _run_lines(run: Run, runs: int) -> list[str]:
+    head = f"run {run.number}: " if runs > 1 else ""
+    lines = [f"  {head}failed: {run.failure}"] if run.failure else []
+    if run.verdict:
+        lines.append(f"  {head}{run.verdict}")
+    lines += [
+        f"  {head}script {step['script']} at {step['run_s']:.1f} s: {step['command']}"
+        + (f": exit code {step['exit_code']}" if step["exit_code"] else "")
+        for step in run.steps
+    ]
+    return lines
+
+
+def means_lines(command: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the means of runs, each with the interval in which it is with 95 % confidence."""
+    means = means_by_name(command, results)
+    if not means:
+        return []
+    count = max(len(each.values) for each in means.values())
+    head = f"  means of {count} runs, ± 95 % confidence:" if count > 1 else "  in numbers:"
+    rows = [(known(name).title, value(each, known(name).unit)) for name, each in means.items()]
+    return [head, *aligned(rows, "    ")]
+
+
+def means_of(command: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return repeated runs as JSON has them: all results, and the means with their intervals."""
+    return {"runs": list(results), "means": means_json(means_by_name(command, results))}
+
+
+def means_json(means: Mapping[str, Mean]) -> dict[str, Any]:
+    return {
+        name: {"mean": each.mean, "low": each.low, "high": each.high, "values": list(each.values)}
+        for name, each in means.items()
+    }
+
+
+# ------------------------------------------------------------------ comparisons
+
+
+def comparison(compared: Comparison) -> str:
+    """Return a comparison: who, the set-ups, the results."""
+    letters = LETTERS[: len(compared.sides)]
+    lines = [
+        f"{letter}  {side.name}: {side.ended()}, {_counted(side.runs)}{_trust(side)}"
+        for letter, side in zip(letters, compared.sides, strict=True)
+    ]
+    lines += ["", "Set-up"]
+    lines += _differing(compared.set_up, letters) or ["  no difference that is recorded"]
+    lines += ["", "Result"]
+    if not compared.rows:
+        lines.append("  no number that two of them have")
+    else:
+        lines += aligned([("", *letters, *_heads(letters)), *(_cells(row) for row in compared.rows)])
+        lines += ["", *_summary(compared, letters)]
+    if compared.claims:
+        lines += ["", "Claims of the paper, ours", *_differing(compared.claims, letters)]
+    return "\n".join(lines)
+
+
+def _counted(runs: int) -> str:
+    return f"{runs} run{'s' * (runs != 1)} with numbers"
+
+
+def _trust(side: Side) -> str:
+    good, judged = side.verdicts()
+    return f", {good} of {judged} trustworthy" if judged else ""
+
+
+def _differing(parts: Sequence[Differing], letters: str) -> list[str]:
+    return aligned([("", *letters), *((part.what, *part.values) for part in parts)]) if parts else []
+
+
+def _heads(letters: str) -> list[str]:
+    return [f"{letter} against {letters[0]}" for letter in letters[1:]]
+
+
+def _cells(row: Row) -> list[str]:
+    means = ["-" if each is None else value(each, row.measure.unit) for each in row.means]
+    return [row.measure.title, *means, *(_said(each) for each in row.differences)]
+
+
+def _said(difference: Difference | None) -> str:
+    if difference is None:
+        return "-"
+    if difference.said == Said.SAME:
+        return difference.said
+    by = f"{difference.relative:+.1%}" if difference.relative is not None else f"{difference.absolute:+.4g}"
+    p = "" if difference.p is None else f" (p {difference.p:.2g})"
+    return f"{by}, {difference.said}{p}"
+
+
+def _summary(compared: Comparison, letters: str) -> list[str]:
+    """Return a sentence for each further side: what differs by more than the noise, or what is lacking."""
+    lines = []
+    for at, letter in enumerate(letters[1:]):
+        judged = [(row.measure.title, row.differences[at]) for row in compared.rows]
+        differ = [title for title, each in judged if each is not None and each.said == Said.MORE]
+        unknown = any(each is not None and each.said == Said.UNKNOWN for _, each in judged)
+        if differ:
+            lines.append(f"{letter} differs from {letters[0]} by more than the noise in: {', '.join(differ)}")
+        elif unknown:
+            remedy = "too few runs to know the noise: testbed run --repeat N"
+            lines.append(f"{letter} against {letters[0]}: {remedy}")
+        else:
+            lines.append(f"{letter} differs from {letters[0]} by no more than the noise")
+    return lines

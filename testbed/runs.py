@@ -1,0 +1,243 @@
+"""`testbed runs`: the records that commands left, shown, held against each other, and removed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.client import environment
+
+if TYPE_CHECKING:
+    from testbed.records.comparison import Comparison
+    from testbed.records.record import Record
+    from testbed.records.store import Store
+
+PICTURE = Path("out") / "comparison.png"
+
+
+def main(argv: list[str]) -> int:
+    """Return the exit code; see testbed/errors.py."""
+    from testbed.client.caller import Caller
+    from testbed.errors import RequestError
+    from testbed.records.store import FOLDER, OFF, Store
+
+    options = _parser().parse_args(argv)
+    caller = Caller.of_this_process()
+    store = Store.of(caller, options.records)
+    if store is None:
+        raise RequestError(f"{FOLDER}={OFF} switches records off: testbed runs --records DIR")
+    if os.geteuid() == 0 and caller.uid != 0:
+        caller.become()  # records are the user's: root has nothing to do in that folder
+    actions = {"list": _list, "show": _show, "open": _open, "compare": _compare, "remove": _remove}
+    return actions[options.action](store, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from testbed.records.store import FOLDER, LAST
+
+    parser = argparse.ArgumentParser(
+        prog="testbed runs",
+        description="Show what commands left of what they ran, hold it against each other, and remove it.",
+    )
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    for either in (parser, common):  # before the action and after it
+        either.add_argument(
+            "--records", type=Path, metavar="DIR", help=f"where they are ({FOLDER}, or your data folder)"
+        )
+        either.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(records=None, json=False)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|open|compare|remove")
+    actions.add_parser("list", parents=[common], help="list the records, the oldest first")
+    which = f"the name of a record, a part of it, the path of its folder, or {LAST}"
+    showing = actions.add_parser("show", parents=[common], help="show records in full")
+    _of_records(showing.add_argument("record", nargs="+", metavar="RECORD", help=which))
+    opening = actions.add_parser(
+        "open", parents=[common], help="print a record's folder, and open it where there is a desktop"
+    )
+    _of_records(opening.add_argument("record", metavar="RECORD", help=which))
+    comparing = actions.add_parser(
+        "compare",
+        parents=[common],
+        help="say what differs in set-ups and results",
+        description="Say what differs in the set-ups of records, then in their results, and whether that is "
+        "more than the noise; the first is what the others are held against.",
+    )
+    several = f"{which}; several with commas between count as one"
+    _of_records(comparing.add_argument("record", nargs="+", metavar="RECORD", help=several))
+    comparing.add_argument(
+        "--plot", type=Path, default=PICTURE, metavar="FILE.png", help=f"for the picture ({PICTURE})"
+    )
+    removing = actions.add_parser("remove", parents=[common], help="remove records")
+    _of_records(removing.add_argument("record", nargs="*", metavar="RECORD", help=which))
+    removing.add_argument("--all", action="store_true", help="remove all that no command is at")
+    return parser
+
+
+def _of_records(action: argparse.Action) -> None:
+    """Have a shell complete the names of records there."""
+    action.completer = _names  # type: ignore[attr-defined]  # argcomplete's
+
+
+def _names(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
+    from testbed.client.caller import Caller
+    from testbed.records.store import LAST, Store
+
+    store = Store.of(Caller.of_this_process(), parsed_args.records)
+    return (*store.names(), LAST) if store else ()
+
+
+def _list(store: Store, options: argparse.Namespace) -> int:
+    from testbed.records.tables import listing, size
+
+    records = store.records()
+    if options.json:
+        print(json.dumps([_summary(record) for record in records], indent=2))
+        return 0
+    if not records:
+        print(f"no records in {store.folder}")
+        return 0
+    print(listing(records))
+    total = sum(record.size_bytes for record in records)
+    print(f"\n{len(records)} in {store.folder}, {size(total)} of at most {size(store.limit_bytes)}")
+    return 0
+
+
+def _summary(record: Record) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "folder": str(record.folder),
+        "command": record.command,
+        "words": list(record.words),
+        "state": record.state,
+        "failure": record.failure,
+        "began": record.began,
+        "ended": record.ended,
+        "trustworthy": [run.trustworthy for run in record.runs],
+        "bytes": record.size_bytes,
+    }
+
+
+def _show(store: Store, options: argparse.Namespace) -> int:
+    from testbed.records.comparison import means_by_name
+    from testbed.records.tables import means_json, page
+
+    records = [store.find(word) for word in options.record]
+    if not options.json:
+        print("\n\n".join(page(record) for record in records))
+        return 0
+    shown = [
+        {
+            "name": record.name,
+            "folder": str(record.folder),
+            **record.to_json(),
+            "configuration": record.configuration,
+            "means": means_json(means_by_name(record.command, record.results)),
+        }
+        for record in records
+    ]
+    print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=2))
+    return 0
+
+
+def _open(store: Store, options: argparse.Namespace) -> int:
+    record = store.find(options.record)
+    print(json.dumps({"name": record.name, "folder": str(record.folder)}) if options.json else record.folder)
+    desktop = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    opener = shutil.which("xdg-open")
+    if desktop and opener and not options.json:
+        subprocess.run([opener, str(record.folder)], check=False, stdout=subprocess.DEVNULL)
+    return 0
+
+
+def _compare(store: Store, options: argparse.Namespace) -> int:
+    from testbed.errors import RequestError
+    from testbed.records.comparison import Side, compare
+    from testbed.records.plots import draw
+    from testbed.records.tables import MOST_SIDES, comparison
+    from testbed.report.files import replacing
+
+    if not 2 <= len(options.record) <= MOST_SIDES:
+        raise RequestError(f"compare {' '.join(options.record)}: 2 to {MOST_SIDES} records are accepted")
+    if options.plot.suffix != ".png":
+        raise RequestError(f"--plot {options.plot}: a file whose name ends with .png is accepted")
+    sides = [Side(tuple(store.find(word) for word in words.split(","))) for words in options.record]
+    compared = compare(sides)
+    if not options.json:
+        print(comparison(compared))
+    if compared.rows:
+        _folder_of(options.plot)
+        with replacing(options.plot) as draft:
+            draw(compared, draft)
+    if options.json:
+        print(json.dumps(_as_json(compared, options.plot if compared.rows else None), indent=2))
+    elif compared.rows:
+        print(f"{options.plot}: each run, and the means with their intervals")
+    return 0
+
+
+def _folder_of(picture: Path) -> None:
+    from testbed.errors import HostError
+
+    try:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostError(f"--plot {picture}: {error.strerror}") from error
+
+
+def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from testbed.records.tables import means_json
+
+    return {
+        "records": [[record.name for record in side.records] for side in compared.sides],
+        "trustworthy": [list(side.verdicts()) for side in compared.sides],
+        "set_up": [asdict(part) for part in compared.set_up],
+        "result": [
+            {
+                **asdict(row.measure),
+                "means": [each and means_json({"": each})[""] for each in row.means],
+                "differences": [each and asdict(each) for each in row.differences],
+            }
+            for row in compared.rows
+        ],
+        "claims": [asdict(part) for part in compared.claims],
+        "plot": str(picture) if picture else None,
+    }
+
+
+def _remove(store: Store, options: argparse.Namespace) -> int:
+    from testbed.errors import RequestError
+    from testbed.records.record import is_held
+
+    if options.all == bool(options.record):
+        raise RequestError("remove: names of records are accepted, or --all")
+    records = (
+        [record for record in store.records() if not is_held(record.folder)]
+        if options.all
+        else _once([store.find(word) for word in options.record])
+    )
+    for record in records:
+        store.remove(record)
+    names = [record.name for record in records]
+    if options.json:
+        print(json.dumps({"removed": names}))
+    else:
+        print(f"removed {' '.join(names) or 'nothing'}", file=sys.stderr)
+    return 0
+
+
+def _once(records: Sequence[Record]) -> list[Record]:
+    return list({record.folder: record for record in records}.values())
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)
