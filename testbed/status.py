@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment
 
 if TYPE_CHECKING:
+    from testbed.client.last_words import LastWords
     from testbed.client.runtime import Runtime
 
 WATCH_S = 1.0
@@ -40,10 +41,18 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     """Return what is printed at a time, and whether all testbeds answered that are up. Raises TestbedError
     when no such testbed runs.
     """
-    from testbed.client.runtime import DEFAULT_NAME, Runtime, running
+    from testbed.client.runtime import DEFAULT_NAME, Runtime, dead, running
 
-    names = [arguments.name] if arguments.name else running() or [DEFAULT_NAME]
+    names = [arguments.name] if arguments.name else running() or dead() or [DEFAULT_NAME]
     runtimes = [Runtime.of(name) for name in names]
+    ended = [
+        (runtime, last) for runtime in runtimes if (last := runtime.last_words()) and not runtime.alive()
+    ]
+    if ended:
+        if arguments.json:
+            left = [dead_json(*each) for each in ended]
+            return json.dumps(left[0] if len(left) == 1 else left, indent=2), False
+        return "\n".join(dead_page(*each) for each in ended), False
     for runtime in runtimes:
         runtime.require_alive()
     testbeds = [status(runtime) for runtime in runtimes]
@@ -77,6 +86,27 @@ def status(runtime: Runtime) -> dict[str, Any]:
             "state": state,
             "error": str(error),
         }
+
+
+def dead_json(runtime: Runtime, last: LastWords) -> dict[str, Any]:
+    """Return what is left of a testbed that died."""
+    from dataclasses import asdict
+
+    from testbed.client.last_words import logs
+
+    return {**asdict(last), "state": "dead", "logs": [str(log) for log in logs(runtime.folder)]}
+
+
+def dead_page(runtime: Runtime, last: LastWords) -> str:
+    """Return what is left of a testbed that died, with the last lines of its daemon's log."""
+    from testbed.client.last_words import last_lines, logs
+
+    lines = [f"testbed {last.name} is not running: {last}"]
+    lines.append(f"  it was {last.user}'s, configuration {last.configuration}, pid {last.pid}")
+    names = " ".join(log.name for log in logs(runtime.folder))
+    lines.append(f"  logs, until the next `up`, in {runtime.log}: {names or 'none that may be read'}")
+    lines += [f"    {text}" for text in last_lines(runtime.log / "daemon.log")]
+    return "\n".join(lines)
 
 
 def line(testbed: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -141,7 +141,7 @@ def _submit(
     with record.run() as run:
         if options.detach:
             request |= run.left_to_testbed([job.name for job in wanted.jobs], options.logs is None)
-        result, interrupted = _follow(runtime, request, caller)
+        result, interrupted = _follow(runtime, request, caller, run.hear)
         if not options.detach:
             run.take(result, interrupted, failure_of_queue(result))
     if options.detach:
@@ -217,12 +217,19 @@ class _Follower:
             rpc.call(self._runtime.socket, "cancel", jobs=self._jobs, reason=reason, uid=self._caller.uid)
 
 
-def _follow(runtime: Runtime, request: dict[str, Any], caller: Caller) -> tuple[dict[str, Any], bool]:
+def _follow(
+    runtime: Runtime, request: dict[str, Any], caller: Caller, hear: Callable[[dict[str, Any]], None]
+) -> tuple[dict[str, Any], bool]:
     from testbed.client import rpc
 
     follower = _Follower(runtime, caller)
+
+    def on_event(event: dict[str, Any]) -> None:
+        hear(event)
+        follower.on_event(event)
+
     with _handling(follower):
-        result = rpc.call(runtime.socket, "submit", on_event=follower.on_event, timeout_s=None, **request)
+        result = rpc.call(runtime.socket, "submit", on_event=on_event, timeout_s=None, **request)
     return dict(result), follower.interrupted
 
 

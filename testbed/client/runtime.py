@@ -5,7 +5,8 @@ it.
     jobs/ID/
 
 The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose
-lock is free is a dead one's. Imports nothing that acts on the network.
+lock is free is a dead one's, of which log/ and died.json stay (last_words.py). Imports nothing that acts on
+the network.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Any, Self
 from testbed.cgroups import held as cgroups
 from testbed.client.caller import NOGROUP, Caller
 from testbed.client.environment import typed
+from testbed.client.last_words import FILE as LAST_WORDS
+from testbed.client.last_words import LOG, LastWords
 from testbed.errors import OwnerError, RequestError, TestbedError
 
 RUN_DIR = Path("/run/optinc")
@@ -78,7 +81,7 @@ class Runtime:
 
     @property
     def log(self) -> Path:
-        return self.folder / "log"
+        return self.folder / LOG
 
     @property
     def jobs(self) -> Path:
@@ -124,10 +127,24 @@ class Runtime:
             raise OwnerError(f"testbed {self.name!r} belongs to another user: use sudo") from None
         return dict(content)
 
+    def last_words(self) -> LastWords | None:
+        """Return why the last testbed of this name died; None where it lives, ended in order, or was never
+        there. Raises OwnerError for another user's.
+        """
+        if (left := LastWords.read(self.folder)) is not None:
+            return left
+        main = self.read_main()
+        return LastWords.of_killed(main) if main and not self.alive() else None
+
     def require_alive(self) -> None:
-        """Raise TestbedError that names what runs instead, OwnerError where that is others' alone."""
+        """Raise TestbedError that says why it died, or names what runs instead; OwnerError where that is
+        others' alone.
+        """
         if self.alive():
             return
+        if last := self.last_words():
+            words = f"status --name {self.name}"
+            raise TestbedError(f"testbed {self.name!r} is not running: {last}; more: {typed(words)}")
         others, hidden = running(self.folder.parent), running_of_others(self.folder.parent)
         if hidden and not others:
             raise OwnerError(
@@ -159,6 +176,16 @@ def running_of_others(root: Path = RUN_DIR) -> list[str]:
     return names
 
 
+def dead(root: Path = RUN_DIR) -> list[str]:
+    """Return the names of the testbeds that died, and of which this user may know it."""
+    names = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        with contextlib.suppress(OwnerError):
+            if _NAME.fullmatch(folder.name) and Runtime(folder.name, folder).last_words():
+                names.append(folder.name)
+    return names
+
+
 class HeldName:
     """A name, held: the folder made afresh and its lock. A context manager, whose end removes the folder."""
 
@@ -166,11 +193,22 @@ class HeldName:
         self.runtime = runtime
         self._caller = caller
         self._fd = -1
+        self._last: LastWords | None = None
 
     def __enter__(self) -> Self:
         """Sweep a dead testbed's folder and cgroups. Raises RequestError, naming the pid, when the name is
         running.
         """
+        self.take()
+        try:
+            self._make()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def take(self) -> None:
+        """Take the name, and leave the folder as it is. Raises RequestError when the name is running."""
         folder = self.runtime.folder
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         deadline = time.monotonic() + _PROBE_S
@@ -183,12 +221,6 @@ class HeldName:
                     f" {typed('down')} --name {self.runtime.name}"
                 )
             time.sleep(0.02)  # another command may be probing the lock
-        try:
-            self._make()
-        except BaseException:
-            self.release()
-            raise
-        return self
 
     def _try(self) -> bool:
         """Return whether the lock was taken, on the file that the path names now (an ending testbed unlinks
@@ -232,13 +264,22 @@ class HeldName:
         draft.chmod(0o644)
         draft.replace(self.runtime.main)
 
+    def leave(self, last: LastWords) -> None:
+        """Have the end leave these words, and the logs."""
+        self._last = last
+
     def release(self) -> None:
-        """Remove the folder, the lock last, and let go of the name."""
+        """Remove the folder, the lock last, and let go of the name. Last words and the logs stay."""
         if self._fd < 0:
             return
+        kept = {self.runtime.lock}
         try:
+            if self._last:
+                with contextlib.suppress(OSError):  # a full disk: the logs alone say why
+                    self._last.write(self.runtime.folder, self._caller.uid)
+                kept |= {self.runtime.log, self.runtime.folder / LAST_WORDS}
             for entry in self.runtime.folder.iterdir():
-                if entry != self.runtime.lock:
+                if entry not in kept:
                     remove_tree(entry)
             self.runtime.lock.unlink(missing_ok=True)
             with contextlib.suppress(
@@ -256,16 +297,22 @@ class HeldName:
 
 
 def sweep(name: str, root: Path = RUN_DIR) -> bool:
-    """Remove the folder of a dead testbed, and its cgroups; return whether there was any. Does nothing to a
-    living one. For root.
+    """Remove what a dead testbed left, its last words and logs aside, and its cgroups; return whether there
+    was any. Does nothing to a living one. For root.
     """
     runtime = Runtime.of(name, root)
     if runtime.alive():
         return False
     cgroups.sweep(name)
-    if not runtime.folder.is_dir():
+    folder = runtime.folder
+    if not folder.is_dir() or (LastWords.read(folder) and not runtime.lock.exists()):
         return False
-    with contextlib.suppress(RequestError), HeldName(runtime, Caller.of(0)):
+    held = HeldName(runtime, Caller.of(0))
+    with contextlib.suppress(RequestError):
+        held.take()
+        if main := runtime.read_main():
+            held.leave(LastWords.of_killed(main))
+        held.release()
         return True
     return False
 

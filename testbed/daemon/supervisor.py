@@ -25,6 +25,7 @@ import psutil
 
 from testbed.cgroups.held import HostCgroups
 from testbed.client.caller import Caller
+from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.emulation import namespaces
@@ -64,6 +65,7 @@ def bring_up(
         if held:
             held(facts)
         with (
+            _last_words(name, facts),
             _signals() as asked,
             HostCgroups(runtime.name, topology.cpu_limits) as cgroups,
             DaemonTree(runtime, caller, cgroups.folder) as daemon,
@@ -79,6 +81,20 @@ def bring_up(
             if not daemon.ready and daemon.asked:
                 raise KeyboardInterrupt
     return 0
+
+
+@contextlib.contextmanager
+def _last_words(name: HeldName, facts: dict[str, Any]) -> Iterator[None]:
+    """Have a testbed that dies in the block leave why, and its logs. One that this host cannot bring up has
+    said all, and leaves nothing.
+    """
+    try:
+        yield
+    except TestbedError as error:
+        was_up = name.runtime.read_main().get("state") == "ready"
+        if was_up or error.exit_code == TestbedError.exit_code:
+            name.leave(LastWords.of_main(facts, str(error), time.time()))
+        raise
 
 
 @contextlib.contextmanager

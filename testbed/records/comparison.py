@@ -131,8 +131,8 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield from ((f"variable {name}", value) for name, value in set_up.environment.items())
     yield from ((f"host {name}", value) for name, value in _flat(set_up.host))
     for run in record.runs:
-        for step in run.steps:
-            yield f"step at {step['run_s']:.0f} s of run {run.number}", str(step["command"])
+        for number, step in enumerate(run.steps, 1):
+            yield f"step {number} in run {run.number}", f"{step['run_s']:.0f} s: {step['command']}"
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

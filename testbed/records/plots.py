@@ -1,4 +1,6 @@
-"""The picture of a comparison: each run as a dot, each mean with its interval, a panel for each measure."""
+"""The picture of a comparison: each run as a dot, each mean with its interval, a panel for each
+measure that is not the same in all.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ _SPREAD = 0.24  # of the dots of a side, from its middle
 
 def draw(compared: Comparison, path: Path) -> None:
     """Write the picture as a PNG."""
-    rows = compared.rows[:MOST_PANELS]
+    differing = [
+        row for row in compared.rows if any(each and each.said != Said.SAME for each in row.differences)
+    ]
+    rows = (differing or list(compared.rows))[:MOST_PANELS]
     columns = min(_COLUMNS, len(rows))
     lines = math.ceil(len(rows) / columns)
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK}):

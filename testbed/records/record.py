@@ -195,14 +195,8 @@ class Record:
         return data
 
     def _killed(self, failure: str = "the command was killed") -> Self:
-        ended = max(
-            (path.stat().st_mtime for path in (self.folder, self.folder / FILE) if path.exists()),
-            default=self.began,
-        )
-        runs = tuple(
-            run if run.ended is not None else replace(run, ended=ended, failure=failure) for run in self.runs
-        )
-        return replace(self, state=KILLED, ended=ended, failure=failure, runs=runs)
+        runs = tuple(run if run.ended is not None else replace(run, failure=failure) for run in self.runs)
+        return replace(self, state=KILLED, failure=failure, runs=runs)
 
     def _with_result_of_queue(self) -> Self:
         """The record with what the testbed wrote after the command had returned."""

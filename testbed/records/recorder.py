@@ -22,7 +22,7 @@ from typing import Any
 from testbed.client import environment
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.errors import TestbedError
+from testbed.errors import RequestError, TestbedError
 from testbed.records import set_up
 from testbed.records.record import (
     CONFIGURATION,
@@ -88,12 +88,14 @@ class RunRecorder:
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Hear an event of the running job: the folder of its logs among them."""
+        self._recorder.has_run = True
         if "logs" in event:
             self._logs.add(Path(event["logs"]))
 
     def take(self, result: Mapping[str, Any], interrupted: bool = False, failure: str | None = None) -> None:
         """Take the result, and the samples that came along in it; why it failed, where it does not say so."""
         self._result, self.interrupted = result, self.interrupted or interrupted
+        self._recorder.has_run = True
         verdict = result.get("verdict")
         judged = verdict if isinstance(verdict, Mapping) else {}
         self.run = replace(
@@ -168,6 +170,7 @@ class Recorder:
         self._asked, self._store, self._caller = asked, store, caller
         self._record: Record | None = None
         self._lock = -1
+        self.has_run = False  # something began: it is not a request that was refused
 
     @property
     def folder(self) -> Path | None:
@@ -249,8 +252,14 @@ class Recorder:
         self._record = record
 
     def end(self, error: BaseException | None) -> None:
-        """Write how the command ended, and remove old records where there are too many."""
+        """Write how the command ended, and remove old records where there are too many. A request that was
+        refused ran nothing, and leaves none.
+        """
         if self._record is None or self._store is None:
+            return
+        if isinstance(error, RequestError) and not self.has_run:
+            with self._caller.acting():
+                shutil.rmtree(self._record.folder, ignore_errors=True)
             return
         state, failure, code = self._record.state, None, 0
         if isinstance(error, KeyboardInterrupt):

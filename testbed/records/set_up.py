@@ -59,17 +59,15 @@ def seeds_of(
     if configuration is not None:
         seeds["ocs"] = int(configuration["ocs"]["seed"])
     submission = options.get("submission")
-    for source, value in (
-        ("submission", submission.get("seed", 0) if isinstance(submission, dict) else None),
-        ("options", options.get("seed")),
-    ):
+    queue = submission if isinstance(submission, dict) else {}
+    for source, value in (("submission", queue.get("seed")), ("options", options.get("seed"))):
         if isinstance(value, int):
             seeds[source] = value
-    for source, text in (
-        ("stragglers", str(options.get("stragglers") or "")),
-        ("arguments", " ".join(map(str, options.get("arguments") or []))),
-    ):
-        if match := _SEED.search(text):
+    texts = {"stragglers": options.get("stragglers"), "arguments": options.get("arguments")}
+    texts |= {f"arguments.{job.get('name')}": job.get("arguments") for job in queue.get("jobs", [])}
+    for source, text in texts.items():
+        words = " ".join(map(str, text)) if isinstance(text, list) else str(text or "")
+        if match := _SEED.search(words):
             seeds[source] = int(match[1])
     for fault in faults:
         if isinstance(seed := fault.get("seed"), int):

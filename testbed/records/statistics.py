@@ -77,7 +77,7 @@ def p_of(first: Sequence[float], second: Sequence[float]) -> float | None:
     """
     both = len(first) > 1 and len(second) > 1
     if np.ptp(first) == 0 and np.ptp(second) == 0:  # no test has sense: nothing varies
-        return 1.0 if first[0] == second[0] else 0.0 if both else None
+        return (1.0 if first[0] == second[0] else 0.0) if both else None
     if both:
         with warnings.catch_warnings():  # of values that are nearly all the same
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -89,8 +89,10 @@ def p_of(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def differences(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Difference]:
-    """Return for each measure the difference of its second values from its first, all compared at once."""
-    raw = [p_of(first, second) for first, second in pairs]
+    """Return for each measure the difference of its second values from its first, all compared at once.
+    Measures that are the same in all runs of both are no comparison, and do not count as one.
+    """
+    raw = [None if is_same(*pair) else p_of(*pair) for pair in pairs]
     judged = [p for p in raw if p is not None]
     adjusted = iter(stats.false_discovery_control(judged, method="by") if judged else ())
     return [
@@ -99,10 +101,15 @@ def differences(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> lis
     ]
 
 
+def is_same(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Return whether all values of both are equal."""
+    return len({*first, *second}) == 1
+
+
 def _difference(first: Sequence[float], second: Sequence[float], p: float | None) -> Difference:
     before, after = float(np.mean(first)), float(np.mean(second))
     said = Said.UNKNOWN
-    if set(first) == set(second) and len(set(first)) == 1:
+    if is_same(first, second):
         said = Said.SAME
     elif p is not None:
         said = Said.MORE if p < 1 - CONFIDENCE else Said.WITHIN

@@ -110,6 +110,8 @@ def page(record: Record) -> str:
     lines += [f"  note: {note}" for note in record.notes]
     for run in record.runs:
         lines += _run_lines(run, len(record.runs))
+    if record.command == "script":
+        lines += [_step(step, step["did_s"]) for result in record.results for step in result["steps"]]
     lines += means_lines(record.command, record.results)
     lines.append(f"  {size(record.size_bytes)} in {record.folder}")
     return "\n".join(lines)
@@ -126,15 +128,16 @@ def _source(source: Mapping[str, Any]) -> list[str]:
 
 def _run_lines(run: Run, runs: int) -> list[str]:
     head = f"run {run.number}: " if runs > 1 else ""
-    lines = [f"  {head}failed: {run.failure}"] if run.failure else []
+    lines = [f"  {head}did not end well: {run.failure}"] if run.failure and runs > 1 else []
     if run.verdict:
         lines.append(f"  {head}{run.verdict}")
-    lines += [
-        f"  {head}script {step['script']} at {step['run_s']:.1f} s: {step['command']}"
-        + (f": exit code {step['exit_code']}" if step["exit_code"] else "")
-        for step in run.steps
-    ]
+    lines += [_step(step, step["run_s"], f"{head}{step['script']} ") for step in run.steps]
     return lines
+
+
+def _step(step: Mapping[str, Any], at_s: float, head: str = "") -> str:
+    failed = f": exit code {step['exit_code']}" if step["exit_code"] else ""
+    return f"  {head}at {at_s:.2f} s: {step['command']}{failed}"
 
 
 def means_lines(command: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
