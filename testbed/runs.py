@@ -215,12 +215,11 @@ def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
 
 def _remove(store: Store, options: argparse.Namespace) -> int:
     from testbed.errors import RequestError
-    from testbed.records.record import is_held
 
     if options.all == bool(options.record):
         raise RequestError("remove: names of records are accepted, or --all")
     records = (
-        [record for record in store.records() if not is_held(record.folder)]
+        [record for record in store.records() if not record.is_busy]
         if options.all
         else _once([store.find(word) for word in options.record])
     )

@@ -135,7 +135,7 @@ def _submit(
 ) -> int:
     """Queue the jobs; without `--detach` wait for their end, and show the result."""
     from testbed.errors import HostError, TestbedError
-    from testbed.records.record import failure_of_queue
+    from testbed.records.record import failure_of_queue, verdict_of_queue
     from testbed.run import STDOUT
 
     with record.run() as run:
@@ -143,7 +143,7 @@ def _submit(
             request |= run.left_to_testbed([job.name for job in wanted.jobs], options.logs is None)
         result, interrupted = _follow(runtime, request, caller, run.hear)
         if not options.detach:
-            run.take(result, interrupted, failure_of_queue(result))
+            run.take(result, interrupted, failure_of_queue(result), verdict_of_queue(result))
     if options.detach:
         look, end = (environment.typed(words, options.name) for words in ("status", "cancel --all"))
         queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
@@ -278,18 +278,15 @@ def _verdicts(jobs: Sequence[dict[str, Any]]) -> list[str]:
     """Return how many of the jobs that were judged are trustworthy, and of those that are not each verdict
     once, with the jobs that it is on.
     """
+    from testbed.records.record import verdict_of_queue
+
+    line, _ = verdict_of_queue({"jobs": jobs})
     verdicts = {job["name"]: job["run"]["verdict"] for job in jobs if job["run"] and not job["failure"]}
-    judged = {name: each for name, each in verdicts.items() if each["trustworthy"] is not None}
-    if not judged:
-        return []
-    good = sum(each["trustworthy"] for each in judged.values())
-    lines = [f"verdicts: {good} of {len(judged)} jobs are trustworthy"]
-    lines += [
+    return ([line] if line else []) + [
         f"  {name}: {each['line'].removeprefix('verdict: ')}"
-        for name, each in judged.items()
-        if not each["trustworthy"]
+        for name, each in verdicts.items()
+        if each["trustworthy"] is False
     ]
-    return lines
 
 
 def _range(ids: list[int]) -> str:

@@ -55,8 +55,8 @@ def values_by_name(command: str, results: Sequence[Mapping[str, Any]]) -> dict[s
     """Return the values of several results, by measure."""
     values: dict[str, list[float]] = {}
     for result in results:
-        for name, value in measures(command, result).items():
-            values.setdefault(name, []).append(value)
+        for name, each in measures(command, result).items():
+            values.setdefault(name, []).extend(each)
     return values
 
 
@@ -136,13 +136,15 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested mappings, and of lists of mappings that have names or places in a list."""
+    """Yield the leaves of nested mappings, and of lists of mappings, which go by their names or places. Of a
+    list without anything in it there is none.
+    """
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _flat(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+    elif isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
         for number, each in enumerate(value, 1):
-            own = each.get("name") or each.get("link") or number if isinstance(each, Mapping) else number
+            own = each.get("name") or each.get("link") or number
             yield from _flat(each, f"{path}[{own}]")
     else:
         yield path, _shown(value)

@@ -8,13 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MOST_OF_A_FIGURE = 40
-_NOT_A_FIGURES = ("host", "took_s", "finished", "claims")
-
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that every result of a kind has. `digits` are those that are shown."""
+    """A number that results of a kind have."""
 
     name: str
     unit: str
@@ -39,21 +36,25 @@ OF_SUBMISSION = (
     Measure("reconfigured_connections", "", "connections set up"),
     Measure("overruns", "", "overruns of the policy"),
 )
+_SETTING = ("value",)  # of a sweep: a number that is no result
 _KNOWN = {measure.name: measure for measure in (*OF_RUN, *OF_SUBMISSION)}
 
 
 def known(name: str) -> Measure:
-    """Return a measure by its name; of a figure, its path in the report is all that is known of it."""
+    """Return a measure by its name; of a figure, the name says all."""
     return _KNOWN.get(name) or Measure(name, "", name)
 
 
-def measures(command: str, result: Mapping[str, Any]) -> dict[str, float]:
+def measures(command: str, result: Mapping[str, Any]) -> dict[str, list[float]]:
     """Return the numbers of a result of this command, by name, in the order in which they are shown. What a
-    result does not say is left out.
+    result does not say is left out. A figure may have several of a name: its seeds'.
     """
     made = {"run": _of_run, "submit": _of_submission, "reproduce": _of_figure}.get(command)
-    numbers = dict(made(result)) if made else {}
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+    numbers: dict[str, list[float]] = {}
+    for name, value in made(result) if made else ():
+        if math.isfinite(value):
+            numbers.setdefault(name, []).append(value)
+    return numbers
 
 
 def _of_run(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -82,21 +83,17 @@ def _of_submission(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _of_figure(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    kept = {key: value for key, value in result.items() if key not in _NOT_A_FIGURES}
-    for number, (path, value) in enumerate(_leaves(kept)):
-        if number == MOST_OF_A_FIGURE:
-            return
-        yield path, value
-
-
-def _leaves(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of nested mappings; lists are of a figure's sweeps, and too long."""
-    for key, value in data.items():
-        where = f"{path}.{key}" if path else str(key)
-        if _is_number(value):
-            yield where, float(value)
-        elif isinstance(value, Mapping):
-            yield from _leaves(value, where)
+    """Yield the numbers of a figure's runs, by what tells runs of another setting apart: a seed does not."""
+    runs = result.get("runs")
+    for row in runs if isinstance(runs, list) else []:
+        if not isinstance(row, Mapping) or "seed" not in row:
+            continue
+        labels = [str(value) for key, value in row.items() if isinstance(value, str) or key in _SETTING]
+        yield from (
+            (f"{' '.join(labels)} {key}", float(value))
+            for key, value in row.items()
+            if _is_number(value) and key != "seed" and key not in _SETTING
+        )
 
 
 def _named(data: Mapping[str, Any], names: Mapping[str, str]) -> Iterable[tuple[str, float]]:

@@ -132,6 +132,11 @@ class Record:
             return None
 
     @property
+    def is_busy(self) -> bool:
+        """Whether somebody is at it: its command, or the testbed that is to write its result."""
+        return self.state in (RUNNING, QUEUED) or is_held(self.folder)
+
+    @property
     def results(self) -> list[dict[str, Any]]:
         """The results of those of its runs that have one."""
         return [result for run in self.runs if (result := run.result) is not None]
@@ -206,7 +211,8 @@ class Record:
             return self if _lives(self.set_up.testbed) else self._killed("the testbed ended without a word")
         ended = (run.folder / RESULT).stat().st_mtime
         failure = failure_of_queue(result)
-        run = replace(run, ended=ended, failure=failure)
+        line, trustworthy = verdict_of_queue(result)
+        run = replace(run, ended=ended, failure=failure, verdict=line, trustworthy=trustworthy)
         state = FAILED if failure else INTERRUPTED if result.get("cancelled") else DONE
         return replace(self, state=state, ended=ended, failure=failure, runs=(run,))
 
@@ -232,6 +238,17 @@ def failure_of_queue(result: Mapping[str, Any]) -> str | None:
         f"{len(failed)} of {len(result['jobs'])} jobs failed, the first of them job {first['id']} "
         f"({first['name']}): {first['failure']}"
     )
+
+
+def verdict_of_queue(result: Mapping[str, Any]) -> tuple[str | None, bool | None]:
+    """Return how many of a submission's jobs that were judged are trustworthy, in a line, and whether all
+    are; None where none was judged.
+    """
+    verdicts = [job["run"]["verdict"] for job in result["jobs"] if job["run"] and not job["failure"]]
+    judged = [each["trustworthy"] for each in verdicts if each["trustworthy"] is not None]
+    if not judged:
+        return None, None
+    return f"verdicts: {sum(judged)} of {len(judged)} jobs are trustworthy", all(judged)
 
 
 def is_held(folder: Path) -> bool:

@@ -92,18 +92,22 @@ class RunRecorder:
         if "logs" in event:
             self._logs.add(Path(event["logs"]))
 
-    def take(self, result: Mapping[str, Any], interrupted: bool = False, failure: str | None = None) -> None:
-        """Take the result, and the samples that came along in it; why it failed, where it does not say so."""
+    def take(
+        self,
+        result: Mapping[str, Any],
+        interrupted: bool = False,
+        failure: str | None = None,
+        verdict: tuple[str | None, bool | None] = (None, None),
+    ) -> None:
+        """Take the result, and the samples that came along in it. Of a job it says itself why it failed, and
+        its verdict: a line, and whether it is trustworthy.
+        """
         self._result, self.interrupted = result, self.interrupted or interrupted
         self._recorder.has_run = True
-        verdict = result.get("verdict")
-        judged = verdict if isinstance(verdict, Mapping) else {}
-        self.run = replace(
-            self.run,
-            failure=failure or result.get("failure"),
-            verdict=judged.get("line"),
-            trustworthy=judged.get("trustworthy"),
-        )
+        if isinstance(own := result.get("verdict"), Mapping):
+            verdict = own.get("line"), own.get("trustworthy")
+        failure = failure or result.get("failure")
+        self.run = replace(self.run, failure=failure, verdict=verdict[0], trustworthy=verdict[1])
 
     def left_to_testbed(self, jobs: Sequence[str], with_logs: bool) -> dict[str, Any]:
         """Return what a request to the testbed says, for it to write the result and these jobs' logs; nothing
@@ -327,7 +331,9 @@ class Recorder:
             self._record = replace(self._record, notes=(*self._record.notes, note))
 
     def _save(self, **changes: Any) -> None:
-        """Write record.json. Where there is no room for it, what its runs left makes some."""
+        """Write record.json. Where there is no room for it, what its runs left makes some, first what is
+        large.
+        """
         if self._record is None:
             return
         self._record = replace(self._record, **changes)
@@ -335,10 +341,18 @@ class Recorder:
             with self._caller.acting():
                 self._write_file()
         except OSError as error:
-            self._note("what its runs left", error)
-            with self._caller.acting(), contextlib.suppress(OSError):
-                shutil.rmtree(self._record.folder / RUNS, ignore_errors=True)
-                self._write_file()
+            for what, with_results in (("samples and logs", False), ("what its runs left", True)):
+                self._note(what, error)
+                with self._caller.acting(), contextlib.suppress(OSError):
+                    self._drop(with_results)
+                    self._write_file()
+                    return
+
+    def _drop(self, with_results: bool) -> None:
+        assert self._record is not None
+        for run in self._record.runs:
+            (run.folder / TELEMETRY).unlink(missing_ok=True)
+            shutil.rmtree(run.folder if with_results else run.folder / LOGS, ignore_errors=True)
 
     def _write_file(self) -> None:
         assert self._record is not None

@@ -26,7 +26,7 @@ class Said(enum.StrEnum):
 
     SAME = "the same"  # all values of both are equal
     MORE = "more than the noise"
-    WITHIN = "within the noise"
+    WITHIN = "not more than the noise"
     UNKNOWN = "noise not known"  # too few runs
 
 

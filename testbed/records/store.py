@@ -15,7 +15,7 @@ from typing import Self
 
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
-from testbed.records.record import FILE, Record, is_held
+from testbed.records.record import FILE, Record
 
 FOLDER, LIMIT = "OPTINC_RUNS", "OPTINC_RUNS_LIMIT"
 OFF = "off"  # in the place of a folder
@@ -86,7 +86,7 @@ class Store:
 
     def new(self, command: str, now: float) -> Path:
         """Make the folder of a record that begins now. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stem = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{command}"
         number = 1
         while True:
@@ -99,11 +99,11 @@ class Store:
             return folder
 
     def remove(self, record: Record) -> None:
-        """Remove a record. RequestError for one that a command is at; TestbedError for what cannot be
-        removed.
+        """Remove a record. RequestError for one that a command or a testbed is at; TestbedError for what
+        cannot be removed.
         """
-        if is_held(record.folder):
-            raise RequestError(f"record {record.name}: its command is still at it")
+        if record.is_busy:
+            raise RequestError(f"record {record.name}: it is {record.state} still")
         try:
             # first what makes it a record: a half that is left over is none
             (record.folder / FILE).unlink()
@@ -112,8 +112,8 @@ class Store:
             raise TestbedError(f"remove record {record.folder}: {error.strerror}") from error
 
     def make_room(self, kept: Path) -> list[Record]:
-        """Remove the oldest records, but for `kept` and those that a command is at, until all together have
-        no more than the limit; return those that were removed.
+        """Remove the oldest records, but for `kept` and those that somebody is at, until all together have no
+        more than the limit; return those that were removed.
         """
         records = self.records()
         sizes = {record.name: record.size_bytes for record in records}
@@ -121,7 +121,7 @@ class Store:
         for record in records:
             if total <= self.limit_bytes:
                 break
-            if record.folder == kept or is_held(record.folder):
+            if record.folder == kept or record.is_busy:
                 continue
             try:
                 self.remove(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from testbed.records.record import Record, Run
 from testbed.records.statistics import Difference, Mean, Said
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # that sides go by
+MOST_ROWS = 40
+MOST_NAMED = 8
 MOST_SIDES = len(LETTERS)
 
 
@@ -112,7 +115,10 @@ def page(record: Record) -> str:
         lines += _run_lines(run, len(record.runs))
     if record.command == "script":
         lines += [_step(step, step["did_s"]) for result in record.results for step in result["steps"]]
-    lines += means_lines(record.command, record.results)
+    if record.command == "reproduce":
+        lines += [line for result in record.results for line in _claims(result)]
+    else:
+        lines += means_lines(record.command, record.results)
     lines.append(f"  {size(record.size_bytes)} in {record.folder}")
     return "\n".join(lines)
 
@@ -138,6 +144,13 @@ def _run_lines(run: Run, runs: int) -> list[str]:
 def _step(step: Mapping[str, Any], at_s: float, head: str = "") -> str:
     failed = f": exit code {step['exit_code']}" if step["exit_code"] else ""
     return f"  {head}at {at_s:.2f} s: {step['command']}{failed}"
+
+
+def _claims(result: Mapping[str, Any]) -> list[str]:
+    """Return how many of the paper's claims each word is said of."""
+    claims = result.get("claims")
+    words = Counter(str(claim.get("verdict")) for claim in (claims if isinstance(claims, list) else []))
+    return [f"  claims: {', '.join(f'{count} {word}' for word, count in words.items())}"] if words else []
 
 
 def means_lines(command: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -179,7 +192,10 @@ def comparison(compared: Comparison) -> str:
     if not compared.rows:
         lines.append("  no number that two of them have")
     else:
-        lines += aligned([("", *letters, *_heads(letters)), *(_cells(row) for row in compared.rows)])
+        shown = _shown(compared.rows)
+        lines += aligned([("", *letters, *_heads(letters)), *(_cells(row) for row in shown)])
+        if left := len(compared.rows) - len(shown):
+            lines.append(f"  and {left} more, which --json has")
         lines += ["", *_summary(compared, letters)]
     if compared.claims:
         lines += ["", "Claims of the paper, ours", *_differing(compared.claims, letters)]
@@ -188,6 +204,14 @@ def comparison(compared: Comparison) -> str:
 
 def _counted(runs: int) -> str:
     return f"{runs} run{'s' * (runs != 1)} with numbers"
+
+
+def _shown(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows that are shown: of more than MOST_ROWS the first ones in which something differs."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    differing = [row for row in rows if any(each and each.said != Said.SAME for each in row.differences)]
+    return differing[:MOST_ROWS]
 
 
 def _trust(side: Side) -> str:
@@ -226,7 +250,8 @@ def _summary(compared: Comparison, letters: str) -> list[str]:
         differ = [title for title, each in judged if each is not None and each.said == Said.MORE]
         unknown = any(each is not None and each.said == Said.UNKNOWN for _, each in judged)
         if differ:
-            lines.append(f"{letter} differs from {letters[0]} by more than the noise in: {', '.join(differ)}")
+            named = ", ".join(differ) if len(differ) <= MOST_NAMED else f"{len(differ)} of {len(judged)} numbers"
+            lines.append(f"{letter} differs from {letters[0]} by more than the noise in: {named}")
         elif unknown:
             remedy = "too few runs to know the noise: testbed run --repeat N"
             lines.append(f"{letter} against {letters[0]}: {remedy}")

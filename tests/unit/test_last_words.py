@@ -1,0 +1,139 @@
+"""The last words of a testbed that died: what stays of its runtime folder, until when, and what `status`
+says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from testbed import status
+from testbed.client import last_words, runtime
+from testbed.client.caller import Caller
+from testbed.client.last_words import LastWords
+from testbed.client.runtime import HeldName, Runtime, dead, running, sweep
+from testbed.daemon.supervisor import _last_words
+from testbed.errors import HostError, TestbedError
+
+ME = Caller.of(os.geteuid())
+FACTS = {"name": "one", "pid": 4242, "user": "alice", "configuration": "rack"}
+WORDS = LastWords.of_main(FACTS, "ovs-vswitchd was killed by signal 9", 1_000_000.0)
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    of = Runtime.of
+    monkeypatch.setattr(Runtime, "of", lambda name, root=tmp_path: of(name, root))
+    monkeypatch.setattr(runtime, "RUN_DIR", tmp_path)
+    return Runtime.of("one")
+
+
+def die(one: Runtime, words: LastWords | None = WORDS) -> None:
+    with HeldName(one, ME) as name:
+        name.write_main({**FACTS, "state": "ready"})
+        (one.log / "daemon.log").write_text("first\nlast\n")
+        (one.jobs / "1").mkdir()
+        if words:
+            name.leave(words)
+
+
+def test_reason_and_logs_stay_and_nothing_else(one: Runtime) -> None:
+    die(one)
+    assert sorted(path.name for path in one.folder.iterdir()) == ["died.json", "log"]
+    assert (one.folder / "died.json").stat().st_mode & 0o777 == 0o600
+    assert one.last_words() == WORDS
+    assert not one.alive()
+    assert (running(one.folder.parent), dead(one.folder.parent)) == ([], ["one"])
+
+
+def test_an_end_in_order_leaves_none(one: Runtime) -> None:
+    die(one, None)
+    assert not one.folder.exists()
+    assert one.last_words() is None
+
+
+def test_they_go_when_the_next_one_of_that_name_comes(one: Runtime) -> None:
+    die(one)
+    with HeldName(one, ME):
+        assert one.last_words() is None
+        assert list(one.log.iterdir()) == []
+    assert not one.folder.exists()
+
+
+def test_down_leaves_them(one: Runtime) -> None:
+    die(one)
+    assert not sweep("one", one.folder.parent)
+    assert one.last_words() == WORDS
+
+
+def test_one_whose_main_process_was_killed(one: Runtime) -> None:
+    name = HeldName(one, ME).__enter__()
+    name.write_main({**FACTS, "state": "ready"})
+    (one.log / "daemon.log").write_text("last\n")
+    os.close(name._fd)  # as the kernel does
+    said = one.last_words()
+    assert said is not None
+    assert str(said) == "it died: its main process (pid 4242) was killed"
+    assert sweep("one", one.folder.parent)
+    assert sorted(path.name for path in one.folder.iterdir()) == ["died.json", "log"]
+    assert one.last_words() == said
+    assert not sweep("one", one.folder.parent)
+
+
+def test_who_asks_is_told_why(one: Runtime) -> None:
+    die(one)
+    with pytest.raises(TestbedError) as error:
+        one.require_alive()
+    assert "is not running: it died at 1970-01-" in str(error.value)
+    assert "ovs-vswitchd was killed by signal 9; more: " in str(error.value)
+    assert str(error.value).endswith("status --name one")
+
+
+def test_status_shows_reason_and_logs(one: Runtime) -> None:
+    die(one)
+    text, answered = status.said(Namespace(name="one", json=False))
+    assert not answered
+    for part in (
+        "testbed one is not running: it died at 1970-01-",
+        "it was alice's, configuration rack, pid 4242",
+        f"in {one.log}: daemon.log\n    first\n    last",
+    ):
+        assert part in text, text
+    text, _ = status.said(Namespace(name="one", json=True))
+    shown = json.loads(text)
+    assert (shown["state"], shown["reason"]) == ("dead", WORDS.reason)
+    assert shown["logs"] == [str(one.log / "daemon.log")]
+
+
+def test_what_does_not_read_is_none(one: Runtime) -> None:
+    die(one)
+    for text in ("{", "[]", '{"name": "one"}'):
+        (one.folder / last_words.FILE).write_text(text)
+        assert one.last_words() is None
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "leaves"),
+    [
+        (TestbedError("ovs-vswitchd died"), "ready", True),
+        (HostError("no memory is left"), "ready", True),
+        (TestbedError("the daemon ended unasked"), "starting", True),
+        (HostError("BMv2 is not installed"), "starting", False),
+    ],
+)
+def test_which_ends_leave_some(one: Runtime, error: TestbedError, state: str, leaves: bool) -> None:
+    def up() -> None:
+        with HeldName(one, ME) as name:
+            name.write_main({**FACTS, "state": state})
+            with _last_words(name, FACTS):
+                raise error
+
+    with pytest.raises(type(error)):
+        up()
+    said = one.last_words()
+    assert (said.reason if said else None) == (str(error) if leaves else None)
+    assert one.folder.exists() == leaves

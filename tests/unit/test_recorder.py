@@ -1,0 +1,405 @@
+"""The recorder, around commands that end in each way: what is in the record then, and that it costs its
+command nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.client.caller import Caller
+from testbed.errors import RequestError, TestbedError
+from testbed.records import Record, Store, recorder
+from testbed.records.record import Run
+from testbed.records.recorder import LAST_BYTES, MOST_LOG_BYTES, Asked, none_below, recording, steps_within
+from testbed.records.set_up import heeded, options_of, seeds_of
+from testbed.records.store import FOLDER
+from tests.limits import CALL_S
+from tests.unit import recorded
+
+ME = Caller.of_this_process()
+ROOT = Path(__file__).resolve().parents[2]
+ASKED = Asked("run", ["--place", "u1:2", "x.py"], {"place": "u1:2", "records": None})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+def only(store: Store) -> Record:
+    (made,) = store.records()
+    return made
+
+
+def test_a_command_that_ends_well(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    with recording(ASKED, store, ME) as record, record.run() as run:
+        during = only(store)
+        assert (during.state, during.ended, len(during.runs)) == ("running", None, 1)
+        run.take(recorded.result(series=base64.b64encode(b"samples").decode()))
+    made = only(store)
+    assert (made.state, made.exit_code, made.failure, made.notes) == ("done", 0, None, ())
+    assert made.words == ("run", "--place", "u1:2", "x.py")
+    assert made.set_up.options == {"place": "u1:2"}
+    assert made.runs[0].verdict == "verdict: trustworthy"
+    result = made.runs[0].result
+    assert result is not None
+    assert result["telemetry"] == {"samples": 9, "file": "result.telemetry.npz"}
+    assert "series" not in result
+    assert made.runs[0].telemetry
+    assert made.runs[0].telemetry.read_bytes() == b"samples"
+    assert capsys.readouterr().err == f"testbed run: recorded as {made.name}\n"
+    assert oct(store.folder.stat().st_mode & 0o777) == "0o700"
+
+
+def test_a_job_that_fails(store: Store) -> None:
+    failed = recorded.result(failure="worker 0 exited with code 2", bound=None)
+
+    def command() -> None:
+        with recording(ASKED, store, ME) as record:
+            with record.run() as run:
+                run.take(failed)
+            raise TestbedError("job 3 failed: worker 0 exited with code 2")
+
+    with pytest.raises(TestbedError):
+        command()
+    made = only(store)
+    assert (made.state, made.exit_code) == ("failed", 1)
+    assert made.failure == "job 3 failed: worker 0 exited with code 2"
+    assert made.runs[0].failure == "worker 0 exited with code 2"
+    assert made.runs[0].result == failed
+
+
+def test_a_testbed_that_goes_away_leaves_no_result(store: Store) -> None:
+    def command() -> None:
+        with recording(ASKED, store, ME) as record, record.run() as run:
+            run.hear({"job": 3, "logs": "/nowhere"})
+            raise TestbedError("the testbed went away")
+
+    with pytest.raises(TestbedError):
+        command()
+    made = only(store)
+    assert (made.state, made.failure, made.runs[0].result) == ("failed", "the testbed went away", None)
+    assert made.runs[0].ended is not None
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_command_that_is_interrupted(store: Store, says_so: bool) -> None:
+    def command() -> None:
+        with recording(ASKED, store, ME) as record, record.run() as run:
+            if not says_so:
+                raise KeyboardInterrupt
+            run.take(recorded.result(failure="SIGINT to testbed run"), interrupted=True)
+
+    if says_so:
+        command()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            command()
+    made = only(store)
+    assert (made.state, made.exit_code) == ("interrupted", 130)
+    assert made.failure == ("SIGINT to testbed run" if says_so else "interrupted")
+
+
+def test_a_defect_is_named(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), recording(ASKED, store, ME) as record, record.run():
+        _ = 1 // 0
+    assert only(store).failure == "ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_a_request_that_is_refused_leaves_nothing(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RequestError), recording(ASKED, store, ME) as record, record.run():
+        raise RequestError("--place u9: no such unit")
+    assert store.names() == []
+    assert list(store.folder.iterdir()) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_each_repeat_is_a_run(store: Store) -> None:
+    with recording(ASKED, store, ME) as record:
+        for round_ms in (10.0, 11.0, 12.0):
+            with record.run() as run:
+                run.take(recorded.result(round_ms))
+    made = only(store)
+    assert [run.number for run in made.runs] == [1, 2, 3]
+    assert [result["bound"]["measured_ms"] for result in made.results] == [10.0, 11.0, 12.0]
+
+
+def test_without_a_store_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with recording(ASKED, None, ME) as record:
+        with record.run() as run:
+            run.hear({"job": 3, "logs": "/nowhere"})
+            run.take(recorded.result())
+            assert run.left_to_testbed(["a"], with_logs=True) == {}
+        assert record.folder is None
+    assert capsys.readouterr().err == ""
+
+
+def test_kill_9_of_the_command_is_told_later(store: Store) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from testbed.records import Store\n"
+        "from testbed.client.caller import Caller; from testbed.records.recorder import Asked, recording\n"
+        "store, me = Store(Path(sys.argv[1])), Caller.of_this_process()\n"
+        "with recording(Asked('run', [], {}), store, me) as record, record.run():\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    argv = [sys.executable, "-c", program, str(store.folder)]
+    assert subprocess.run(argv, cwd=ROOT, timeout=CALL_S, check=False).returncode == -9
+    assert only(store).state == "killed"
+
+
+# ---------------------------------------------------------------- inputs, logs, steps
+
+
+def test_inputs_are_kept_unless_they_are_long_or_do_not_read(store: Store, tmp_path: Path) -> None:
+    script, long, pipe = tmp_path / "x.py", tmp_path / "long.py", tmp_path / "pipe"
+    script.write_text("print(1)\n")
+    long.write_bytes(bytes((1 << 20) + 1))
+    os.mkfifo(pipe)
+    inputs = [("script", script), ("jobs", long), ("steps", pipe), ("system", tmp_path / "gone.py")]
+    with recording(Asked("run", [], {}, inputs), store, ME):
+        pass
+    kept, too_long, piped, gone = only(store).set_up.inputs
+    assert kept.copy == "inputs/x.py"
+    assert (only(store).folder / kept.copy).read_text() == "print(1)\n"
+    assert kept.sha256 == hashlib.sha256(b"print(1)\n").hexdigest()
+    assert (too_long.copy, too_long.bytes) == (None, (1 << 20) + 1)
+    assert too_long.sha256 is not None
+    assert (piped.sha256, gone.sha256) == (None, None)
+
+
+def test_logs_are_copied_those_of_the_run_alone_and_long_ones_in_part(store: Store, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "old.log").write_text("of another run\n")
+    os.utime(logs / "old.log", (1.0, 1.0))
+    with recording(ASKED, store, ME) as record, record.run() as run:
+        run.hear({"job": 3, "logs": str(logs)})
+        (logs / "worker-0.log").write_text("word\n")
+        with (logs / "worker-1.log").open("wb") as long:
+            long.truncate(MOST_LOG_BYTES + LAST_BYTES)
+            long.seek(0, os.SEEK_END)
+            long.write(b"the end")
+        run.take(recorded.result())
+    first, second = only(store).runs[0].logs
+    assert (first.name, first.read_text(), second.name) == ("worker-0.log", "word\n", "worker-1.log")
+    content = second.read_bytes()
+    assert content.endswith(b"the end")
+    assert b"... 7 bytes are left out here ..." in content
+
+
+def test_logs_of_a_queue_have_a_folder_each(store: Store, tmp_path: Path) -> None:
+    jobs = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        workers = [{"log": str(tmp_path / name / "worker-0.log")}]
+        jobs.append({"name": name, "failure": None, "cancelled": False, "run": {"workers": workers}})
+    with recording(Asked("submit", [], {}), store, ME) as record, record.run() as run:
+        for name in ("a", "b"):
+            (tmp_path / name / "worker-0.log").write_text(name)
+        run.take({"jobs": [*jobs, {"name": "c", "failure": "x", "cancelled": True, "run": None}]})
+    kept = {
+        str(log.relative_to(only(store).runs[0].folder)): log.read_text() for log in only(store).runs[0].logs
+    }
+    assert kept == {"logs/a/worker-0.log": "a", "logs/b/worker-0.log": "b"}
+
+
+def test_a_detached_queue_is_left_to_the_testbed(store: Store) -> None:
+    with recording(Asked("submit", [], {}), store, ME) as record, record.run() as run:
+        asked = run.left_to_testbed(["a"], with_logs=True)
+        run.hear({"queued": [1]})
+    folder = store.folder / store.names()[0] / "runs" / "1"
+    assert asked == {
+        "record": str(folder / "result.json"),
+        "logs": str(folder / "logs"),
+        "bounded_logs": True,
+    }
+    assert (folder / "logs" / "a").is_dir()
+    assert json.loads((folder.parents[1] / "record.json").read_text())["state"] == "queued"
+
+
+def test_steps_of_scripts_are_those_within_the_run() -> None:
+    run = Run(1, 100.0, ended=110.0)
+    steps = [
+        {"did_s": at, "command": f"link set u1h1 --rate {at:g}", "exit_code": 0} for at in (1.0, 6.0, 20.0)
+    ]
+    scripts = [
+        {"file": "s.yaml", "began": 96.0, "steps": steps},
+        {"file": "t.yaml", "began": 99.5, "steps": steps},
+    ]
+    within = steps_within(run, scripts)
+    assert [(step["script"], step["run_s"]) for step in within] == [
+        ("t.yaml", 0.5),
+        ("s.yaml", 2.0),
+        ("t.yaml", 5.5),
+    ]
+
+
+def test_a_script_is_in_the_record_of_the_job_that_ran_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"name": "one", "pid": 7, "configuration": "default"}
+    monkeypatch.setattr(recorder.set_up, "testbed_facts", lambda runtime: dict(facts))
+    for name in ("configuration_of", "network_of"):
+        monkeypatch.setattr(recorder.set_up, name, lambda runtime: {})
+    monkeypatch.setattr(recorder.set_up, "seeds_of", lambda *_: {})
+    somewhere: Any = object()
+    with recording(Asked("run", [], {}, (), somewhere), store, ME) as record, record.run() as run:
+        with recording(Asked("script", [], {}, (), somewhere), store, ME) as other, other.run() as steps:
+            step = {"at_s": 0.0, "did_s": 0.0, "command": "fault clear", "exit_code": 0}
+            steps.take({"file": "s.yaml", "began": steps.run.began, "steps": [step]})
+            steps.keep()
+        facts["pid"] = 8  # another testbed's
+        with recording(Asked("script", [], {}, (), somewhere), store, ME) as other, other.run() as steps:
+            steps.take({"file": "t.yaml", "began": steps.run.began, "steps": [step]})
+        run.take(recorded.result())
+    (made,) = [each for each in store.records() if each.command == "run"]
+    assert [(each["script"], each["command"]) for each in made.runs[0].steps] == [("s.yaml", "fault clear")]
+
+
+def test_commands_below_leave_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in ("/somewhere", None):
+        monkeypatch.delenv(FOLDER, raising=False)
+        if before:
+            monkeypatch.setenv(FOLDER, before)
+        with none_below():
+            assert os.environ[FOLDER] == "off"
+        assert os.environ.get(FOLDER) == before
+
+
+# ---------------------------------------------------------------- full disks
+
+
+def full_from(which: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no room for the files that `which` says."""
+    own = recorder._replace
+
+    def replace(path: Path, content: bytes) -> None:
+        if which(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        own(path, content)
+
+    monkeypatch.setattr(recorder, "_replace", replace)
+
+
+def test_a_disk_that_is_full_from_the_begin(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full_from(lambda path: path.name == "record.json", monkeypatch)
+    with recording(ASKED, store, ME) as record, record.run() as run:
+        run.take(recorded.result())
+    assert list(store.folder.iterdir()) == []
+    said = capsys.readouterr().err
+    assert said.startswith("testbed run: not recorded: ")
+    assert said.endswith("record.json: No space left on device\n")
+    assert said.count("\n") == 1
+
+
+def test_a_disk_that_has_no_room_for_results(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full_from(lambda path: path.name.startswith("result"), monkeypatch)
+    with recording(ASKED, store, ME) as record, record.run() as run:
+        run.take(recorded.result(series=base64.b64encode(b"samples").decode()))
+    made = only(store)
+    assert made.state == "done"
+    assert made.runs[0].trustworthy
+    assert made.notes == (
+        "lacks its result: No space left on device",
+        "lacks its samples: No space left on device",
+    )
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"testbed run: record {made.folder}: lacks its result: No space left on device",
+        f"testbed run: recorded as {made.name}",
+    ]
+
+
+def test_what_runs_left_makes_room_for_how_it_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with recording(ASKED, store, ME) as record:
+        with record.run() as run:
+            run.take(recorded.result(series=base64.b64encode(b"samples").decode()))
+        telemetry = run.run.folder / "result.telemetry.npz"
+        assert telemetry.exists()
+        full_from(lambda path: telemetry.exists(), monkeypatch)
+    made = only(store)
+    assert (made.state, made.notes) == ("done", ("lacks samples and logs: No space left on device",))
+    assert made.runs[0].result is not None
+
+
+def test_a_folder_that_cannot_be_made_costs_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with recording(ASKED, Store(tmp_path / "file" / "runs"), ME) as record, record.run() as run:
+        run.take(recorded.result())
+    assert capsys.readouterr().err == f"testbed run: not recorded: {tmp_path}/file/runs: Not a directory\n"
+
+
+def test_old_records_go_and_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tight = Store(tmp_path / "runs", limit_bytes=0)
+    names = []
+    for _ in range(2):
+        with recording(ASKED, tight, ME) as record:
+            assert record.folder is not None
+            names.append(record.folder.name)
+    assert tight.names() == names[1:]
+    assert (
+        "testbed run: removed the 1 oldest record: all together have 0 GB at most" in capsys.readouterr().err
+    )
+
+
+# ---------------------------------------------------------------- set-ups
+
+
+def test_options_are_what_was_given() -> None:
+    asked = {
+        "place": "u1:2",
+        "ps": None,
+        "preload": False,
+        "json": Path("a"),
+        "python": Path("/p"),
+        "arguments": [],
+    }
+    assert options_of(asked) == {"place": "u1:2", "python": "/p"}
+
+
+def test_seeds_are_found_wherever_they_are_given() -> None:
+    options = {
+        "stragglers": "p=0.1,seed=7",
+        "arguments": ["--epochs", "4", "--seed", "5"],
+        "seed": 3,
+        "submission": {"seed": 2, "jobs": [{"name": "a", "arguments": ["--seed=9"]}, {"name": "b"}]},
+    }
+    faults = [{"link": "u1h1", "direction": "up", "seed": 11}]
+    assert seeds_of(options, {"ocs": {"seed": 1}}, faults) == {
+        "ocs": 1,
+        "submission": 2,
+        "options": 3,
+        "stragglers": 7,
+        "arguments": 5,
+        "arguments.a": 9,
+        "faults.u1h1.up": 11,
+    }
+    assert seeds_of({"arguments": ["--seeds", "4", "--reseed", "1"]}, None) == {}
+
+
+def test_variables_that_libraries_heed() -> None:
+    environ = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "HOME": "/",
+        "AWS_SECRET": "x",
+        "TORCH_LOGS": "+dynamo",
+    }
+    assert heeded(environ) == {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "TORCH_LOGS": "+dynamo"}

@@ -1,0 +1,266 @@
+"""Comparisons: what is said of set-ups that differ, of results, and of figures; as text, and as a picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from testbed.records import Record, Store
+from testbed.records.comparison import Comparison, Differing, Side, compare, set_up_differences
+from testbed.records.measures import known, measures
+from testbed.records.plots import draw
+from testbed.records.record import CONFIGURATION
+from testbed.records.statistics import Said, mean
+from testbed.records.tables import comparison, listing, means_of, page, size, value
+from tests.unit import recorded
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+def runs(store: Store, *round_ms: float, **set_up: Any) -> Record:
+    return recorded.record(store, [recorded.result(each) for each in round_ms], **set_up)
+
+
+def against(*records: Record) -> Comparison:
+    return compare([Side((record,)) for record in records])
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_the_numbers_of_a_job() -> None:
+    assert measures("run", recorded.result()) == {
+        "wall_s": [2.0],
+        "round_ms": [10.0],
+        "allowed_ms": [8.0],
+        "ratio": [1.25],
+        "all_reduce_ms": [25.0],
+        "link_mb": [1.5],
+        "drops": [1.0],
+        "retransmits": [5.0],
+    }
+    assert measures("run", recorded.result(bound=None)).keys() == {
+        *("wall_s", "all_reduce_ms", "link_mb", "drops", "retransmits")
+    }
+    assert measures("run", recorded.result(failure="x")) == {}
+    assert measures("script", {"steps": []}) == {}
+
+
+def test_the_numbers_of_a_queue() -> None:
+    jobs = [{"waiting_s": 1.0, "training_s": 4.0}, {"waiting_s": 3.0, "training_s": None}]
+    result = {"total_jct_s": 9.0, "ct_bti_s": 5.0, "jobs": jobs, "reconfigured_connections": 2, "overruns": 0}
+    numbers = measures("submit", result)
+    assert numbers["waiting_s"] == [2.0]
+    assert numbers["training_s"] == [4.0]
+    assert numbers["reconfigured_connections"] == [2.0]
+
+
+def test_the_numbers_of_a_figure_are_by_setting_and_seeds_are_repeats() -> None:
+    rows = [
+        {"value": 800, "scheme": scheme, "seed": seed, "ct_bti_s": base + seed, "status": None}
+        for scheme, base in (("fcfs", 10.0), ("tw", 5.0))
+        for seed in (1, 2)
+    ]
+    report = {"version": 1, "runs": rows, "means": [{"scheme": "fcfs", "ct_bti_s": 1.0}]}
+    assert measures("reproduce", report) == {"800 fcfs ct_bti_s": [11.0, 12.0], "800 tw ct_bti_s": [6.0, 7.0]}
+    assert known("800 tw ct_bti_s").title == "800 tw ct_bti_s"
+    assert measures("reproduce", {"rows": [{"workers": 1}]}) == {}
+
+
+# ---------------------------------------------------------------- set-ups
+
+
+def differing(*records: Record) -> dict[str, tuple[str, ...]]:
+    return {part.what: part.values for part in set_up_differences([Side((each,)) for each in records])}
+
+
+def test_set_ups_that_are_equal(store: Store) -> None:
+    assert differing(runs(store, 1.0), runs(store, 2.0)) == {}
+
+
+def test_each_part_of_a_set_up_counts(store: Store) -> None:
+    first = runs(store, 1.0)
+    second = runs(
+        store,
+        1.0,
+        options={"sync": "ring", "arguments": ["--turns", "13"]},
+        seeds={"ocs": 2},
+        network={"circuits": [], "faults": [{"link": "u1h1", "loss": 0.01}], "links": []},
+        versions={"python": "3.12.0"},
+        source={"commit": "abc", "changed": True},
+        environment={},
+        host={"name": "here", "cores": 4},
+    )
+    assert differing(first, second) == {
+        "option sync": ("inc", "ring"),
+        "option arguments": ("--turns 12", "--turns 13"),
+        "seed ocs": ("1", "2"),
+        "network circuits": ("u1o1-u2o1", "-"),
+        "network faults[u1h1].link": ("-", "u1h1"),
+        "network faults[u1h1].loss": ("-", "0.01"),
+        "version of python": ("3.11.2", "3.12.0"),
+        "source changed": ("no", "yes"),
+        "variable OMP_NUM_THREADS": ("1", "-"),
+        "host cores": ("2", "4"),
+    }
+
+
+def test_keys_of_the_configuration_are_named(store: Store) -> None:
+    first, second = runs(store, 1.0), runs(store, 1.0)
+    for made, ports in ((first, 2), (second, 4)):
+        text = json.dumps({"scale": 200, "units": [{"index": 1, "optical_ports": ports}]})
+        (made.folder / CONFIGURATION).write_text(text)
+    assert differing(first, second) == {"configuration units[1].optical_ports": ("2", "4")}
+
+
+def test_scripts_are_compared_by_their_content(store: Store, tmp_path: Path) -> None:
+    script = tmp_path / "x.py"
+    script.write_text("a = 1\nb = 2\n")
+    first = recorded.record(store, [], inputs=[("script", script)])
+    script.write_text("a = 1\nb = 3\nc = 4\n")
+    second = recorded.record(store, [], inputs=[("script", script)])
+    (values,) = differing(first, second).values()
+    assert values[0].startswith(f"{script} ")
+    assert values[1].endswith(" (+2 -1 lines)")
+
+
+def test_steps_of_a_script_are_part_of_the_set_up(store: Store) -> None:
+    first, second = runs(store, 1.0), runs(store, 1.0)
+    step = {"run_s": 4.2, "command": "link set u1h1 --down"}
+    second = replace(second, runs=(replace(second.runs[0], steps=(step,)),))
+    assert differing(first, second) == {"step 1 in run 1": ("-", "4 s: link set u1h1 --down")}
+
+
+def test_records_that_count_as_one_side_should_be_of_one_set_up(store: Store) -> None:
+    one, other = runs(store, 1.0), runs(store, 2.0, seeds={"ocs": 2})
+    compared = compare([Side((one, other)), Side((one,))])
+    assert compared.set_up == (Differing("seed ocs", ("1 / 2", "1")),)
+    assert Side((one, other)).values()["round_ms"] == [1.0, 2.0]
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_results_are_held_against_the_first(store: Store) -> None:
+    compared = against(
+        runs(store, 10.0, 10.1, 9.9, 10.05), runs(store, 15.0, 15.2, 15.1, 14.9), runs(store, 10.0, 10.06)
+    )
+    rows = {row.measure.name: row for row in compared.rows}
+    slower, alike = rows["round_ms"].differences
+    assert slower is not None
+    assert alike is not None
+    assert (slower.said, alike.said) == (Said.MORE, Said.WITHIN)
+    assert [each and each.said for each in rows["link_mb"].differences] == [Said.SAME, Said.SAME]
+
+
+def test_a_number_that_one_side_lacks(store: Store) -> None:
+    first, second = runs(store, 10.0), recorded.record(store, [recorded.result(bound=None)])
+    assert "round_ms" not in {row.measure.name for row in against(first, second).rows}
+    third = runs(store, 11.0)
+    row = next(row for row in against(first, second, third).rows if row.measure.name == "round_ms")
+    assert row.means[1] is None
+    assert row.differences[0] is None
+    assert row.differences[1] is not None
+
+
+def test_claims_of_figures_are_compared(store: Store) -> None:
+    def figure(ours: str) -> Record:
+        claims = [
+            {"text": "less", "ours": ours, "verdict": "agrees"},
+            {"text": "same", "ours": "1", "verdict": "tie"},
+        ]
+        return recorded.record(store, [{"claims": claims, "runs": []}], command="reproduce")
+
+    first = figure("4 %")
+    assert against(first, figure("5 %")).claims == (Differing("less", ("4 % (agrees)", "5 % (agrees)")),)
+    assert "claims: 1 agrees, 1 tie" in page(first)
+
+
+# ---------------------------------------------------------------- text and picture
+
+
+def test_a_comparison_as_text(store: Store) -> None:
+    text = comparison(against(runs(store, 10.0, 10.1, 9.9), runs(store, 15.0, 15.2, 15.1, seeds={"ocs": 2})))
+    for part in (
+        "A  2",
+        ": done, 3 runs with numbers, 3 of 3 trustworthy",
+        "Set-up\n            A  B\n  seed ocs  1  2\n",
+        "  round                        10.00 ± 0.25 ms  15.10 ± 0.25 ms  +51.0%, more than the noise (p ",
+        "B differs from A by more than the noise in: round, round over what links allow",
+    ):
+        assert part in text, text
+
+
+def test_one_run_each_says_what_to_do(store: Store) -> None:
+    text = comparison(against(runs(store, 10.0), runs(store, 15.0)))
+    assert "no difference that is recorded" in text
+    assert re.search(r"^  round +10 ms +15 ms +\+50\.0%, noise not known$", text, re.MULTILINE)
+    assert "B against A: too few runs to know the noise: testbed run --repeat N" in text
+
+
+def test_records_without_numbers_in_common(store: Store) -> None:
+    text = comparison(against(runs(store, 10.0), recorded.record(store, [{"steps": []}], command="script")))
+    assert "no number that two of them have" in text
+    assert "command  run  script" in text
+
+
+def test_a_record_as_text(store: Store) -> None:
+    text = page(runs(store, 10.0, 11.0))
+    for part in (
+        "-run: done\n  testbed run x.py\n",
+        "on testbed one, configuration default",
+        "seeds ocs 1",
+        "run 2: verdict: trustworthy",
+        "means of 2 runs, ± 95 % confidence:",
+        "round                        10.5 ± 6.4 ms",
+    ):
+        assert part in text, text
+    assert "2 of 2 trustworthy" in listing(store.records())
+
+
+def test_means_as_json() -> None:
+    results = [recorded.result(10.0), recorded.result(12.0)]
+    means = means_of("run", results)
+    assert means["runs"] == results
+    assert means["means"]["round_ms"]["mean"] == 11.0
+    assert means["means"]["round_ms"]["values"] == [10.0, 12.0]
+    json.dumps(means)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1.0], "1 s"),
+        ([1.0, 1.0], "1 s"),
+        ([123.4, 123.6], "123.5 ± 1.3 s"),
+        ([1e6, 3e6], "2000000 ± 12706205 s"),
+    ],
+)
+def test_a_mean_in_as_many_digits_as_it_has(values: list[float], text: str) -> None:
+    assert value(mean(values), "s") == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1500, "1.5 kB"), (2_000_000_000, "2 GB")])
+def test_sizes_in_words(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_a_picture_has_a_panel_for_what_differs(store: Store, tmp_path: Path) -> None:
+    two = against(runs(store, 10.0, 10.1), runs(store, 15.0, 15.2))
+    same = against(runs(store, 10.0), runs(store, 10.0))
+    lone = against(
+        runs(store, 10.0), runs(store, 11.0), recorded.record(store, [recorded.result(bound=None)])
+    )
+    for number, compared in enumerate((two, same, lone)):
+        draw(compared, tmp_path / f"{number}.png")
+        assert matplotlib.image.imread(tmp_path / f"{number}.png").shape[0] > 100
+    assert (tmp_path / "0.png").read_bytes() != (tmp_path / "1.png").read_bytes()
