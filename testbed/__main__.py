@@ -4,9 +4,11 @@ asked for.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from testbed.client import completion, environment
 
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     such.
     """
     if completion.is_asked():
-        completion.complete(COMMANDS, _main_of)
+        completion.complete(COMMANDS, _main_of, {"RECORD": _records})
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] == "--version":
         print(f"testbed {version()}")
@@ -68,6 +70,15 @@ def _main_of(name: str) -> Callable[[list[str]], int]:
         return code
 
     return run
+
+
+def _records(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
+    """Return the words that name records, for a shell."""
+    from testbed.client.caller import Caller
+    from testbed.records.store import LAST, Store
+
+    store = Store.of(Caller.of_this_process(), parsed_args.records)
+    return (*store.names(), LAST) if store else ()
 
 
 def version() -> str:

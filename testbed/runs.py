@@ -57,11 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     actions.add_parser("list", parents=[common], help="list the records, the oldest first")
     which = f"the name of a record, a part of it, the path of its folder, or {LAST}"
     showing = actions.add_parser("show", parents=[common], help="show records in full")
-    _of_records(showing.add_argument("record", nargs="+", metavar="RECORD", help=which))
+    showing.add_argument("record", nargs="+", metavar="RECORD", help=which)
     opening = actions.add_parser(
         "open", parents=[common], help="print a record's folder, and open it where there is a desktop"
     )
-    _of_records(opening.add_argument("record", metavar="RECORD", help=which))
+    opening.add_argument("record", metavar="RECORD", help=which)
     comparing = actions.add_parser(
         "compare",
         parents=[common],
@@ -70,27 +70,14 @@ def _parser() -> argparse.ArgumentParser:
         "more than the noise; the first is what the others are held against.",
     )
     several = f"{which}; several with commas between count as one"
-    _of_records(comparing.add_argument("record", nargs="+", metavar="RECORD", help=several))
+    comparing.add_argument("record", nargs="+", metavar="RECORD", help=several)
     comparing.add_argument(
         "--plot", type=Path, default=PICTURE, metavar="FILE.png", help=f"for the picture ({PICTURE})"
     )
     removing = actions.add_parser("remove", parents=[common], help="remove records")
-    _of_records(removing.add_argument("record", nargs="*", metavar="RECORD", help=which))
+    removing.add_argument("record", nargs="*", metavar="RECORD", help=which)
     removing.add_argument("--all", action="store_true", help="remove all that no command is at")
     return parser
-
-
-def _of_records(action: argparse.Action) -> None:
-    """Have a shell complete the names of records there."""
-    action.completer = _names  # type: ignore[attr-defined]  # argcomplete's
-
-
-def _names(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
-    from testbed.client.caller import Caller
-    from testbed.records.store import LAST, Store
-
-    store = Store.of(Caller.of_this_process(), parsed_args.records)
-    return (*store.names(), LAST) if store else ()
 
 
 def _list(store: Store, options: argparse.Namespace) -> int:

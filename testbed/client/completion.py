@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 ASKED = "_ARGCOMPLETE"  # set by the shell's function, argcomplete's own
 PARSING = ("parse_args", "parse_intermixed_args", "parse_known_args")
 Run = Callable[[list[str]], int]
+Completer = Callable[..., Sequence[str]]
 
 
 def is_asked(environ: Mapping[str, str] = os.environ) -> bool:
@@ -22,8 +23,12 @@ def is_asked(environ: Mapping[str, str] = os.environ) -> bool:
     return ASKED in environ
 
 
-def complete(commands: Mapping[str, str], run: Callable[[str], Run]) -> NoReturn:
-    """Answer the shell, and end. `run` gives the `main` of a command, by its name."""
+def complete(
+    commands: Mapping[str, str], run: Callable[[str], Run], completers: Mapping[str, Completer]
+) -> NoReturn:
+    """Answer the shell, and end. `run` gives the `main` of a command, by its name; `completers` the words of
+    what goes by these metavars, beside what is known here.
+    """
     import argcomplete
     from argcomplete.lexers import split_line
 
@@ -31,7 +36,7 @@ def complete(commands: Mapping[str, str], run: Callable[[str], Run]) -> NoReturn
     words = split_line(line, at)[3]
     if len(words) > 1 and words[1] in commands:
         os.environ[ASKED] = "2"  # the words of that command's parser begin with its name
-        _at_parsing()
+        _at_parsing({**COMPLETERS, **completers})
         run(words[1])([])
     else:
         parser = argparse.ArgumentParser(prog="testbed")
@@ -43,7 +48,7 @@ def complete(commands: Mapping[str, str], run: Callable[[str], Run]) -> NoReturn
     raise SystemExit(0)
 
 
-def _at_parsing() -> None:
+def _at_parsing(completers: Mapping[str, Completer]) -> None:
     """Have the next parser that parses answer the shell in place of that, which ends the process."""
     import argcomplete
 
@@ -52,7 +57,7 @@ def _at_parsing() -> None:
     def answer(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
         for name, method in own.items():  # argcomplete parses what there is of the line
             setattr(argparse.ArgumentParser, name, method)
-        _name_things(parser)
+        _name_things(parser, completers)
         argcomplete.autocomplete(parser)
         raise SystemExit(0)
 
@@ -60,13 +65,13 @@ def _at_parsing() -> None:
         setattr(argparse.ArgumentParser, name, answer)
 
 
-def _name_things(parser: argparse.ArgumentParser) -> None:
-    """Have the parser know the names of testbeds, and of a testbed's hosts and links."""
+def _name_things(parser: argparse.ArgumentParser, completers: Mapping[str, Completer]) -> None:
+    """Have the parser know the names of things, such as testbeds, and a testbed's hosts and links."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for sub in action.choices.values():
-                _name_things(sub)
-        elif completer := COMPLETERS.get(
+                _name_things(sub, completers)
+        elif completer := completers.get(
             "--name" if "--name" in action.option_strings else str(action.metavar)
         ):
             action.completer = completer  # type: ignore[attr-defined]
@@ -101,4 +106,4 @@ def _topology(options: argparse.Namespace) -> Any:
         return None
 
 
-COMPLETERS: dict[str, Callable[..., Sequence[str]]] = {"--name": _testbeds, "HOST": _hosts, "LINK": _links}
+COMPLETERS: dict[str, Completer] = {"--name": _testbeds, "HOST": _hosts, "LINK": _links}

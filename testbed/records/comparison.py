@@ -46,7 +46,7 @@ class Side:
         return sum(each is True for each in judged), sum(each is not None for each in judged)
 
     def ended(self) -> str:
-        """How its records ended, in words."""
+        """The states of its records, in words."""
         states = [record.state for record in self.records]
         return ", ".join(dict.fromkeys(states))
 

@@ -133,7 +133,7 @@ class Record:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is at it: its command, or the testbed that is to write its result."""
+        """True while somebody is at it: its command, or the testbed that is to write its result."""
         return self.state in (RUNNING, QUEUED) or is_held(self.folder)
 
     @property

@@ -66,7 +66,7 @@ def store_of(options: argparse.Namespace, caller: Caller) -> Store | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command was asked: `words` as typed, its options by name, and the files that it was given, each
+    """The request to a command: `words` as typed, its options by name, and the files that it was given, each
     with its role.
     """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -15,7 +16,6 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a result depends on."""
     found_versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found_versions[package] = metadata.version(package)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found_versions[package] = importlib.metadata.version(package)
     return found_versions
 
 

@@ -250,7 +250,9 @@ def _summary(compared: Comparison, letters: str) -> list[str]:
         differ = [title for title, each in judged if each is not None and each.said == Said.MORE]
         unknown = any(each is not None and each.said == Said.UNKNOWN for _, each in judged)
         if differ:
-            named = ", ".join(differ) if len(differ) <= MOST_NAMED else f"{len(differ)} of {len(judged)} numbers"
+            named = (
+                ", ".join(differ) if len(differ) <= MOST_NAMED else f"{len(differ)} of {len(judged)} numbers"
+            )
             lines.append(f"{letter} differs from {letters[0]} by more than the noise in: {named}")
         elif unknown:
             remedy = "too few runs to know the noise: testbed run --repeat N"

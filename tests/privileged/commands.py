@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from testbed.client.runtime import Runtime
+from testbed.client.runtime import Runtime, remove_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = (
@@ -137,6 +137,14 @@ def running(config: str = "default", env: Mapping[str, str] | None = None, *word
         if Runtime.of(name).alive():
             down = command("testbed.down", "--name", name)
             assert down.returncode == 0, down.stderr
+        forget(name)
+
+
+def forget(name: str) -> None:
+    """Remove the last words and logs of a testbed that died, which stay until the next one of its name."""
+    runtime = Runtime.of(name)
+    if runtime.last_words() is not None:
+        remove_tree(runtime.folder)
 
 
 def pid_of(main: int, program: str) -> int:

@@ -27,6 +27,7 @@ from tests.privileged.commands import (
     bounded,
     command,
     environment,
+    forget,
     fresh_name,
     pid_of,
     pids_in_testbed,
@@ -42,8 +43,10 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def name() -> str:
-    return fresh_name()
+def name() -> Iterator[str]:
+    fresh = fresh_name()
+    yield fresh
+    forget(fresh)
 
 
 @pytest.fixture
@@ -120,7 +123,9 @@ def test_kill_9_of_the_main_process_leaves_nothing_and_the_name_is_free(testbed:
     wait_for(
         lambda: not [pid for pid in inside if alive(pid)], "the kernel ends every process of the testbed"
     )
-    assert command("testbed.status", "--name", testbed.name).returncode == 1
+    shown = command("testbed.status", "--name", testbed.name)
+    assert shown.returncode == 1
+    assert f"its main process (pid {testbed.pid}) was killed" in shown.stdout
     again = command("testbed.up", "--config", "rack", "--name", testbed.name, "--detach")
     assert again.returncode == 0, again.stderr
     assert command("testbed.down", "--name", testbed.name).returncode == 0
@@ -163,7 +168,13 @@ def test_the_death_of_open_vswitch_is_reported_and_ends_the_testbed(name: str) -
     _, errors = main.communicate(timeout=WAIT_S)
     assert main.returncode == 1
     assert "ovs-vswitchd was killed by signal 9" in errors
-    assert not Runtime.of(name).folder.exists()
+    folder = Runtime.of(name).folder
+    assert sorted(path.name for path in folder.iterdir()) == ["died.json", "log"]
+    shown = command("testbed.status", "--name", name)
+    assert shown.returncode == 1
+    assert "it died at " in shown.stdout
+    assert "ovs-vswitchd was killed by signal 9" in shown.stdout
+    assert f"in {folder / 'log'}: ovs-vswitchd.log" in shown.stdout
 
 
 def test_the_death_of_the_daemon_is_reported(name: str) -> None:

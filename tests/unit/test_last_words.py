@@ -25,95 +25,95 @@ WORDS = LastWords.of_main(FACTS, "ovs-vswitchd was killed by signal 9", 1_000_00
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     of = Runtime.of
     monkeypatch.setattr(Runtime, "of", lambda name, root=tmp_path: of(name, root))
     monkeypatch.setattr(runtime, "RUN_DIR", tmp_path)
     return Runtime.of("one")
 
 
-def die(one: Runtime, words: LastWords | None = WORDS) -> None:
-    with HeldName(one, ME) as name:
+def die(made: Runtime, words: LastWords | None = WORDS) -> None:
+    with HeldName(made, ME) as name:
         name.write_main({**FACTS, "state": "ready"})
-        (one.log / "daemon.log").write_text("first\nlast\n")
-        (one.jobs / "1").mkdir()
+        (made.log / "daemon.log").write_text("first\nlast\n")
+        (made.jobs / "1").mkdir()
         if words:
             name.leave(words)
 
 
-def test_reason_and_logs_stay_and_nothing_else(one: Runtime) -> None:
-    die(one)
-    assert sorted(path.name for path in one.folder.iterdir()) == ["died.json", "log"]
-    assert (one.folder / "died.json").stat().st_mode & 0o777 == 0o600
-    assert one.last_words() == WORDS
-    assert not one.alive()
-    assert (running(one.folder.parent), dead(one.folder.parent)) == ([], ["one"])
+def test_reason_and_logs_stay_and_nothing_else(made: Runtime) -> None:
+    die(made)
+    assert sorted(path.name for path in made.folder.iterdir()) == ["died.json", "log"]
+    assert (made.folder / "died.json").stat().st_mode & 0o777 == 0o600
+    assert made.last_words() == WORDS
+    assert not made.alive()
+    assert (running(made.folder.parent), dead(made.folder.parent)) == ([], ["one"])
 
 
-def test_an_end_in_order_leaves_none(one: Runtime) -> None:
-    die(one, None)
-    assert not one.folder.exists()
-    assert one.last_words() is None
+def test_an_end_in_order_leaves_none(made: Runtime) -> None:
+    die(made, None)
+    assert not made.folder.exists()
+    assert made.last_words() is None
 
 
-def test_they_go_when_the_next_one_of_that_name_comes(one: Runtime) -> None:
-    die(one)
-    with HeldName(one, ME):
-        assert one.last_words() is None
-        assert list(one.log.iterdir()) == []
-    assert not one.folder.exists()
+def test_they_go_when_the_next_one_of_that_name_comes(made: Runtime) -> None:
+    die(made)
+    with HeldName(made, ME):
+        assert made.last_words() is None
+        assert list(made.log.iterdir()) == []
+    assert not made.folder.exists()
 
 
-def test_down_leaves_them(one: Runtime) -> None:
-    die(one)
-    assert not sweep("one", one.folder.parent)
-    assert one.last_words() == WORDS
+def test_down_leaves_them(made: Runtime) -> None:
+    die(made)
+    assert not sweep("one", made.folder.parent)
+    assert made.last_words() == WORDS
 
 
-def test_one_whose_main_process_was_killed(one: Runtime) -> None:
-    name = HeldName(one, ME).__enter__()
+def test_one_whose_main_process_was_killed(made: Runtime) -> None:
+    name = HeldName(made, ME).__enter__()
     name.write_main({**FACTS, "state": "ready"})
-    (one.log / "daemon.log").write_text("last\n")
+    (made.log / "daemon.log").write_text("last\n")
     os.close(name._fd)  # as the kernel does
-    said = one.last_words()
+    said = made.last_words()
     assert said is not None
     assert str(said) == "it died: its main process (pid 4242) was killed"
-    assert sweep("one", one.folder.parent)
-    assert sorted(path.name for path in one.folder.iterdir()) == ["died.json", "log"]
-    assert one.last_words() == said
-    assert not sweep("one", one.folder.parent)
+    assert sweep("one", made.folder.parent)
+    assert sorted(path.name for path in made.folder.iterdir()) == ["died.json", "log"]
+    assert made.last_words() == said
+    assert not sweep("one", made.folder.parent)
 
 
-def test_who_asks_is_told_why(one: Runtime) -> None:
-    die(one)
+def test_who_asks_is_told_why(made: Runtime) -> None:
+    die(made)
     with pytest.raises(TestbedError) as error:
-        one.require_alive()
+        made.require_alive()
     assert "is not running: it died at 1970-01-" in str(error.value)
     assert "ovs-vswitchd was killed by signal 9; more: " in str(error.value)
     assert str(error.value).endswith("status --name one")
 
 
-def test_status_shows_reason_and_logs(one: Runtime) -> None:
-    die(one)
+def test_status_shows_reason_and_logs(made: Runtime) -> None:
+    die(made)
     text, answered = status.said(Namespace(name="one", json=False))
     assert not answered
     for part in (
         "testbed one is not running: it died at 1970-01-",
         "it was alice's, configuration rack, pid 4242",
-        f"in {one.log}: daemon.log\n    first\n    last",
+        f"in {made.log}: daemon.log\n    first\n    last",
     ):
         assert part in text, text
     text, _ = status.said(Namespace(name="one", json=True))
     shown = json.loads(text)
     assert (shown["state"], shown["reason"]) == ("dead", WORDS.reason)
-    assert shown["logs"] == [str(one.log / "daemon.log")]
+    assert shown["logs"] == [str(made.log / "daemon.log")]
 
 
-def test_what_does_not_read_is_none(one: Runtime) -> None:
-    die(one)
+def test_what_does_not_read_is_none(made: Runtime) -> None:
+    die(made)
     for text in ("{", "[]", '{"name": "one"}'):
-        (one.folder / last_words.FILE).write_text(text)
-        assert one.last_words() is None
+        (made.folder / last_words.FILE).write_text(text)
+        assert made.last_words() is None
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_what_does_not_read_is_none(one: Runtime) -> None:
         (HostError("BMv2 is not installed"), "starting", False),
     ],
 )
-def test_which_ends_leave_some(one: Runtime, error: TestbedError, state: str, leaves: bool) -> None:
+def test_which_ends_leave_some(made: Runtime, error: TestbedError, state: str, leaves: bool) -> None:
     def up() -> None:
-        with HeldName(one, ME) as name:
+        with HeldName(made, ME) as name:
             name.write_main({**FACTS, "state": state})
             with _last_words(name, FACTS):
                 raise error
 
     with pytest.raises(type(error)):
         up()
-    said = one.last_words()
+    said = made.last_words()
     assert (said.reason if said else None) == (str(error) if leaves else None)
-    assert one.folder.exists() == leaves
+    assert made.folder.exists() == leaves

@@ -141,10 +141,10 @@ def test_steps_of_a_script_are_part_of_the_set_up(store: Store) -> None:
 
 
 def test_records_that_count_as_one_side_should_be_of_one_set_up(store: Store) -> None:
-    one, other = runs(store, 1.0), runs(store, 2.0, seeds={"ocs": 2})
-    compared = compare([Side((one, other)), Side((one,))])
+    first, other = runs(store, 1.0), runs(store, 2.0, seeds={"ocs": 2})
+    compared = compare([Side((first, other)), Side((first,))])
     assert compared.set_up == (Differing("seed ocs", ("1 / 2", "1")),)
-    assert Side((one, other)).values()["round_ms"] == [1.0, 2.0]
+    assert Side((first, other)).values()["round_ms"] == [1.0, 2.0]
 
 
 # ---------------------------------------------------------------- results

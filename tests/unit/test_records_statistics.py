@@ -76,8 +76,8 @@ def test_a_difference_from_nothing_has_no_share() -> None:
 
 
 def test_of_many_measures_each_needs_more() -> None:
-    """What alone is called different is not any more beside nine that are equal; what never varies, and is
-    the same, is no comparison and costs nothing.
+    """A number that alone is called different is not any more beside nine that are equal. One that never
+    varies, and is the same, is no comparison and costs nothing.
     """
     near = ([10.0, 10.4, 9.6], [10.9, 11.2, 10.6])
     assert differences([near])[0].said == Said.MORE

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from testbed import runs
+from testbed.__main__ import _records
 from testbed.errors import RequestError
 from testbed.records import Record, Store
 from tests.unit import recorded
@@ -141,5 +142,5 @@ def test_switched_off(
 
 
 def test_names_are_completed(two: list[Record]) -> None:
-    names = runs._names(argparse.Namespace(records=None))
+    names = _records(argparse.Namespace(records=None))
     assert list(names) == [two[0].name, two[1].name, "last"]

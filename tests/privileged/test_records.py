@@ -1,0 +1,133 @@
+"""Records of commands over a testbed, behind sudo: whole, the user's, and there whatever ends the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from testbed.records import Record, list_records
+from tests.limits import CALL_S
+from tests.privileged.commands import Testbed, bounded, command, open_folder, running, start, wait_for
+
+pytestmark = [pytest.mark.needs("xdp", "ovs", "torch"), pytest.mark.timeout(420)]
+OWNER = 54321
+SCRIPT = """
+import os, sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("inc")
+print("met", flush=True)
+more = torch.ones(1)
+while more.item():  # until the file is there that is named
+    more[0] = not os.path.exists(sys.argv[1])
+    dist.all_reduce(more)
+dist.destroy_process_group()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A testbed, and a user's folder with the script, the steps and the records in it."""
+
+    testbed: Testbed
+    folder: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {"SUDO_UID": str(OWNER), "OPTINC_RUNS": str(self.folder / "runs")}
+
+    def words(self, *more: str, until: str) -> list[str]:
+        script = [str(self.folder / "meets.py"), str(self.folder / until)]
+        return ["testbed.run", "--name", self.testbed.name, "--place", "u1:2", *more, *script]
+
+    def records(self, kind: str) -> list[Record]:
+        return [each for each in list_records(self.folder / "runs") if each.command == kind]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with open_folder() as folder, running("rack") as testbed:
+        (folder / "meets.py").write_text(SCRIPT)
+        (folder / "steps.yaml").write_text(
+            "- {at: 0, do: link set u1h1 --rate 100}\n- {at: 0, do: link reset u1h1}\n"
+        )
+        job = {"name": "a", "script": str(folder / "meets.py"), "arguments": ["/"], "workers": 2}
+        (folder / "jobs.yaml").write_text(
+            yaml.safe_dump({"jobs": [{**job, "iterations": 1, "megabytes": 0.1}]})
+        )
+        os.chown(folder, OWNER, -1)
+        yield Place(testbed, folder)
+
+
+def test_a_repeated_run_with_a_script_beside_it(place: Place) -> None:
+    with bounded(start(*place.words("--repeat", "2", until="go"), env=place.environ, together=True)) as run:
+        assert run.stdout
+        next(line for line in run.stdout if "met" in line)
+        script = command(
+            "testbed.script",
+            "--name",
+            place.testbed.name,
+            str(place.folder / "steps.yaml"),
+            env=place.environ,
+        )
+        assert script.returncode == 0, script.stderr
+        (place.folder / "go").touch()
+        said, _ = run.communicate(timeout=CALL_S)
+    assert run.returncode == 0, said
+    assert "means of 2 runs, ± 95 % confidence:" in said
+    (made,) = place.records("run")
+    assert f"recorded as {made.name}" in said
+    assert (made.state, made.exit_code, made.notes) == ("done", 0, ())
+    assert made.configuration is not None
+    assert made.configuration["name"] == "rack"
+    assert made.set_up.seeds["ocs"] == 1
+    for run_of_it in made.runs:
+        assert run_of_it.result is not None
+        assert run_of_it.verdict == run_of_it.result["verdict"]["line"]
+        assert run_of_it.telemetry is not None
+        with np.load(run_of_it.telemetry) as samples:
+            assert samples["sent"].shape[2] == 2
+        assert "met\n" in run_of_it.logs[0].read_text()
+    first, second = made.runs
+    assert [step["command"] for step in first.steps] == ["link set u1h1 --rate 100", "link reset u1h1"]
+    assert second.steps == ()
+    below = list((place.folder / "runs").rglob("*"))
+    assert {path.lstat().st_uid for path in (place.folder / "runs", *below)} == {OWNER}
+
+
+def test_a_detached_queue_is_recorded_by_the_testbed(place: Place) -> None:
+    done = command(
+        "testbed.submit",
+        "--name",
+        place.testbed.name,
+        "--detach",
+        str(place.folder / "jobs.yaml"),
+        env=place.environ,
+    )
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: place.records("submit")[0].state != "queued", "the testbed writes the result")
+    (made,) = place.records("submit")
+    assert (made.state, made.failure) == ("done", None)
+    assert [log.parent.name for log in made.runs[0].logs if log.name == "worker-0.log"] == ["a"]
+    assert {path.lstat().st_uid for path in made.folder.rglob("*")} == {OWNER}
+
+
+def test_kill_9_and_ctrl_c_of_the_command(place: Place) -> None:
+    for number, state in ((signal.SIGINT, "interrupted"), (signal.SIGKILL, "killed")):
+        with bounded(start(*place.words(until="never"), env=place.environ, together=True)) as run:
+            assert run.stdout
+            next(line for line in run.stdout if "met" in line)
+            run.send_signal(number)
+            run.communicate(timeout=CALL_S)
+        made = place.records("run")[-1]
+        assert made.state == state
+        assert (made.runs[0].result is not None) == (state == "interrupted")
+        assert bool(made.runs[0].logs) == (state == "interrupted")
