@@ -254,6 +254,8 @@ def _runs(
     output = sys.stderr if options.json == STDOUT else sys.stdout
     while len(results) < options.repeat and not interrupted and not (results and results[-1]["failure"]):
         with record.run() as run:
+            if options.logs and options.repeat > 1:
+                request["logs"] = str(_logs_of(options.logs, len(results) + 1, caller))
             result, interrupted = follow(runtime, request, output, run.hear)
             run.take(result, interrupted)
         results.append(result)
@@ -279,6 +281,19 @@ def _runs(
         print(f"testbed run: note: {note['text']}", file=sys.stderr)
     print(result["verdict"]["line"], file=sys.stderr)
     return 0
+
+
+def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
+    """Return the folder for the logs of a repeated run, made as the caller. HostError where it cannot be."""
+    from testbed.errors import HostError
+
+    folder = logs.absolute() / str(number)
+    with caller.acting():
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise HostError(f"--logs {logs}: {folder.name}: {error.strerror}") from error
+    return folder
 
 
 def _write_results(options: argparse.Namespace, results: list[dict[str, Any]], caller: Caller) -> None:

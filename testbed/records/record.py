@@ -4,6 +4,7 @@ records; what writes them is testbed/records/recorder.py, and docs/records.md ha
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -144,11 +145,12 @@ class Record:
     @property
     def size_bytes(self) -> int:
         """The bytes that its files have now."""
-        return sum(
-            (Path(folder) / file).lstat().st_size
-            for folder, _, files in os.walk(self.folder)
-            for file in files
-        )
+        size = 0
+        for folder, _, files in os.walk(self.folder):
+            for file in files:
+                with contextlib.suppress(OSError):  # a draft that has just become the file
+                    size += (Path(folder) / file).lstat().st_size
+        return size
 
     @classmethod
     def read(cls, folder: Path) -> Self:

@@ -50,10 +50,10 @@ class Store:
     def names(self) -> list[str]:
         """Return the names of what may be records, the oldest first."""
         try:
-            folders = [path.name for path in self.folder.iterdir() if (path / FILE).is_file()]
+            folders = list(self.folder.iterdir())
         except OSError:
             return []
-        return sorted(folders, key=_age)
+        return sorted((path.name for path in folders if _is_record(path)), key=_age)
 
     def records(self) -> list[Record]:
         """Return all records that read, the oldest first."""
@@ -70,7 +70,7 @@ class Store:
         of its folder. RequestError says which there are.
         """
         names = self.names()
-        if "/" in word:
+        if "/" in word or (word and _is_record(Path(word))):
             return Record.read(Path(word))
         if word == LAST and names:
             return Record.read(self.folder / names[-1])
@@ -155,6 +155,13 @@ def size_bytes(text: str, what: str) -> int:
     if not match:
         raise RequestError(f"{what}={text!r}: a size such as 500MB or 2GB is accepted")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _is_record(folder: Path) -> bool:
+    try:
+        return (folder / FILE).is_file()
+    except OSError:  # somebody else's
+        return False
 
 
 def _age(name: str) -> tuple[str, int, str]:
