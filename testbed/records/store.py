@@ -121,11 +121,11 @@ class Store:
         for record in records:
             if total <= self.limit_bytes:
                 break
-            if record.folder == kept or record.is_busy:
+            if record.folder == kept:
                 continue
             try:
                 self.remove(record)
-            except TestbedError:  # somebody else is at it
+            except TestbedError:  # somebody is at it
                 continue
             total -= sizes[record.name]
             removed.append(record)

@@ -125,6 +125,20 @@ def test_a_request_that_is_refused_leaves_nothing(store: Store, capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
+def test_a_request_that_is_refused_after_a_run_leaves_what_ran(store: Store) -> None:
+    def command() -> None:
+        with recording(ASKED, store, ME) as record:
+            with record.run() as run:
+                run.take(recorded.result())
+            with record.run():
+                raise RequestError("--place u1: 2 of its hosts are busy")
+
+    with pytest.raises(RequestError):
+        command()
+    made = only(store)
+    assert (made.state, made.exit_code, len(made.runs)) == ("failed", 2, 2)
+
+
 def test_each_repeat_is_a_run(store: Store) -> None:
     with recording(ASKED, store, ME) as record:
         for round_ms in (10.0, 11.0, 12.0):

@@ -87,6 +87,13 @@ def test_of_many_measures_each_needs_more() -> None:
     assert differences([near, *[constant] * 9])[0].said == Said.MORE
 
 
+def test_p_values_are_adjusted_for_numbers_that_depend_on_each_other() -> None:
+    pairs = [(A, B), (A, [10.1, 10.3, 10.2, 10.4]), (B, [12.0, 12.4, 12.1, 12.2])]
+    raw = [p_of(*pair) for pair in pairs]
+    adjusted = stats.false_discovery_control(raw, method="by")
+    assert [each.p for each in differences(pairs)] == pytest.approx(list(adjusted))
+
+
 def test_equal_set_ups_are_rarely_called_different() -> None:
     """Eight measures that hang together, of five runs a side."""
     draws, wrong = np.random.default_rng(7), 0
