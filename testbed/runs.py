@@ -87,12 +87,15 @@ def _list(store: Store, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([_summary(record) for record in records], indent=2))
         return 0
-    if not records:
+    unread = sorted(set(store.names()) - {record.name for record in records})
+    if not records and not unread:
         print(f"no records in {store.folder}")
         return 0
     print(listing(records))
     total = sum(record.size_bytes for record in records)
     print(f"\n{len(records)} in {store.folder}, {size(total)} of at most {size(store.limit_bytes)}")
+    if unread:
+        print(f"what does not read as a record: {' '.join(unread)}")
     return 0
 
 

@@ -57,6 +57,14 @@ def test_list(two: list[Record], store: Store, capsys: pytest.CaptureFixture[str
     assert listed[0]["bytes"] == two[0].size_bytes
 
 
+def test_what_does_not_read_is_named(
+    two: list[Record], store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (two[0].folder / "record.json").write_text("{")
+    assert printed(capsys, "list").endswith(f"what does not read as a record: {two[0].name}\n")
+    assert [each["name"] for each in as_json(capsys, "list")] == [two[1].name]
+
+
 def test_list_of_none(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "list") == f"no records in {store.folder}\n"
     assert as_json(capsys, "list") == []
