@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(records=None, json=False)
     actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|open|compare|remove")
     actions.add_parser("list", parents=[common], help="list the records, the oldest first")
-    which = f"the name of a record, a part of it, the path of its folder, or {LAST}"
+    which = f"the name of a record, a part of it, the path of its folder, or {LAST}, {LAST}~1 ..."
     showing = actions.add_parser("show", parents=[common], help="show records in full")
     showing.add_argument("record", nargs="+", metavar="RECORD", help=which)
     opening = actions.add_parser(

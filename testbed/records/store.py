@@ -21,6 +21,7 @@ FOLDER, LIMIT = "OPTINC_RUNS", "OPTINC_RUNS_LIMIT"
 OFF = "off"  # in the place of a folder
 DEFAULT_LIMIT_BYTES = 2_000_000_000
 LAST = "last"
+_BEFORE = re.compile(rf"{LAST}(?:~([0-9]+))?")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMGT]?)B?")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -66,21 +67,23 @@ class Store:
         return sorted(records, key=lambda record: record.began)
 
     def find(self, word: str) -> Record:
-        """Return the record that a word names: its name, a part of it that no other has, `last`, or the path
-        of its folder. RequestError says which there are.
+        """Return the record that a word names: its name, a part of it that no other has, the path of its
+        folder, or `last`, and `last~1` for the one before. RequestError says which there are.
         """
         names = self.names()
         if "/" in word or (word and _is_record(Path(word))):
             return Record.read(Path(word))
-        if word == LAST and names:
-            return Record.read(self.folder / names[-1])
+        if (before := _BEFORE.fullmatch(word)) and int(before[1] or 0) < len(names):
+            return Record.read(self.folder / names[-1 - int(before[1] or 0)])
         near = [word] if word in names else [name for name in names if word and word in name]
         if len(near) == 1:
             return Record.read(self.folder / near[0])
         if near:
             raise RequestError(f"record {word!r}: {len(near)} have that in their name, {_few(near)}")
         known = (
-            f"accepted are {_few(names)}, a part of such a name, or {LAST}" if names else "there is none yet"
+            f"accepted are {_few(names)}, a part of such a name, {LAST}, {LAST}~1"
+            if names
+            else "there is none yet"
         )
         raise RequestError(f"no record {word!r} in {self.folder}; {known}")
 

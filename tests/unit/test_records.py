@@ -129,12 +129,15 @@ def test_a_record_is_found_by_its_name_a_part_of_it_and_its_path(store: Store) -
     first, second = written(store), written(store, at=2_000_000.0)
     assert store.find(first.name).name == first.name
     assert store.find(second.name[3:15]).name == second.name
-    assert store.find("last").name == second.name
+    assert store.find("last").name == store.find("last~0").name == second.name
+    assert store.find("last~1").name == first.name
     assert store.find(str(first.folder)).name == first.name
     with pytest.raises(RequestError, match=r"record 'run': 2 have that in their name, .*-run, .*-run$"):
         store.find("run")
-    with pytest.raises(RequestError, match=r"no record 'x' in .*; accepted are .*, or last"):
+    with pytest.raises(RequestError, match=r"no record 'x' in .*; accepted are .*, last, last~1"):
         store.find("x")
+    with pytest.raises(RequestError, match="no record 'last~2' in "):
+        store.find("last~2")
 
 
 def test_an_empty_folder_says_so(store: Store) -> None:
