@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,22 @@ def _of_run(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     if bound := result.get("bound"):
         yield from _named(bound, {"round_ms": "measured_ms", "allowed_ms": "bound_ms", "ratio": "ratio"})
     stats = [worker["stats"] for worker in result["workers"] if worker.get("stats")]
-    reduced = [each["allreduce"] for each in stats if (each.get("allreduce") or {}).get("count")]
-    if reduced:
-        yield "all_reduce_ms", 1e3 * statistics.fmean(each["busy_s"] / each["count"] for each in reduced)
+    lasted = [each_s for left in stats if (each_s := _all_reduce_s(left.get("allreduce"))) is not None]
+    if lasted:
+        yield "all_reduce_ms", 1e3 * statistics.fmean(lasted)
     yield "link_mb", sum(link["bytes"] for link in result["links"]) / 1e6
     yield "drops", float(sum(link["drops"] for link in result["links"]))
     sent_again = [each["retransmits"] for each in stats if _is_number(each.get("retransmits"))]
     if sent_again:
         yield "retransmits", float(sum(sent_again))
+
+
+def _all_reduce_s(left: object) -> float | None:
+    """Return how long a worker's all-reduce took, by what it left: scripts may leave anything."""
+    if not isinstance(left, Mapping):
+        return None
+    busy_s, count = left.get("busy_s"), left.get("count")
+    return float(busy_s) / float(count) if _is_number(busy_s) and _is_number(count) and count else None
 
 
 def _of_submission(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -100,5 +108,5 @@ def _named(data: Mapping[str, Any], names: Mapping[str, str]) -> Iterable[tuple[
     return ((name, float(data[key])) for name, key in names.items() if _is_number(data.get(key)))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

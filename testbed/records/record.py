@@ -145,12 +145,7 @@ class Record:
     @property
     def size_bytes(self) -> int:
         """The bytes that its files have now."""
-        size = 0
-        for folder, _, files in os.walk(self.folder):
-            for file in files:
-                with contextlib.suppress(OSError):  # a draft that has just become the file
-                    size += (Path(folder) / file).lstat().st_size
-        return size
+        return folder_bytes(self.folder)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -251,6 +246,16 @@ def verdict_of_queue(result: Mapping[str, Any]) -> tuple[str | None, bool | None
     if not judged:
         return None, None
     return f"verdicts: {sum(judged)} of {len(judged)} jobs are trustworthy", all(judged)
+
+
+def folder_bytes(top: Path) -> int:
+    """Return the bytes that the files in a folder have, and in those below it."""
+    size = 0
+    for folder, _, files in os.walk(top):
+        for file in files:
+            with contextlib.suppress(OSError):  # a draft that has just become the file
+                size += (Path(folder) / file).lstat().st_size
+    return size
 
 
 def is_held(folder: Path) -> bool:

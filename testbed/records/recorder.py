@@ -23,7 +23,7 @@ from testbed.client import environment
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError
-from testbed.records import set_up
+from testbed.records import logs, set_up
 from testbed.records.record import (
     CONFIGURATION,
     DONE,
@@ -39,11 +39,9 @@ from testbed.records.record import (
     Run,
     SetUp,
 )
+from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER, OFF, Store
 
-MOST_LOG_BYTES = 8 << 20
-"""Of a log the record has so many bytes, and LAST_BYTES of its end."""
-LAST_BYTES = 64 << 10
 _INTERRUPTED = "interrupted"
 
 
@@ -147,24 +145,10 @@ class RunRecorder:
 
     def keep_logs(self) -> None:
         """Copy the logs that were written since the run began."""
-        for name, folder in self._folders_of_logs():
-            self._recorder.write("its logs", partial(self._copy, name, folder))
-
-    def _folders_of_logs(self) -> list[tuple[str, Path]]:
-        """Return where logs are, and the folder below the record's for each: of several jobs one each."""
-        result = self._result or {}
-        folders = [("", folder) for folder in self._logs]
-        for job in result.get("jobs", []):
-            workers = (job["run"] or {}).get("workers", [])
-            folders += [(str(job["name"]), Path(worker["log"]).parent) for worker in workers[:1]]
-        return folders
-
-    def _copy(self, name: str, folder: Path) -> None:
-        target = self.run.folder / LOGS / name
-        for log in sorted(folder.glob("*.log")):
-            if log.is_file() and log.stat().st_mtime >= self.run.began - 1.0:
-                target.mkdir(parents=True, exist_ok=True)
-                _copy_bounded(log, target / log.name)
+        of_run = [("", folder) for folder in self._logs]
+        for name, folder in [*of_run, *logs.of_queue(self._result or {})]:
+            target = self.run.folder / LOGS / name
+            self._recorder.write("its logs", partial(logs.copy, folder, target, self.run.began))
 
 
 class Recorder:
@@ -180,10 +164,6 @@ class Recorder:
     def folder(self) -> Path | None:
         """The record's folder; None where there is none."""
         return self._record.folder if self._record else None
-
-    @property
-    def wants_samples(self) -> bool:
-        return self._record is not None
 
     # ------------------------------------------------------------------ what its command tells it
 
@@ -367,26 +347,11 @@ class Recorder:
             return ()
         with self._caller.acting():
             scripts = [
-                record
-                for record in self._store.records()
-                if record.command == "script"
-                and record.set_up.testbed == testbed
-                and (record.ended is None or record.ended >= run.began)
+                script
+                for script in self._store.records("script")
+                if script.set_up.testbed == testbed and (script.ended is None or script.ended >= run.began)
             ]
-            results = [script.runs[0].result for script in scripts if script.runs]
-        return steps_within(run, [result for result in results if result is not None])
-
-
-def steps_within(run: Run, scripts: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the steps that scripts, by their results, did between a run's begin and end, in their order."""
-    steps = [
-        {"run_s": round(script["began"] + step["did_s"] - run.began, 4), "script": script["file"], **step}
-        for script in scripts
-        for step in script["steps"]
-    ]
-    ended = run.ended if run.ended is not None else float("inf")
-    within = [step for step in steps if 0 <= step["run_s"] <= ended - run.began]
-    return tuple(sorted(within, key=lambda step: step["run_s"]))
+            return steps_within(run, [result for script in scripts for result in script.results])
 
 
 @contextlib.contextmanager
@@ -437,17 +402,3 @@ def _replace(path: Path, content: bytes) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
-
-
-def _copy_bounded(log: Path, target: Path) -> None:
-    """Copy a log: of a long one what came first and last, and how much is left out. Raises OSError."""
-    with log.open("rb") as source, target.open("wb") as copy:
-        size = os.fstat(source.fileno()).st_size
-        if size <= MOST_LOG_BYTES + LAST_BYTES:
-            shutil.copyfileobj(source, copy)
-            return
-        copy.write(source.read(MOST_LOG_BYTES))
-        omitted = size - MOST_LOG_BYTES - LAST_BYTES
-        copy.write(f"\n... {omitted} bytes are left out here ...\n".encode())
-        source.seek(-LAST_BYTES, os.SEEK_END)
-        shutil.copyfileobj(source, copy)

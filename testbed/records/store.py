@@ -15,7 +15,7 @@ from typing import Self
 
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
-from testbed.records.record import FILE, Record
+from testbed.records.record import FILE, Record, folder_bytes
 
 FOLDER, LIMIT = "OPTINC_RUNS", "OPTINC_RUNS_LIMIT"
 OFF = "off"  # in the place of a folder
@@ -56,10 +56,12 @@ class Store:
             return []
         return sorted((path.name for path in folders if _is_record(path)), key=_age)
 
-    def records(self) -> list[Record]:
-        """Return all records that read, the oldest first."""
+    def records(self, command: str | None = None) -> list[Record]:
+        """Return all records that read, or those of a command, the oldest first."""
         records = []
         for name in self.names():
+            if command is not None and f"-{command}" not in name:
+                continue
             try:
                 records.append(Record.read(self.folder / name))
             except RequestError:  # half removed, or another version's
@@ -118,19 +120,19 @@ class Store:
         """Remove the oldest records, but for `kept` and those that somebody is at, until all together have no
         more than the limit; return those that were removed.
         """
-        records = self.records()
-        sizes = {record.name: record.size_bytes for record in records}
+        sizes = {name: folder_bytes(self.folder / name) for name in self.names()}
         total, removed = sum(sizes.values()), []
-        for record in records:
+        for name, size in sizes.items():
             if total <= self.limit_bytes:
                 break
-            if record.folder == kept:
+            if self.folder / name == kept:
                 continue
             try:
+                record = Record.read(self.folder / name)
                 self.remove(record)
-            except TestbedError:  # somebody is at it
+            except TestbedError:  # somebody is at it, or it does not read
                 continue
-            total -= sizes[record.name]
+            total -= size
             removed.append(record)
         return removed
 

@@ -20,9 +20,11 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.records import Record, Store, recorder
+from testbed.records.logs import LAST_BYTES, MOST_BYTES
 from testbed.records.record import Run
-from testbed.records.recorder import LAST_BYTES, MOST_LOG_BYTES, Asked, none_below, recording, steps_within
+from testbed.records.recorder import Asked, none_below, recording
 from testbed.records.set_up import heeded, options_of, seeds_of
+from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER
 from tests.limits import CALL_S
 from tests.unit import recorded
@@ -201,7 +203,7 @@ def test_logs_are_copied_those_of_the_run_alone_and_long_ones_in_part(store: Sto
         run.hear({"job": 3, "logs": str(logs)})
         (logs / "worker-0.log").write_text("word\n")
         with (logs / "worker-1.log").open("wb") as long:
-            long.truncate(MOST_LOG_BYTES + LAST_BYTES)
+            long.truncate(MOST_BYTES + LAST_BYTES)
             long.seek(0, os.SEEK_END)
             long.write(b"the end")
         run.take(recorded.result())

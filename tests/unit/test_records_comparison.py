@@ -53,6 +53,9 @@ def test_the_numbers_of_a_job() -> None:
     }
     assert measures("run", recorded.result(failure="x")) == {}
     assert measures("script", {"steps": []}) == {}
+    for left in (7, [], {"count": "x"}, {"count": 0, "busy_s": 1.0}, None):
+        strange = recorded.result(workers=[{"stats": {"allreduce": left, "retransmits": "many"}}])
+        assert not measures("run", strange).keys() & {"all_reduce_ms", "retransmits"}
 
 
 def test_the_numbers_of_a_queue() -> None:

@@ -1,0 +1,20 @@
+"""The steps of scripts that were done while a run was under way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.records.record import Run
+
+
+def steps_within(run: Run, scripts: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the steps that scripts, by their results, did between a run's begin and end, in their order."""
+    steps = [
+        {"run_s": round(script["began"] + step["did_s"] - run.began, 4), "script": script["file"], **step}
+        for script in scripts
+        for step in script["steps"]
+    ]
+    ended = run.ended if run.ended is not None else float("inf")
+    within = [step for step in steps if 0 <= step["run_s"] <= ended - run.began]
+    return tuple(sorted(within, key=lambda step: step["run_s"]))
