@@ -265,8 +265,8 @@ class Recorder:
             removed = self._store.make_room(self._record.folder)
         if removed:
             self.say(
-                f"removed the {len(removed)} oldest record{'s' * (len(removed) != 1)}: all together have "
-                f"{self._store.limit_bytes / 1e9:g} GB at most"
+                f"removed the {len(removed)} oldest record{'s' * (len(removed) != 1)}: "
+                f"{self._store.limit_bytes / 1e9:g} GB and {self._store.most} records are kept at most"
             )
 
     def _known(self, configuration: Mapping[str, Any] | None) -> SetUp:

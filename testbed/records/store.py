@@ -20,6 +20,7 @@ from testbed.records.record import FILE, Record, folder_bytes
 FOLDER, LIMIT = "OPTINC_RUNS", "OPTINC_RUNS_LIMIT"
 OFF = "off"  # in the place of a folder
 DEFAULT_LIMIT_BYTES = 2_000_000_000
+MOST_RECORDS = 1000  # whose sizes take half a second to look up
 LAST = "last"
 _BEFORE = re.compile(rf"{LAST}(?:~([0-9]+))?")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMGT]?)B?")
@@ -28,10 +29,11 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The records in a folder, and how many bytes they may have together."""
+    """The records in a folder; how many bytes they may have together, and how many there may be."""
 
     folder: Path
     limit_bytes: int = DEFAULT_LIMIT_BYTES
+    most: int = MOST_RECORDS
 
     @classmethod
     def of(
@@ -117,13 +119,14 @@ class Store:
             raise TestbedError(f"remove record {record.folder}: {error.strerror}") from error
 
     def make_room(self, kept: Path) -> list[Record]:
-        """Remove the oldest records, but for `kept` and those that somebody is at, until all together have no
-        more than the limit; return those that were removed.
+        """Remove the oldest records, but for `kept` and those that somebody is at, until the others are
+        within the limits; return those that were removed.
         """
         sizes = {name: folder_bytes(self.folder / name) for name in self.names()}
-        total, removed = sum(sizes.values()), []
+        total = sum(sizes.values())
+        removed: list[Record] = []
         for name, size in sizes.items():
-            if total <= self.limit_bytes:
+            if total <= self.limit_bytes and len(sizes) - len(removed) <= self.most:
                 break
             if self.folder / name == kept:
                 continue

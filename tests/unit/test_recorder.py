@@ -371,7 +371,8 @@ def test_old_records_go_and_that_is_said(tmp_path: Path, capsys: pytest.CaptureF
             names.append(record.folder.name)
     assert tight.names() == names[1:]
     assert (
-        "testbed run: removed the 1 oldest record: all together have 0 GB at most" in capsys.readouterr().err
+        "testbed run: removed the 1 oldest record: 0 GB and 1000 records are kept at most"
+        in capsys.readouterr().err
     )
 
 

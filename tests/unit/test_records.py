@@ -161,6 +161,12 @@ def test_old_records_make_room_but_not_those_that_somebody_is_at(store: Store) -
     assert tight.make_room(made[1].folder) == []
 
 
+def test_there_may_be_so_many_records(store: Store) -> None:
+    made = [written(store, at=float(at), state="done") for at in range(4)]
+    removed = Store(store.folder, most=2).make_room(made[3].folder)
+    assert [each.name for each in removed] == [made[0].name, made[1].name]
+
+
 def test_one_that_runs_is_not_removed(store: Store) -> None:
     made = written(store)
     fd = os.open(made.folder, os.O_RDONLY)
