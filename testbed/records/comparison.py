@@ -74,7 +74,7 @@ class Differing:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NumberRow:
     """A measure: the mean of each side that has it, and the difference of each further one from the first."""
 
     measure: Measure
@@ -88,7 +88,7 @@ class Comparison:
 
     sides: tuple[Side, ...]
     set_up: tuple[Differing, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[NumberRow, ...]
     claims: tuple[Differing, ...]  # of figures: what became of the paper's claims
 
 
@@ -208,7 +208,7 @@ _HEAD = ("+++", "---")
 # ------------------------------------------------------------------ results
 
 
-def _rows(sides: Sequence[Side]) -> Iterator[Row]:
+def _rows(sides: Sequence[Side]) -> Iterator[NumberRow]:
     """Yield the measures that two sides or more have. All measures of a pair of sides are judged together."""
     values = [side.values() for side in sides]
     names = [name for name in _in_order(values) if sum(name in each for each in values) > 1]
@@ -219,7 +219,7 @@ def _rows(sides: Sequence[Side]) -> Iterator[Row]:
         judged.append(dict(zip(shared, differences(pairs), strict=True)))
     for name in names:
         means = tuple(mean(each[name]) if name in each else None for each in values)
-        yield Row(known(name), means, tuple(each.get(name) for each in judged))
+        yield NumberRow(known(name), means, tuple(each.get(name) for each in judged))
 
 
 def _in_order(values: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.records.comparison import Comparison, Row
+from testbed.records.comparison import Comparison, NumberRow
 from testbed.records.statistics import Said
 from testbed.records.tables import LETTERS
 from testbed.report.style import FAINT, INK, MUTED, PALETTE
@@ -43,7 +43,7 @@ def draw(compared: Comparison, path: Path) -> None:
         figure.savefig(path, dpi=150)
 
 
-def _panel(panel: Axes, row: Row) -> None:
+def _panel(panel: Axes, row: NumberRow) -> None:
     unit = f", {row.measure.unit}" if row.measure.unit else ""
     panel.set_title(f"{row.measure.title}{unit}", fontsize=9, loc="left")
     for at, mean in enumerate(row.means):
@@ -65,7 +65,7 @@ def _panel(panel: Axes, row: Row) -> None:
         panel.spines[side].set_visible(False)
 
 
-def _mark(row: Row, at: int) -> str:
+def _mark(row: NumberRow, at: int) -> str:
     """Return what stands below a side: its difference from the first, where that is more than the noise."""
     difference = row.differences[at - 1] if at else None
     if difference is None or difference.said != Said.MORE:

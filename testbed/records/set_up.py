@@ -34,7 +34,7 @@ HEEDED = re.compile(
 ELSEWHERE = frozenset({"json", "logs", "name", "no_record", "out", "records", "repeat"})
 """Options that say where something goes or how often it is done, and make no result another."""
 CODE = ("script", "system")  # the roles of inputs that are programs
-_GIT_S = 10.0
+_GIT_S = 3.0
 _ANSWER_S = 10.0
 _SEED = re.compile(r"(?:^|[,;\s])(?:--)?seed[=\s]\s*(-?[0-9]+)")
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.records.comparison import Comparison, Differing, Row, Side, means_by_name
+from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
 from testbed.records.measures import known
 from testbed.records.record import Record, Run
 from testbed.records.statistics import Difference, Mean, Said
@@ -206,7 +206,7 @@ def _counted(runs: int) -> str:
     return f"{runs} run{'s' * (runs != 1)} with numbers"
 
 
-def _shown(rows: Sequence[Row]) -> Sequence[Row]:
+def _shown(rows: Sequence[NumberRow]) -> Sequence[NumberRow]:
     """Return the rows that are shown: of more than MOST_ROWS the first ones in which something differs."""
     if len(rows) <= MOST_ROWS:
         return rows
@@ -227,7 +227,7 @@ def _heads(letters: str) -> list[str]:
     return [f"{letter} against {letters[0]}" for letter in letters[1:]]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: NumberRow) -> list[str]:
     means = ["-" if each is None else value(each, row.measure.unit) for each in row.means]
     return [row.measure.title, *means, *(_said(each) for each in row.differences)]
 

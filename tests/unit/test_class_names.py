@@ -10,6 +10,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TWICE = {
+    "Asked": "what somebody was asked for: a job of a predicted queue, a command whose record is written",
     "Choice": "an enumeration that says what its members mean; the two systems of a policy's choice",
     "Hosts": "views of one thing, the fabric's hosts: each reader's Protocol names what it asks of them",
     "Instance": "what a paper's problem is solved for, as its field says: P4INC-AOI's MILP, ALEPH's clusters",
@@ -19,7 +20,9 @@ TWICE = {
     "OwnedRecords": "of each engine: the records that a switch has of beats, which a job's tree is given",
     "Port": "a kind of neighbour in a record of the data planes; a device of a bridge. Of OpenFlow and of P4",
     "Ring": "a worker's memory of results; the baseline that gloo calls ring. Of the field, both",
+    "Record": "the layout of a map's values, and what a command left (docs/records.md): records, both",
     "Role": "the contract's has numbers, the pure one has none, so that a data plane may have others",
+    "Run": "of a figure's sweep, and of a record: where there are several, they are repeated runs, both",
     "State": "what a policy is shown, and what a controller knows: the state of a pure decision, both",
     "Stored": "the bits of a stored result's flags, and a stored result, in the model of what reads them",
     "Tors": "the folder of each engine has this class, and is asked for it by name (dataplanes/folders.py)",

@@ -185,7 +185,12 @@ def reproduced(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "testbed.reproduce", "mine.py:Extra", "fig42", "--out", "out"],
         cwd=folder,
-        env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        env={
+            "PYTHONPATH": str(CHECKOUT),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+            "OPTINC_RUNS": "off",
+        },
         capture_output=True,
         text=True,
         timeout=120,
