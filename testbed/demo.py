@@ -54,8 +54,8 @@ def main(argv: list[str]) -> int:
     from testbed.client.temporary import command, running
     from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
     from testbed.jobs.placement import parse_place
+    from testbed.library.files import series_path
     from testbed.report import document, host
-    from testbed.run import series_path
     from testbed.up import topology_of_config
 
     if options.epochs < 1:

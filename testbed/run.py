@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import json
-import os
 import signal
-import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,10 +17,9 @@ from testbed.client import environment
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.library.running import RunOptions
     from testbed.records.recorder import Recorder
 
-
-STDOUT = Path("-")  # in the place of a file
 MOST_REPEATS = 1000
 
 
@@ -155,91 +150,57 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
-    from testbed.discovery.registry import find
-    from testbed.discovery.user_class import is_users
-    from testbed.errors import OwnerError, RequestError, TestbedError
-    from testbed.jobs.placement import parse_place, parse_server
-    from testbed.jobs.request import (
-        MOST_RESTARTS,
-        age_out_ms,
-        lanes,
-        leave_after,
-        recovery,
-        stragglers,
-        window,
-    )
+    from testbed.errors import RequestError
+    from testbed.library.files import STDOUT, check_result
+    from testbed.library.running import check
     from testbed.records.recorder import Asked, recording, store_of
 
-    options = parser().parse_args(argv)
-    if not is_users(options.sync):
-        find(options.sync)
-    if options.place is not None:
-        parse_place(options.place)
-    if options.ps is not None:
-        parse_server(options.ps)
-    if options.timeout is not None and not options.timeout > 0:
-        raise RequestError(f"--timeout {options.timeout:g}: more than 0 seconds is accepted")
-    if not 1 <= options.repeat <= MOST_REPEATS:
-        raise RequestError(f"--repeat {options.repeat}: 1 to {MOST_REPEATS} are accepted")
-    if not 0 <= options.restarts <= MOST_RESTARTS:
-        raise RequestError(f"--restarts {options.restarts}: 0 to {MOST_RESTARTS} are accepted")
-    lanes({"lanes": options.lanes}, "lanes", "--")
-    recovery({"recovery": options.recovery}, "recovery", "--")
-    stragglers({"stragglers": options.stragglers}, "--")
-    age_out_ms({"age-out": options.age_out_ms}, "age-out", "--")
-    window({"window": options.window}, "window", "--")
-    leave_after({"leave-after": options.leave_after}, "leave-after", "--")
+    arguments = parser().parse_args(argv)
     caller = Caller.of_this_process()
-    runtime = Runtime.of(options.name)
-    try:
-        runtime.require_alive()
-    except OwnerError:
-        raise
-    except TestbedError as error:
-        raise RequestError(str(error)) from error
-    check_files(caller, options.script, options.json, options.logs, options.module)
-    if options.python:
-        if options.preload:
-            raise RequestError("--python: with --preload workers are forks of the project's own Python")
-        check_python(caller, options.python)
-    store = store_of(options, caller)
-    request = {
-        "script": options.script,
-        "module": options.module,
-        "arguments": options.arguments,
-        "sync": options.sync,
-        "place": options.place,
-        "server_at": options.ps,
-        "limit_s": options.timeout,
-        "restarts": options.restarts,
-        "preload": options.preload,
-        "lanes": options.lanes,
-        "recovery": options.recovery,
-        "age_out_ms": options.age_out_ms,
-        "window": options.window,
-        "leave_after": options.leave_after,
-        "strict_finite": options.strict_finite,
-        "init_group": options.init_group,
-        "folder_per_worker": options.folder_per_worker,
-        "stragglers": options.stragglers,
-        "series": store is not None or options.json not in (None, STDOUT),
-        "logs": str(options.logs.absolute()) if options.logs else None,
-        "python": str(options.python.absolute()) if options.python else None,
-        "uid": caller.uid,
-        "cwd": str(Path.cwd()),
-        "environ": dict(os.environ),
-    }
-    inputs = [("script", Path(options.script))] if not options.module else []
-    if is_users(options.sync):
-        inputs.append(("system", Path(options.sync.partition(":")[0])))
-    asked = Asked("run", argv, vars(options), inputs, runtime)
+    runtime = Runtime.of(arguments.name)
+    if not 1 <= arguments.repeat <= MOST_REPEATS:
+        raise RequestError(f"--repeat {arguments.repeat}: 1 to {MOST_REPEATS} are accepted")
+    store = store_of(arguments, caller)
+    with_series = store is not None or arguments.json not in (None, STDOUT)
+    options = _options(arguments, with_series)
+    check_result(caller, arguments.json, with_series=True)
+    check(runtime, options, caller, prefix="--")
+    asked = Asked("run", argv, vars(arguments), options.inputs(), runtime)
     with recording(asked, store, caller) as record:
-        return _runs(options, request, runtime, caller, record)
+        return _runs(arguments, options, runtime, caller, record)
+
+
+def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
+    from testbed.library.running import RunOptions
+
+    return RunOptions(
+        script=arguments.script,
+        arguments=tuple(arguments.arguments),
+        sync=arguments.sync,
+        place=arguments.place,
+        ps=arguments.ps,
+        python=arguments.python,
+        logs=arguments.logs,
+        timeout_s=arguments.timeout,
+        restarts=arguments.restarts,
+        preload=arguments.preload,
+        lanes=arguments.lanes,
+        recovery=arguments.recovery,
+        age_out_ms=arguments.age_out_ms,
+        window=arguments.window,
+        leave_after=arguments.leave_after,
+        strict_finite=arguments.strict_finite,
+        init_group=arguments.init_group,
+        folder_per_worker=arguments.folder_per_worker,
+        stragglers=arguments.stragglers,
+        module=arguments.module,
+        series=with_series,
+    )
 
 
 def _runs(
-    options: argparse.Namespace,
-    request: dict[str, Any],
+    arguments: argparse.Namespace,
+    options: RunOptions,
     runtime: Runtime,
     caller: Caller,
     record: Recorder,
@@ -247,29 +208,33 @@ def _runs(
     """Run the job as often as it is asked for, until it fails or is interrupted; write and show the
     results.
     """
+    from dataclasses import replace
+
     from testbed.errors import TestbedError
+    from testbed.library.files import STDOUT
 
     results: list[dict[str, Any]] = []
     interrupted = False
-    output = sys.stderr if options.json == STDOUT else sys.stdout
-    while len(results) < options.repeat and not interrupted and not (results and results[-1]["failure"]):
+    output = sys.stderr if arguments.json == STDOUT else sys.stdout
+    while len(results) < arguments.repeat and not interrupted and not (results and results[-1]["failure"]):
         with record.run() as run:
-            if options.logs and options.repeat > 1:
-                request["logs"] = str(_logs_of(options.logs, len(results) + 1, caller))
-            result, interrupted = follow(runtime, request, output, run.hear)
+            asked = options
+            if options.logs and arguments.repeat > 1:
+                asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
+            result, interrupted = follow(runtime, asked, caller, output, run.hear)
             run.take(result, interrupted)
         results.append(result)
-        if options.repeat > 1 and not result["failure"]:
+        if arguments.repeat > 1 and not result["failure"]:
             words = f"job {result['id']}: done in {result['wall_s']:.1f} s; {result['verdict']['line']}"
-            print(f"testbed run: {len(results)} of {options.repeat}: {words}", file=sys.stderr)
-    _write_results(options, results, caller)
+            print(f"testbed run: {len(results)} of {arguments.repeat}: {words}", file=sys.stderr)
+    _write_results(arguments, results, caller)
     result = results[-1]
     if interrupted:
         print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failure"]:
         raise TestbedError(f"job {result['id']} failed: {result['failure']}")
-    if options.repeat > 1:
+    if arguments.repeat > 1:
         from testbed.records.tables import means_lines  # SciPy, which takes long to import
 
         print("\n".join(means_lines("run", results)), file=sys.stderr)
@@ -296,189 +261,26 @@ def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
     return folder
 
 
-def _write_results(options: argparse.Namespace, results: list[dict[str, Any]], caller: Caller) -> None:
+def _write_results(arguments: argparse.Namespace, results: list[dict[str, Any]], caller: Caller) -> None:
     """Write what `--json` asks for: a job's result; of repeated runs, all of them and their means."""
-    path = options.json
+    from testbed.library.files import STDOUT, write_repeated, write_result
+
+    path = arguments.json
     if path == STDOUT:
         plain = [{key: value for key, value in result.items() if key != "series"} for result in results]
-        print(json.dumps(plain[0] if options.repeat == 1 else _with_means(plain), indent=2))
-    elif path and options.repeat == 1:
+        print(json.dumps(plain[0] if arguments.repeat == 1 else _with_means(plain), indent=2))
+    elif path and arguments.repeat == 1:
         with caller.acting():
             write_result(path, results[0])
     elif path:
         with caller.acting():
-            for number, result in enumerate(results, 1):
-                _write_series(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
-            _write_json(path, _with_means(results), results[-1])
+            write_repeated(path, results, _with_means)
 
 
 def _with_means(results: list[dict[str, Any]]) -> dict[str, Any]:
     from testbed.records.tables import means_of
 
     return means_of("run", results)
-
-
-def series_path(result: Path) -> Path:
-    """Return the path of the file with all samples, beside a job's result."""
-    return result.with_suffix(".telemetry.npz")
-
-
-def write_result(path: Path, result: dict[str, Any]) -> None:
-    """Write a result as JSON, and its samples, which came along in base64, as a file of NumPy arrays.
-    HostError where they cannot be written.
-    """
-    _write_series(series_path(path), path, result)
-    _write_json(path, result, result)
-
-
-def _write_series(samples: Path, path: Path, result: dict[str, Any]) -> None:
-    series = base64.b64decode(result.pop("series"))
-    result["telemetry"]["file"] = samples.name
-    _written(samples, series, path, result)
-
-
-def _write_json(path: Path, content: dict[str, Any], result: dict[str, Any]) -> None:
-    _written(path, (json.dumps(content, indent=2) + "\n").encode(), path, result)
-
-
-def _written(file: Path, content: bytes, path: Path, result: dict[str, Any]) -> None:
-    """Write a file of those that `--json` asks for. HostError, which says what became of the job."""
-    from testbed.errors import HostError
-
-    try:
-        _replace(file, content)
-    except OSError as error:
-        became = f"failed: {result['failure']}" if result["failure"] else "ended"
-        raise HostError(f"--json {path}: {error.strerror}; job {result['id']} {became}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave what is there: nothing, where there was none."""
-    from testbed.jobs.file_host import replace
-
-    is_new = not path.exists()
-    path.touch()
-    with path.open("r+b", buffering=0) as file:
-        try:
-            replace(file.fileno(), content)
-        except OSError:
-            if is_new:
-                path.unlink()
-            raise
-
-
-def check_files(
-    caller: Caller, script: str, result: Path | None, logs: Path | None, is_module: bool = False
-) -> None:
-    """Check, before the job starts, what its user must read and write. Makes the folder of logs. Raises
-    RequestError or HostError.
-    """
-    from testbed.client.modules import check_module
-    from testbed.errors import HostError, RequestError
-
-    needed = (Path(sys.executable), environment.CHECKOUT / "workloads" / "__init__.py")
-    with caller.acting():
-        for path in needed:
-            if not os.access(path, os.R_OK, effective_ids=True):
-                raise HostError(
-                    f"user {caller.user} cannot read {path}: the testbed must lie in a folder that its users "
-                    f"can read"
-                )
-        folder = os.getcwd()
-        try:
-            os.stat(f"{folder}/.")
-        except OSError as error:
-            raise RequestError(
-                f"working folder {folder}: user {caller.user} cannot enter it: {error.strerror}"
-            ) from error
-        if is_module:
-            check_module(script, [folder, *sys.path])
-        else:
-            _check_script(caller, script)
-        result = None if result == STDOUT else result
-        if result is not None and not writable(result):
-            raise RequestError(f"--json {result}: user {caller.user} cannot write it")
-        if result is not None and not writable(series_path(result)):
-            raise RequestError(
-                f"--json {result}: user {caller.user} cannot write {series_path(result)} beside it"
-            )
-        if logs is not None:
-            try:
-                logs.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise RequestError(
-                    f"--logs {logs}: user {caller.user} cannot make it: {error.strerror}"
-                ) from error
-            if not os.access(logs, os.W_OK | os.X_OK, effective_ids=True):
-                raise RequestError(f"--logs {logs}: user {caller.user} cannot write there")
-
-
-def check_python(caller: Caller, python: Path) -> None:
-    """Raise RequestError, which says what it lacks, where this is no Python with what a worker needs. It is
-    asked as its user.
-    """
-    from testbed.errors import RequestError
-    from testbed.jobs.environment import worker_environment
-
-    environ = worker_environment(os.environ, caller, in_checkout=False)
-    argv = [str(python.absolute()), "-c", _LACKS]
-    try:
-        asked = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            cwd="/",
-            env=environ,
-            timeout=_ASKED_S,
-            check=False,
-            **caller.of_a_child(),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = getattr(error, "strerror", None) or f"no answer in {_ASKED_S:g} s"
-        raise RequestError(f"--python {python}: user {caller.user} cannot run it: {why}") from error
-    try:
-        lacks = dict(json.loads(asked.stdout.splitlines()[-1]))
-    except (IndexError, ValueError):
-        raise RequestError(f"--python {python}: it is no Python") from None
-    if lacks:
-        source = str(environment.CHECKOUT) if environment.is_checkout() else "optinc"
-        remedy = " ".join(source if each == "optinc" else each for each in lacks)
-        named = " and ".join(f"{each} ({why})" for each, why in lacks.items())
-        raise RequestError(f"--python {python}: it lacks {named}: {python} -m pip install {remedy}")
-
-
-_ASKED_S = 60.0
-_LACKS = """
-import importlib.metadata, importlib.util, json
-lacks = {}
-if importlib.util.find_spec("torch") is None:
-    lacks["torch"] = "not installed"
-try:
-    importlib.metadata.version("optinc")
-except importlib.metadata.PackageNotFoundError:
-    lacks["optinc"] = "this project, not installed"
-print(json.dumps(lacks))
-"""
-
-
-def _check_script(caller: Caller, script: str) -> None:
-    from testbed.errors import RequestError
-
-    try:
-        fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe's writer is not waited for
-        ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
-        os.close(fd)
-    except OSError as error:
-        raise RequestError(f"script {script}: user {caller.user} cannot read it: {error.strerror}") from error
-    if not ordinary:
-        raise RequestError(f"script {script}: an ordinary file is accepted")
-
-
-def writable(path: Path) -> bool:
-    """Return whether the file could be written, by the effective user; makes nothing."""
-    if path.exists():
-        return path.is_file() and os.access(path, os.W_OK, effective_ids=True)
-    return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def missed(event: dict[str, int]) -> str:
@@ -537,14 +339,15 @@ class Follower:
 
 def follow(
     runtime: Runtime,
-    request: dict[str, Any],
+    options: RunOptions,
+    caller: Caller,
     output: TextIO,
     hear: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> tuple[dict[str, Any], bool]:
     """Run the job, with what it prints on `output`, and its events told to `hear`; return its result, and
     whether it was interrupted.
     """
-    from testbed.client import rpc
+    from testbed.library.running import run
 
     follower = Follower(runtime, output)
 
@@ -553,8 +356,8 @@ def follow(
         follower.on_event(event)
 
     with _handling(follower):
-        result = rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request)
-    return dict(result), follower.interrupted
+        result = run(runtime, options, caller, on_event)
+    return result, follower.interrupted
 
 
 @contextlib.contextmanager

@@ -32,9 +32,9 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every step was done."""
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
-    from testbed.errors import RequestError, TestbedError
+    from testbed.errors import TestbedError
+    from testbed.library.files import STDOUT, check_result
     from testbed.records.recorder import Asked, add_options, recording, store_of
-    from testbed.run import STDOUT, writable
     from testbed.topology.fields import read_yaml
 
     parser = argparse.ArgumentParser(
@@ -55,8 +55,7 @@ def main(argv: list[str]) -> int:
     caller = Caller.of_this_process()
     with caller.acting():
         steps = parse(read_yaml(options.file), str(options.file))
-        if options.json not in (None, STDOUT) and not writable(options.json):
-            raise RequestError(f"--json {options.json}: user {caller.user} cannot write it")
+    check_result(caller, options.json)
     runtime = Runtime.of(options.name)
     runtime.require_alive()
     asked = Asked("script", argv, vars(options), [("steps", options.file)], runtime)

@@ -7,10 +7,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from testbed.client import environment
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
-    from testbed.queue.submission import Submission
+    from testbed.library.submitting import Batch
     from testbed.records.recorder import Recorder
 
 
@@ -31,10 +30,10 @@ def main(argv: list[str]) -> int:
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.discovery.policies import policies
-    from testbed.errors import OwnerError, RequestError, TestbedError
-    from testbed.queue import submission
+    from testbed.errors import RequestError
+    from testbed.library.files import STDOUT
+    from testbed.library.submitting import Batch
     from testbed.records.recorder import Asked, add_options, recording, store_of
-    from testbed.run import STDOUT
     from testbed.topology.fields import read_yaml
 
     parser = argparse.ArgumentParser(
@@ -82,66 +81,43 @@ def main(argv: list[str]) -> int:
     try:
         if isinstance(data, dict):
             data = data | {key: value for key, value in overrides.items() if value is not None}
-        wanted = submission.parse(data)
+        batch = Batch.of(
+            data,
+            wait=not options.detach,
+            preload=options.preload,
+            result=None if options.json == STDOUT else options.json,
+            logs=options.logs,
+        )
     except RequestError as error:
         key, _, what = str(error).partition(": ")
         if overrides.get(key) is not None:
             raise RequestError(f"--{key.removesuffix('_s')}: {what}") from error
         raise RequestError(f"{options.jobs}: {error}") from error
     runtime = Runtime.of(options.name)
-    try:
-        runtime.require_alive()
-    except OwnerError:
-        raise
-    except TestbedError as error:
-        raise RequestError(str(error)) from error
     if options.json == STDOUT and options.detach:
         raise RequestError("--json -: nobody is there to print it with --detach; a file is accepted")
-    file = None if options.json == STDOUT else options.json
-    _check_files(caller, wanted, file, options.logs)
-    request = {
-        "submission": data,
-        "wait": not options.detach,
-        "preload": options.preload,
-        "json": str(file.absolute()) if file else None,
-        "logs": str(options.logs.absolute()) if options.logs else None,
-        "uid": caller.uid,
-        "cwd": str(Path.cwd()),
-        "environ": dict(os.environ),
-    }
-    inputs = [("jobs", options.jobs), *_inputs(wanted)]
+    batch.check(runtime, caller, prefix="--")
+    inputs = [("jobs", options.jobs), *batch.inputs()]
     asked = Asked("submit", argv, {**vars(options), "submission": data}, inputs, runtime)
     with recording(asked, store_of(options, caller), caller) as record:
-        return _submit(options, request, wanted, runtime, caller, record)
-
-
-def _inputs(wanted: Submission) -> list[tuple[str, Path]]:
-    """Return the files of a submission beside its own: scripts, and a user's policy and systems."""
-    from testbed.discovery.user_class import is_users
-
-    scripts = [("script", job.script) for job in wanted.jobs if not job.module]
-    named = [("policy", wanted.policy), *(("system", job.sync) for job in wanted.jobs if job.sync)]
-    files = [(role, name.partition(":")[0]) for role, name in named if is_users(name) and ".py:" in name]
-    return [(role, Path(file)) for role, file in dict.fromkeys([*scripts, *files])]
+        return _submit(options, batch, runtime, caller, record)
 
 
 def _submit(
     options: argparse.Namespace,
-    request: dict[str, Any],
-    wanted: Submission,
+    batch: Batch,
     runtime: Runtime,
     caller: Caller,
     record: Recorder,
 ) -> int:
     """Queue the jobs; without `--detach` wait for their end, and show the result."""
     from testbed.errors import HostError, TestbedError
+    from testbed.library.files import STDOUT
     from testbed.records.record import failure_of_queue, verdict_of_queue
-    from testbed.run import STDOUT
 
     with record.run() as run:
-        if options.detach:
-            request |= run.left_to_testbed([job.name for job in wanted.jobs], options.logs is None)
-        result, interrupted = _follow(runtime, request, caller, run.hear)
+        left = {} if batch.wait else run.left_to_testbed(batch.names, batch.logs is None)
+        result, interrupted = _follow(runtime, batch, caller, run.hear, left)
         if not options.detach:
             run.take(result, interrupted, failure_of_queue(result), verdict_of_queue(result))
     if options.detach:
@@ -161,26 +137,6 @@ def _submit(
     if result["lost"]:
         raise HostError(result["lost"])
     return environment.INTERRUPTED if result["cancelled"] else 0
-
-
-def _check_files(caller: Caller, wanted: Submission, result: Path | None, logs: Path | None) -> None:
-    """Check, before a job is queued, what its user must read and write. Makes the folders of logs."""
-    from testbed.errors import RequestError
-    from testbed.run import check_files, writable
-
-    for script, is_module in dict.fromkeys((job.script, job.module) for job in wanted.jobs):
-        check_files(caller, script, None, logs, is_module)
-    with caller.acting():
-        if result is not None and not writable(result):
-            raise RequestError(f"--json {result}: user {caller.user} cannot write it")
-        if logs is not None:
-            for job in wanted.jobs:
-                try:
-                    (logs / job.name).mkdir(exist_ok=True)
-                except OSError as error:
-                    raise RequestError(
-                        f"--logs {logs}: user {caller.user} cannot make {job.name} there: {error.strerror}"
-                    ) from error
 
 
 class _Follower:
@@ -218,9 +174,14 @@ class _Follower:
 
 
 def _follow(
-    runtime: Runtime, request: dict[str, Any], caller: Caller, hear: Callable[[dict[str, Any]], None]
+    runtime: Runtime,
+    batch: Batch,
+    caller: Caller,
+    hear: Callable[[dict[str, Any]], None],
+    left: Mapping[str, Any],
 ) -> tuple[dict[str, Any], bool]:
-    from testbed.client import rpc
+    """Queue the jobs, and tell of them; return their result, and whether they were interrupted."""
+    from testbed.library.submitting import submit
 
     follower = _Follower(runtime, caller)
 
@@ -229,8 +190,8 @@ def _follow(
         follower.on_event(event)
 
     with _handling(follower):
-        result = rpc.call(runtime.socket, "submit", on_event=on_event, timeout_s=None, **request)
-    return dict(result), follower.interrupted
+        result = submit(runtime, batch, caller, on_event, left)
+    return result, follower.interrupted
 
 
 @contextlib.contextmanager

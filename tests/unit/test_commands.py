@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from testbed import run, status, up
+from testbed import status, up
 from testbed.__main__ import COMMANDS
 from testbed.client import environment
 from testbed.client.caller import Caller
 from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
+from testbed.library import files
 
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "never-started"
@@ -136,7 +137,9 @@ def check(
     if script is None:
         script = tmp_path / "script.py"
         script.touch()
-    run.check_files(Caller.of(os.geteuid()), str(script), result, logs)
+    me = Caller.of(os.geteuid())
+    files.check_result(me, result, with_series=True)
+    files.check_job(me, str(script), logs)
 
 
 def test_files_are_checked_before_the_job(tmp_path: Path) -> None:
@@ -186,10 +189,10 @@ def test_a_module_is_found_before_the_job_and_nothing_of_it_runs(
     monkeypatch.chdir(tmp_path)
     me = Caller.of(os.geteuid())
     if says is None:
-        run.check_files(me, name, None, None, is_module=True)
+        files.check_job(me, name, is_module=True)
         return
     with pytest.raises(RequestError) as error:
-        run.check_files(me, name, None, None, is_module=True)
+        files.check_job(me, name, is_module=True)
     assert str(error.value).replace(str(tmp_path), "FOLDER") == says
 
 
@@ -197,10 +200,10 @@ def test_a_module_is_found_before_the_job_and_nothing_of_it_runs(
 def test_a_result_that_cannot_be_written_does_not_hide_the_jobs(
     failure: str | None, became: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "series_path", lambda _: tmp_path / "samples.npz")
+    monkeypatch.setattr(files, "series_path", lambda _: tmp_path / "samples.npz")
     result = {"id": 3, "failure": failure, "series": "", "telemetry": {}}
     with pytest.raises(HostError, match=rf"^--json /dev/full: No space left on device; job 3 {became}$"):
-        run.write_result(Path("/dev/full"), result)
+        files.write_result(Path("/dev/full"), result)
 
 
 def full() -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from controller.history import History
-from testbed import run
 from testbed.client import environment
 from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.jobs import file_host
+from testbed.library.files import write_result
 from workloads.job_env import JobEnv
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -62,7 +62,7 @@ def test_content_that_finds_no_room_leaves_what_was_there(tmp_path: Path) -> Non
 def test_a_result_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
     result = {"id": 7, "failure": None, "series": "AAAA", "telemetry": {}}
     with pytest.raises(HostError, match=r"^--json \S+: No space left on device; job 7 ended$"):
-        run.write_result(tmp_path / "r.json", result)
+        write_result(tmp_path / "r.json", result)
     assert list(tmp_path.iterdir()) == []
 
 

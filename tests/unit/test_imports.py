@@ -42,6 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.dataplanes.bmv2", "testbed.jobs"}),
     frozenset({"testbed.queue"}),
     frozenset({"testbed.daemon"}),
+    frozenset({"testbed.library"}),
     frozenset({"testbed.reproduction"}),
     frozenset({"testbed.systems"}),
 )

@@ -19,7 +19,7 @@ from testbed.client.caller import Caller
 from testbed.errors import HostError, RequestError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.placement import host_for_server, parse_server
-from testbed.run import check_python
+from testbed.library.python import check_python
 from testbed.topology.units import checked_unit
 from tests.unit import recorded
 

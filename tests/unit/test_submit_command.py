@@ -15,6 +15,7 @@ from testbed import submit
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import HostError, RequestError
+from testbed.library import submitting
 from testbed.queue.submission import parse
 
 JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}
@@ -69,7 +70,7 @@ def test_files_are_checked_before_jobs_are_queued(tmp_path: Path, where: dict[st
         key: tmp_path / name for key, name in where.items()
     }
     with pytest.raises(RequestError, match=said):
-        submit._check_files(Caller.of(os.geteuid()), parse({"jobs": [JOB]}), **paths)
+        submitting.check_files(Caller.of(os.geteuid()), parse({"jobs": [JOB]}), **paths)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
