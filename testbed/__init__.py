@@ -1,1 +1,36 @@
-"""An emulated testbed for in-network aggregation over an optical circuit switch."""
+"""An emulated testbed for in-network aggregation over an optical circuit switch.
+
+`from testbed import Testbed` is the library (docs/library.md). Importing this starts nothing, and loads
+nothing until one of these names is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.errors import TestbedError
+    from testbed.library.handle import Testbed
+    from testbed.library.result import JobError, JobResult
+
+__all__ = ["JobError", "JobResult", "Testbed", "TestbedError"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Testbed":
+        from testbed.library.handle import Testbed
+
+        return Testbed
+    if name in ("JobError", "JobResult"):
+        from testbed.library import result
+
+        return getattr(result, name)
+    if name == "TestbedError":
+        from testbed.errors import TestbedError
+
+        return TestbedError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

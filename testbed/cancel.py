@@ -10,10 +10,10 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client import rpc
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import RequestError
+    from testbed.library.submitting import cancel
 
     parser = argparse.ArgumentParser(
         prog="testbed cancel", description="End queued jobs, whether they wait or run."
@@ -27,10 +27,8 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.all == bool(options.jobs):
         raise RequestError("numbers of jobs, or --all: one of the two is needed")
-    runtime = Runtime.of(options.name)
-    runtime.require_alive()
-    uid = Caller.of_this_process().uid
-    cancelled = rpc.call(runtime.socket, "cancel", jobs=options.jobs, reason="testbed cancel", uid=uid)
+    caller = Caller.of_this_process()
+    cancelled = cancel(Runtime.of(options.name), caller, options.jobs, "testbed cancel")
     if options.json:
         print(json.dumps({"cancelled": cancelled}))
         return 0

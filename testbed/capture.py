@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 import os
 import select
@@ -12,21 +10,22 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
 
-COUNT, SECONDS = 10_000, 10.0
-STDOUT = "-"  # in the place of a file
+if TYPE_CHECKING:
+    from testbed.library.capturing import CapturedFrames
+
 _CHUNK_BYTES = 1 << 16
 
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client import rpc
     from testbed.client.caller import Caller
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import RequestError
+    from testbed.library.capturing import COUNT, MOST, SECONDS, STDOUT, capture
 
     parser = argparse.ArgumentParser(
         prog="testbed capture",
@@ -53,7 +52,6 @@ def main(argv: list[str]) -> int:
         )
     output = STDOUT if to_stdout else str(Path(options.output or f"{options.link}.pcap").absolute())
     runtime, caller = Runtime.of(options.name), Caller.of_this_process()
-    runtime.require_alive()
     copying: list[threading.Thread] = []
 
     def on_event(event: dict[str, Any]) -> None:
@@ -62,38 +60,26 @@ def main(argv: list[str]) -> int:
             copying.append(threading.Thread(target=_copy, args=(event["fd"],), daemon=True))
             copying[0].start()
 
-    limits = {"count": options.count, "seconds": options.seconds}
     usual = MOST if to_stdout else {"count": COUNT, "seconds": SECONDS}
-    asked = {key: usual[key] if value is None else value for key, value in limits.items()}
+    count = int(usual["count"]) if options.count is None else options.count
+    seconds = usual["seconds"] if options.seconds is None else options.seconds
     try:
-        frames = rpc.call(
-            runtime.socket,
-            "capture",
-            on_event=on_event,
-            timeout_s=None,
-            link=options.link,
-            output=output,
-            uid=caller.uid,
-            **asked,
-        )
+        result = capture(runtime, caller, options.link, output, count, seconds, on_event)
     except KeyboardInterrupt:
         if to_stdout:
             return 0 if _gone else environment.INTERRUPTED
-        await_whole(Path(output))
         raise
     for thread in copying:
         thread.join()
-    result = {"link": options.link, "file": output, **frames}
     last = json.dumps(result) if options.json else said(result)
     print(last, file=sys.stderr if to_stdout else sys.stdout)
     return 0
 
 
-MOST = {"count": 1_000_000, "seconds": 3600.0}  # what a testbed accepts
 _gone: list[bool] = []  # whoever read stdout has ended
 
 
-def said(result: dict[str, Any]) -> str:
+def said(result: CapturedFrames) -> str:
     """Return the line that says what was captured."""
     missed = f", {result['missed']} more missed: the machine is too busy" if result["missed"] else ""
     count = result["forward"] + result["backward"]
@@ -120,12 +106,6 @@ def _copy(fd: int) -> None:
             main = threading.main_thread().ident
             assert main is not None
             signal.pthread_kill(main, signal.SIGINT)  # it waits in a system call
-
-
-def await_whole(file: Path) -> None:
-    """Wait until the daemon, which notices soon that nobody waits, has written the last frame."""
-    with contextlib.suppress(OSError), file.open("rb") as written:
-        fcntl.flock(written, fcntl.LOCK_SH)
 
 
 if __name__ == "__main__":

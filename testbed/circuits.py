@@ -7,14 +7,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from testbed.client import environment, rpc, runtime
-from testbed.client.caller import Caller
+from testbed.client import environment, runtime
 from testbed.errors import RequestError
 
-ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
+if TYPE_CHECKING:
+    from testbed.library.circuits import CircuitChange, CircuitControl
 
 ACTIONS = {
     "list": "those that are lit",
@@ -34,6 +34,8 @@ _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.item
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
+    from testbed.library.circuits import CircuitControl
+
     parser = argparse.ArgumentParser(
         prog="testbed circuits",
         description="Show, plan and set the circuits of the optical switch.",
@@ -54,84 +56,34 @@ def main(argv: list[str]) -> int:
         help="take circuits from running jobs, too (request, set, clear, reset)",
     )
     arguments = parser.parse_intermixed_args(argv)
-    extra = _extra(arguments.action, arguments.rest)
     if arguments.force and arguments.action not in BY_HAND:
         raise RequestError(f"circuits {arguments.action}: --force is accepted with {', '.join(BY_HAND)}")
-    here = runtime.Runtime.of(arguments.name)
-    here.require_alive()
-    rpc.require_answer(here.controller_socket, "the controller")
-    if arguments.action in BY_HAND:
-        answer = _by_hand(here, arguments.action, arguments.force, extra)
-    else:
-        operation = {"list": "circuits"}.get(arguments.action, arguments.action)
-        answer = rpc.call(here.controller_socket, operation, timeout_s=ANSWER_TIMEOUT_S, **extra)
+    control = CircuitControl(runtime.Runtime.of(arguments.name))
+    answer = _answer(control, arguments.action, arguments.rest, arguments.force)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0
 
 
-def _by_hand(here: runtime.Runtime, action: str, force: bool, extra: dict[str, Any]) -> Any:
-    """Return the event, None where nothing had to change; of jobs that lost circuits by it, say so."""
-    asked = {"action": action, "force": force, **extra}
-    answer = rpc.call(here.socket, "circuits", timeout_s=ANSWER_TIMEOUT_S, **asked)
-    for job in answer["lost"]:
-        lost = _shown(job["circuits"])
-        cut = (
-            f", and is cut off: {', '.join('-'.join(pair) for pair in job['cut_off'])}"
-            if job["cut_off"]
-            else ""
-        )
-        print(f"testbed circuits: job {job['job']} lost {lost}{cut}", file=sys.stderr)
-    return answer["event"]
-
-
-def _extra(action: str, rest: list[str]) -> dict[str, Any]:
-    """Return what goes with a request."""
-    if action in ("plan", "request"):
-        if not rest:
-            raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
-        return {"demands": [_pair(text) for text in rest]}
-    if action == "set":
-        if not rest:
-            raise RequestError("circuits set: pairs of optical ports like u1o1-u2o1 are accepted")
-        return {"circuits": [_ports(text) for text in rest]}
-    if action == "schedule":
-        if len(rest) != 1:
-            raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
-        return {"schedule": _timetable(Path(rest[0]))}
-    if rest:
+def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) -> Any:
+    """Return what an action comes to: of changes the event, None where nothing had to change. Jobs that lost
+    circuits by it are said. RequestError for too much behind the action, or too little.
+    """
+    if action == "schedule" and len(rest) != 1:
+        raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
+    if rest and action not in ("plan", "request", "set", "schedule"):
         raise RequestError(
             f"circuits {action}: {rest[0]}; nothing is accepted behind it, pairs of units like u1-u3 behind "
             f"plan and request, of ports like u1o1-u2o1 behind set"
         )
-    return {}
-
-
-def _timetable(path: Path) -> Any:
-    """Return what the caller wrote: read as the caller, and found to be a timetable before it is sent."""
-    from testbed.ocs.timetable import parse
-    from testbed.topology.fields import read_yaml
-
-    with Caller.of_this_process().acting():
-        data = read_yaml(path)
-    try:
-        parse(data, None)  # which ports there are the controller knows
-    except RequestError as error:
-        raise RequestError(f"{path}: {error}") from None
-    return data
-
-
-def _pair(text: str) -> list[str]:
-    units = text.split("-")
-    if len(units) != 2:
-        raise RequestError(f"demand {text}: a pair of units like u1-u3 is accepted")
-    return units
-
-
-def _ports(text: str) -> list[str]:
-    ends = text.split("-")
-    if len(ends) != 2:
-        raise RequestError(f"circuit {text}: a pair of optical ports like u1o1-u2o1 is accepted")
-    return ends
+    if action not in BY_HAND:
+        return getattr(control, "now" if action == "list" else action)(*rest)
+    ask: Callable[..., CircuitChange] = getattr(control, action)
+    change = ask(*rest, force=force)
+    for job in change["lost"]:
+        cut = ", ".join("-".join(pair) for pair in job["cut_off"])
+        lost = f"lost {_shown(job['circuits'])}{f', and is cut off: {cut}' if cut else ''}"
+        print(f"testbed circuits: job {job['job']} {lost}", file=sys.stderr)
+    return change["event"]
 
 
 def _lines(action: str, answer: Any) -> list[str]:

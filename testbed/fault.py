@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
-from testbed.errors import RequestError
 
-ANSWER_TIMEOUT_S = 60.0
+if TYPE_CHECKING:
+    from testbed.library.links import FaultState
+
+
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
 _COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
 
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client import rpc, runtime
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.library.links import FaultControl
 
-    arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
-    request: dict[str, Any] = {"action": arguments.action}
+    arguments = _parser(DEFAULT_NAME).parse_args(argv)
+    control = FaultControl(Runtime.of(arguments.name))
     if arguments.action == "set":
-        fault: dict[str, Any] = {
-            name: rate(name, text) for name in _RATES if (text := getattr(arguments, name))
-        }
-        for name in ("distance", "seed"):
-            fault |= {name: getattr(arguments, name)} if getattr(arguments, name) is not None else {}
-        request |= {"links": arguments.link, "direction": arguments.direction, "fault": fault}
-    elif arguments.action == "clear" and arguments.link not in ([], ["all"]):
-        request["links"] = arguments.link
-    here = runtime.Runtime.of(arguments.name)
-    here.require_alive()
-    faults = rpc.call(here.socket, "fault", timeout_s=ANSWER_TIMEOUT_S, **request)
+        given = {name: getattr(arguments, name) for name in (*_RATES, "distance", "seed")}
+        faults = control.set(*arguments.link, direction=arguments.direction, prefix="--", **given)
+    else:
+        faults = control.clear(*arguments.link) if arguments.action == "clear" else control.now()
     print(json.dumps(faults, indent=2) if arguments.json else table(faults))
     return 0
 
@@ -85,27 +82,14 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def rate(name: str, text: str) -> float:
-    """Return the share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its
-    sign too: 0.01 might mean 1%.
-    """
-    try:
-        percent = float(text.removesuffix("%")) if text.endswith("%") else -1.0
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent <= 100:
-        raise RequestError(f"--{name} {text}: a percentage from 0% to 100% is accepted, with its sign")
-    return percent / 100
-
-
-def words(fault: dict[str, Any]) -> str:
+def words(fault: Mapping[str, Any]) -> str:
     """Return what befalls a direction's frames."""
     rates = [f"{name} {100 * fault[name]:g}%" for name in _RATES if fault[name]]
     rates += [f"by {fault['distance']}"] if fault["reorder"] else []
     return ", ".join(rates)
 
 
-def table(faults: list[dict[str, Any]]) -> str:
+def table(faults: Sequence[FaultState]) -> str:
     """Return the faults, a direction a line, with what they did since they were set."""
     if not faults:
         return "no faults are set"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
 
-ANSWER_TIMEOUT_S = 60.0
+if TYPE_CHECKING:
+    from testbed.library.links import LinkState
+
 LINKS_HELP = (
     "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch; u1: all of that "
     "unit's; the word all: every link that has a rate"
@@ -17,17 +20,15 @@ LINKS_HELP = (
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client import rpc, runtime
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.library.links import LinkControl
 
-    arguments = _parser(runtime.DEFAULT_NAME).parse_args(argv)
-    request: dict[str, Any] = {"action": arguments.action}
-    if arguments.action != "list":
-        request["links"] = arguments.link
+    arguments = _parser(DEFAULT_NAME).parse_args(argv)
+    control = LinkControl(Runtime.of(arguments.name))
     if arguments.action == "set":
-        request |= {"rate_mbps": arguments.rate, "up": arguments.up}
-    here = runtime.Runtime.of(arguments.name)
-    here.require_alive()
-    links = rpc.call(here.socket, "link", timeout_s=ANSWER_TIMEOUT_S, **request)
+        links = control.set(*arguments.link, rate_mbps=arguments.rate, up=arguments.up)
+    else:
+        links = control.reset(*arguments.link) if arguments.action == "reset" else control.now()
     print(json.dumps(links, indent=2) if arguments.json else table(links))
     return 0
 
@@ -69,14 +70,14 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def table(links: list[dict[str, Any]]) -> str:
+def table(links: Sequence[LinkState]) -> str:
     """Return the links, one a line, with what the configuration says where that is something else."""
     if not links:
         return "this testbed has no link with a rate"
     return "\n".join(f"{link['link']:<8} {_words(link)}" for link in links)
 
 
-def _words(link: dict[str, Any]) -> str:
+def _words(link: LinkState) -> str:
     rate, configured = link["rate_mbps"], link["configured_mbps"]
     other = "" if rate == configured else f" (configured {configured:g})"
     return f"{rate:>8g} Mb/s{other}" + ("" if link["up"] else ", down")

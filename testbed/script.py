@@ -86,7 +86,8 @@ def main(argv: list[str]) -> int:
         failed = [step for step in done["steps"] if step["exit_code"]]
         if failed:
             raise TestbedError(
-                f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0]['command']!r}"
+                f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0]['command']!r}: "
+                f"{failed[0]['error'] or failed[0]['output']}"
             )
     return 0
 

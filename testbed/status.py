@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from testbed.client.runtime import Runtime
 
 WATCH_S = 1.0
-NOT_ANSWERING = "not answering"
 
 
 def main(argv: list[str]) -> int:
@@ -42,6 +41,7 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     when no such testbed runs.
     """
     from testbed.client.runtime import DEFAULT_NAME, Runtime, dead, running
+    from testbed.library.state import NOT_ANSWERING, status
 
     names = [arguments.name] if arguments.name else running() or dead() or [DEFAULT_NAME]
     runtimes = [Runtime.of(name) for name in names]
@@ -61,31 +61,6 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
         return json.dumps(testbeds[0] if len(testbeds) == 1 else testbeds, indent=2), answered
     text = page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
     return text, answered
-
-
-def status(runtime: Runtime) -> dict[str, Any]:
-    """Return what the daemon says; while it does not answer, what the main process wrote. Raises HostError
-    for another user's.
-    """
-    from testbed.client import rpc
-    from testbed.errors import HostError, OwnerError, RequestError, TestbedError
-
-    written = runtime.read_main()
-    try:
-        return dict(rpc.call(runtime.socket, "status", timeout_s=10.0))
-    except (OwnerError, RequestError) as error:
-        raise HostError(str(error)) from error
-    except TestbedError as error:
-        state = NOT_ANSWERING if written.get("state") == "ready" else written.get("state", "starting")
-        empty: dict[str, Any] = {"units": [], "hosts": [], "circuits": [], "jobs": []}
-        return {
-            "name": runtime.name,
-            "pid": written.get("pid"),
-            **written,
-            **empty,
-            "state": state,
-            "error": str(error),
-        }
 
 
 def dead_json(runtime: Runtime, last: LastWords) -> dict[str, Any]:
@@ -120,6 +95,8 @@ def line(testbed: dict[str, Any]) -> str:
 
 def page(testbed: dict[str, Any]) -> str:
     """Return a testbed in full."""
+    from testbed.library.state import NOT_ANSWERING
+
     lines = [f"testbed {testbed['name']}: {testbed['state']}, pid {testbed['pid']}"]
     if "uptime_s" not in testbed:
         return f"{lines[0]}: {testbed['error']}" if testbed["state"] == NOT_ANSWERING else lines[0]

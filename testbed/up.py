@@ -61,6 +61,12 @@ def main(argv: list[str]) -> int:
         "--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on"
     )
     parser.add_argument(
+        "--ends-with",
+        type=int,
+        metavar="PID",
+        help="end it when the process of this number has ended, too: that of a script which uses it",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print one JSON object once it is up, and all else on stderr"
     )
     arguments = parser.parse_args(argv)
@@ -79,9 +85,9 @@ def main(argv: list[str]) -> int:
     environment.controller_interpreter(topology.controller)
     screen = Screen(sys.stderr, sys.stdout) if arguments.json else Screen(sys.stdout)
     if arguments.detach:
-        return bring_up_detached(runtime, topology, caller, screen)
+        return bring_up_detached(runtime, topology, caller, screen, arguments.ends_with)
     try:
-        return bring_up(runtime, topology, caller, screen.show)
+        return bring_up(runtime, topology, caller, screen.show, ends_with=arguments.ends_with)
     finally:
         screen.close()
 

@@ -325,6 +325,8 @@ class Daemon:
                     "name": name,
                     "rate_mbps": link.rate_mbps,
                     "bytes": link.bytes_ab + link.bytes_ba,
+                    "bytes_up": link.bytes_ab,
+                    "bytes_down": link.bytes_ba,
                     "drops": link.drops,
                     "up": link.is_up,
                 }

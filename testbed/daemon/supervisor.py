@@ -29,7 +29,7 @@ from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.emulation import namespaces
-from testbed.errors import HostError, TestbedError, disk_is_full, from_exit_code
+from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, from_exit_code
 from testbed.topology.model import Topology
 
 END_S = 20.0  # for an end in order; then by force
@@ -46,14 +46,16 @@ def bring_up(
     show: Show,
     detached: bool = False,
     held: Show | None = None,
+    ends_with: int | None = None,
 ) -> int:
-    """Bring a testbed up, keep it, and take it down when asked by a signal or by `testbed down`.
+    """Bring a testbed up, keep it, and take it down when asked by a signal or by `testbed down`, or when the
+    process of the number `ends_with` has ended.
 
     `held` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
     asked to end before it was up.
     """
     os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
-    with HeldName(runtime, caller) as name:
+    with _end_of(ends_with) as ended, HeldName(runtime, caller) as name:
         runtime.topology.write_text(topology.to_json())
         facts = {
             "name": runtime.name,
@@ -77,7 +79,7 @@ def bring_up(
                     message = {**message, **facts, "detached": detached}
                 show(message)
 
-            daemon.watch(asked, on_message)
+            daemon.watch(asked, on_message, ended)
             if not daemon.ready and daemon.asked:
                 raise KeyboardInterrupt
     return 0
@@ -95,6 +97,22 @@ def _last_words(name: HeldName, facts: dict[str, Any]) -> Iterator[None]:
         if was_up or error.exit_code == TestbedError.exit_code:
             name.leave(LastWords.of_main(facts, str(error), time.time()))
         raise
+
+
+@contextlib.contextmanager
+def _end_of(pid: int | None) -> Iterator[int | None]:
+    """Return a descriptor that is readable once a process has ended. RequestError where there is none."""
+    if pid is None:
+        yield None
+        return
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (OSError, OverflowError) as error:
+        raise RequestError(f"--ends-with {pid}: there is no such process") from error
+    try:
+        yield pidfd
+    finally:
+        os.close(pidfd)
 
 
 @contextlib.contextmanager
@@ -187,21 +205,28 @@ class DaemonTree:
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, IndexError):
             self._init_pidfd = os.pidfd_open(psutil.Process(self._process.pid).children()[0].pid)
 
-    def watch(self, asked: int, on_message: Show) -> None:
-        """Wait until the daemon has ended. Raises what it died of."""
+    def watch(self, asked: int, on_message: Show, ended: int | None = None) -> None:
+        """Wait until the daemon has ended. Raises what it died of. Both descriptors ask for its end, `ended`
+        as long as it is readable.
+        """
         deadline = float("inf")
         pidfd = os.pidfd_open(self._process.pid)
         with selectors.DefaultSelector() as selector:
             for fd in (self._socket, asked, pidfd):
                 selector.register(fd, selectors.EVENT_READ)
+            if ended is not None:
+                selector.register(ended, selectors.EVENT_READ)
             while True:
                 ready = {
                     key.fd for key, _ in selector.select(max(0.0, min(deadline - time.monotonic(), 3600.0)))
                 }
                 if self._socket.fileno() in ready and not self._receive(on_message):
                     selector.unregister(self._socket)
-                if asked in ready:
-                    os.read(asked, 100)
+                if asked in ready or ended in ready:
+                    if asked in ready:
+                        os.read(asked, 100)
+                    if ended is not None and ended in ready:  # which it stays
+                        selector.unregister(ended)
                     if not self.ready or self.asked:  # while it comes up there is nothing to end in order
                         self._process.kill()
                     else:
@@ -284,7 +309,9 @@ class Relay:
                 self._screen.show(message)
 
 
-def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller, screen: Screen) -> int:
+def bring_up_detached(
+    runtime: Runtime, topology: Topology, caller: Caller, screen: Screen, ends_with: int | None = None
+) -> int:
     """Start the main process in a session of its own; return when the testbed is up. Raises what made it
     fail.
     """
@@ -294,7 +321,7 @@ def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller, scre
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _be_main(runtime, topology, caller, writer)
+        _be_main(runtime, topology, caller, writer, ends_with)
     os.close(writer)
     try:
         with os.fdopen(reader) as lines:
@@ -318,7 +345,9 @@ def bring_up_detached(runtime: Runtime, topology: Topology, caller: Caller, scre
     )
 
 
-def _be_main(runtime: Runtime, topology: Topology, caller: Caller, writer: int) -> None:
+def _be_main(
+    runtime: Runtime, topology: Topology, caller: Caller, writer: int, ends_with: int | None
+) -> None:
     code = 1
     relay = Relay(writer, runtime)
     try:
@@ -326,7 +355,9 @@ def _be_main(runtime: Runtime, topology: Topology, caller: Caller, writer: int) 
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
-        code = bring_up(runtime, topology, caller, relay.show, detached=True, held=relay.held)
+        code = bring_up(
+            runtime, topology, caller, relay.show, detached=True, held=relay.held, ends_with=ends_with
+        )
     except TestbedError as error:
         relay.show({"error": str(error), "exit_code": error.exit_code})
         code = error.exit_code

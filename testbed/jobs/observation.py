@@ -22,7 +22,7 @@ from testbed.telemetry.left import sent_beside
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
-from testbed.telemetry.timelines import read
+from testbed.telemetry.timelines import read, rounds
 from testbed.telemetry.verdict import verdict
 
 
@@ -125,9 +125,12 @@ class Observation:
             "bound": allowed.as_json() if allowed else None,
             "verdict": judged.as_json(),
         }
-        return report | (
-            {"series": base64.b64encode(series(self._recording)).decode()} if with_series else {}
-        )
+        if not with_series:
+            return report
+        timelines = [timeline for timeline in map(read, workers) if timeline is not None]
+        seen_rounds = rounds(timelines) if len(timelines) == len(traffic.hosts) else []
+        samples = series(self._recording, seen_rounds)
+        return report | {"series": base64.b64encode(samples).decode()}
 
     def _faults(self) -> list[str]:
         faults = []

@@ -5,7 +5,7 @@ ended.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,3 +99,11 @@ def check_files(
                 raise RequestError(
                     f"{prefix}logs {logs}: user {caller.user} cannot make {job.name} there: {error.strerror}"
                 ) from error
+
+
+def cancel(runtime: Runtime, caller: Caller, jobs: Sequence[int], reason: str) -> list[int]:
+    """End queued jobs, whether they wait or run; without numbers, all that the caller queued. Return those
+    that had not ended.
+    """
+    runtime.require_alive()
+    return list(rpc.call(runtime.socket, "cancel", jobs=list(jobs), reason=reason, uid=caller.uid))

@@ -20,7 +20,7 @@ from testbed.topology.model import Topology
 _ANSWER_S = 60.0
 
 
-class Testbed:
+class TestbedOfFigures:
     """One that is up. Its commands' output is in `log`."""
 
     __test__ = False
@@ -60,7 +60,7 @@ def runs_folder(out: Path, figure: str) -> Path:
 
 
 @contextlib.contextmanager
-def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed]:
+def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[TestbedOfFigures]:
     """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name
     gets this process's number.
     """
@@ -72,7 +72,7 @@ def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed
         log.write_text("")
     name = f"{what}-{os.getpid()}"
     with temporary.running(name, str(file)):
-        yield Testbed(name, parse(config, name), log)
+        yield TestbedOfFigures(name, parse(config, name), log)
 
 
 def trust(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from testbed.telemetry.counters import BUSY, DROPPED, IOWAIT, SOFTIRQ, SQUEEZED, STEAL
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.samples import BACKLOG, BYTES_AB, BYTES_BA, QUEUE_DROPS, Recording
+from testbed.telemetry.timelines import Round
 from testbed.telemetry.verdict import by_core
 
 
@@ -64,7 +65,7 @@ def _p99(values: Sequence[float]) -> float | None:
     return round(float(np.percentile(values, 99)), 4) if values else None
 
 
-def series(recording: Recording) -> bytes:
+def series(recording: Recording, rounds: Sequence[Round] = ()) -> bytes:
     """Return an .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts
     what happened in them.
 
@@ -72,7 +73,8 @@ def series(recording: Recording) -> bytes:
     seconds: busy, softirq, steal, iowait; softnet (rows, cores, 2): dropped, squeezed; waiting_s (rows).
     Links are read in some of the samples, and only those that carried something are kept: links, rates_mbps
     (0: none), link_time_s (link rows), sent (link rows, links, 2) in bytes by direction, queue_drops and
-    backlog in bytes (link rows, links). segments (rows, switches) taken, of `switches`.
+    backlog in bytes (link rows, links). segments (rows, switches) taken, of `switches`. round_end_s and
+    round_ms (rounds), where the job's rounds were seen.
     """
     samples = recording.samples
     origin = samples[0].at_s
@@ -103,6 +105,8 @@ def series(recording: Recording) -> bytes:
         "segments": np.array(
             [[s.segments.get(switch, 0) for switch in switches] for s in samples[1:]], np.uint16
         ),
+        "round_end_s": np.array([each.ended_s - origin for each in rounds], np.float64),
+        "round_ms": np.array([each.took_ms for each in rounds], np.float64),
     }
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwds for an option

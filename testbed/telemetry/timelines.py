@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
@@ -157,9 +158,18 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
     """Return the rounds that count; None where scripts have no two moments in common in which nothing was
     under way, or asked for different things.
     """
+    ends = _ends(timelines)
+    left_out = WARM_UP_ROUNDS if len(ends) > 2 * WARM_UP_ROUNDS else 1
+    if len(ends) <= left_out:
+        return None
+    return Window(ends[left_out - 1], ends[-1], len(ends) - left_out, left_out)
+
+
+def _ends(timelines: Sequence[Timeline]) -> list[int]:
+    """Return the collectives after which rounds end."""
     sizes = {tuple((each.size_bytes, each.kind) for each in line.collectives) for line in timelines}
     if len(sizes) != 1:
-        return None
+        return []
     quiet = [timeline.quiet_rows() for timeline in timelines]
     moments = sorted(set.intersection(*(set(rows) for rows in quiet)))
     collectives = timelines[0].collectives
@@ -168,11 +178,33 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
         for before, moment in itertools.pairwise([-1, *moments])
     ]
     least = LARGE * max(summed, default=0)
-    ends = [moment for moment, size in zip(moments, summed, strict=True) if size and size >= least]
-    left_out = WARM_UP_ROUNDS if len(ends) > 2 * WARM_UP_ROUNDS else 1
-    if len(ends) <= left_out:
-        return None
-    return Window(ends[left_out - 1], ends[-1], len(ends) - left_out, left_out)
+    return [moment for moment, size in zip(moments, summed, strict=True) if size and size >= least]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """When a round was over, of CLOCK_MONOTONIC, and how long it took: means over the workers."""
+
+    ended_s: float
+    took_ms: float
+
+
+def rounds(timelines: Sequence[Timeline]) -> list[Round]:
+    """Return the rounds from the second on, those that `window` leaves out among them; the begin of the first
+    is not known.
+    """
+    ends = _ends(timelines)
+    moments_ns = [
+        [timeline.rows[quiet[end]].at_ns for end in ends]
+        for timeline in timelines
+        for quiet in [timeline.quiet_rows()]
+    ]
+    done = []
+    for at in range(1, len(ends)):
+        ended_ns = fmean(moments[at] for moments in moments_ns)
+        took_ns = fmean(moments[at] - moments[at - 1] for moments in moments_ns)
+        done.append(Round(ended_ns / 1e9, took_ns / 1e6))
+    return done
 
 
 def steps(timeline: Timeline, span: Window) -> list[Step]:

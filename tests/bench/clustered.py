@@ -49,7 +49,9 @@ def configuration(scale: int) -> dict[str, Any]:
     }
 
 
-def measured(testbed: live.Testbed, sync: str, asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measured(
+    testbed: live.TestbedOfFigures, sync: str, asked: argparse.Namespace, folder: Path
+) -> dict[str, Any]:
     """Run a job by a system, and return its figures beside the model's."""
     result, out = folder / f"{sync}.run.json", folder / f"{sync}.json"
     values = int(asked.gigabits * 1e9 / 32 / asked.scale)

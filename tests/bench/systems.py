@@ -52,7 +52,9 @@ def network(workers: int, jobs: int) -> dict[str, Any]:
     return {"units": [{"hosts": workers}], "host_rate_mbps": "unshaped", "mtu": MTU, "inc": {"jobs": jobs}}
 
 
-def sum_ms(testbed: live.Testbed, way: SummedWay, workers: int, values: int, turns: int, file: Path) -> float:
+def sum_ms(
+    testbed: live.TestbedOfFigures, way: SummedWay, workers: int, values: int, turns: int, file: Path
+) -> float:
     """Return the median of a job's sums."""
     testbed.command(
         *("run", "--place", f"u1:{workers}", "--sync", way.sync, "--lanes", str(way.lanes)),

@@ -148,7 +148,7 @@ def test_a_log_beside_a_report_is_appended_to_with_its_users_rights(
     secret.touch(0o600)
     log.symlink_to(secret)
     monkeypatch.setenv("SUDO_UID", str(OWNER))
-    testbed = live.Testbed(fresh_name(), catalogue.ready("rack"), log)
+    testbed = live.TestbedOfFigures(fresh_name(), catalogue.ready("rack"), log)
     with pytest.raises(PermissionError):
         testbed.command("status")
     assert secret.read_text() == ""

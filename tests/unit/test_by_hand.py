@@ -12,11 +12,13 @@ import pytest
 from testbed import circuits as circuits_command
 from testbed import link as command
 from testbed.aggregation.system import Layout
+from testbed.client.runtime import Runtime
 from testbed.contract.transports import PACKETS
 from testbed.daemon import circuits, links
 from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
 from testbed.errors import RequestError
+from testbed.library.circuits import CircuitControl
 from testbed.ocs.circuits import circuit
 from testbed.ocs.using import losing, used
 from testbed.status import circuits_text, uses_lines
@@ -226,8 +228,9 @@ def test_circuits_that_are_refused(request_: dict[str, Any], says: str) -> None:
     ],
 )
 def test_words_that_the_command_refuses(action: str, rest: list[str], says: str) -> None:
+    control = CircuitControl(Runtime.of("never-started"))
     with pytest.raises(RequestError, match=says):
-        circuits_command._extra(action, rest)
+        circuits_command._answer(control, action, rest, force=False)
 
 
 def test_status_says_who_uses_what() -> None:

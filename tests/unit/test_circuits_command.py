@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from testbed import circuits as command
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
-from testbed.topology import fields
+from testbed.library import circuits as library
 
 DESCRIBED = {"period_ms": 5, "matchings": [{"start_ms": 0, "circuits": [["u1o1", "u2o1"]]}]}
 
@@ -40,7 +39,7 @@ def test_a_file_is_refused_before_it_is_sent(text: str, said: str, tmp_path: Pat
     path = tmp_path / "schedule.yaml"
     path.write_text(text)
     with pytest.raises(RequestError) as error:
-        command._extra("schedule", [str(path)])
+        library.read_timetable(path)
     assert str(error.value) == f"{path}: {said}"
 
 
@@ -57,5 +56,5 @@ def test_a_file_is_read_as_the_caller(tmp_path: Path, monkeypatch: pytest.Monkey
         return DESCRIBED if acting == [True] else None
 
     monkeypatch.setattr(Caller, "acting", noted)
-    monkeypatch.setattr(fields, "read_yaml", read)
-    assert command._extra("schedule", [str(tmp_path)]) == {"schedule": DESCRIBED}
+    monkeypatch.setattr(library, "read_yaml", read)
+    assert library.read_timetable(tmp_path) == DESCRIBED

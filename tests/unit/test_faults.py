@@ -12,6 +12,7 @@ from testbed import fault as command
 from testbed import status
 from testbed.emulation.faults import MAX_DISTANCE, LinkFault, answer
 from testbed.errors import RequestError
+from testbed.library.links import share as read_share
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_a_wrong_fault_is_refused_in_one_line(wrong: dict[str, Any], says: str) 
     ("text", "share"), [("1%", 0.01), ("0.01%", 0.0001), ("100%", 1.0), ("0%", 0.0), ("1e-3%", 0.00001)]
 )
 def test_rates_are_percentages(text: str, share: float) -> None:
-    assert command.rate("loss", text) == pytest.approx(share, rel=1e-12)
+    assert read_share("loss", text) == pytest.approx(share, rel=1e-12)
 
 
 class Links:

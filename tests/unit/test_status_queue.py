@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.status import NOT_ANSWERING, page, queue_lines
+from testbed.library.state import NOT_ANSWERING
+from testbed.status import page, queue_lines
 
 
 def job(id_: int, name: str, state: str, **other: Any) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def arguments() -> argparse.Namespace:
         help="what its gradients are declared to be divided by, for reports (1)",
     )
     parser.add_argument("--out", type=Path, help="rank 0 writes its results here, as JSON")
+    parser.add_argument("--report", action="store_true", help="rank 0 prints its main results as JSON, too")
     parsed = parser.parse_args()
     if parsed.epochs < 1 or parsed.batch < 1 or parsed.scale < 1:
         parser.error("--epochs, --batch and --scale are at least 1")
@@ -130,7 +131,7 @@ def main() -> None:
     mean_loss = torch.tensor(losses)
     dist.all_reduce(mean_loss)
     mean_loss /= dist.get_world_size()
-    if rank == 0 and args.out is not None:
+    if rank == 0:
         first = next(net.parameters())
         results = {
             "test_accuracy": accuracies[-1],
@@ -148,7 +149,11 @@ def main() -> None:
             "params": sum(parameter.numel() for parameter in net.parameters()),
             "dtype": str(first.dtype).removeprefix("torch."),
         }
-        args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        if args.out is not None:
+            args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        if args.report:
+            main_results = {name: results[name] for name in ("test_accuracy", "iterations", "iteration_ms")}
+            print(json.dumps(main_results), flush=True)
     dist.destroy_process_group()
 
 

@@ -33,7 +33,7 @@ def measure(scale: int, turns: int, folder: Path, on_done: Callable[[str], None]
     return rows
 
 
-def _row(testbed: live.Testbed, way: Sync, scale: int, turns: int, folder: Path) -> dict[str, Any]:
+def _row(testbed: live.TestbedOfFigures, way: Sync, scale: int, turns: int, folder: Path) -> dict[str, Any]:
     words = ("vectors.py", "--values", str(values(scale)), "--turns", str(turns), "--warm-up", "2")
     result, script = run(testbed, way, f"table1.{way.sync}", folder, *words)
     return {

@@ -11,7 +11,7 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
-from testbed.reproduction.live import Testbed
+from testbed.reproduction.live import TestbedOfFigures
 from testbed.topology import catalogue
 
 JOBS = CHECKOUT / "workloads" / "jobs"
@@ -57,7 +57,7 @@ def section_6_3(scale: int) -> dict[str, Any]:
     return {**catalogue.READY["aleph"], "mtu": MTU, "scale": scale}
 
 
-def run(testbed: Testbed, way: Sync, stem: str, folder: Path, *script: str) -> tuple[Any, Any]:
+def run(testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, *script: str) -> tuple[Any, Any]:
     """Return a job's result, and what its script wrote. The job has all workers of the first unit; `script`
     is the script's name and arguments.
     """

@@ -76,7 +76,7 @@ def count(models: Sequence[str], computing: bool) -> int:
 
 
 def _row(
-    testbed: live.Testbed, model: str, way: Sync, iterations: int, profile: str, folder: Path
+    testbed: live.TestbedOfFigures, model: str, way: Sync, iterations: int, profile: str, folder: Path
 ) -> dict[str, Any]:
     words = ["--model", model, "--iterations", str(iterations), "--profile", profile]
     words += ["--batch", str(BATCHES[model]), "--scale", str(testbed.topology.scale)]
@@ -96,7 +96,7 @@ def _row(
 
 
 def roles(
-    result: Mapping[str, Any], testbed: live.Testbed, cpu_s: Sequence[float]
+    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cpu_s: Sequence[float]
 ) -> dict[str, dict[str, float]]:
     """Return, by role, means over its hosts: Gb/s at the declared rates in the busier direction while there
     was traffic, the share of their rate, and the share of a core that a worker's process took.

@@ -57,7 +57,7 @@ def measure(
     return rows
 
 
-def _row(testbed: live.Testbed, run: LiveRun, scale: int, stem: str, folder: Path) -> Row:
+def _row(testbed: live.TestbedOfFigures, run: LiveRun, scale: int, stem: str, folder: Path) -> Row:
     way = WAYS[run.way]
     out, result_file, states = folder / stem, folder / f"{stem}.run.json", folder / f"{stem}.states"
     disks = [states / f"disk{number}" for number in range(run.disks)]

@@ -116,7 +116,7 @@ def submission(
 
 
 def run(
-    testbed: live.Testbed,
+    testbed: live.TestbedOfFigures,
     trial: LiveTrial,
     slot_s: float,
     folder: Path,
@@ -146,7 +146,7 @@ def run(
     return answer
 
 
-def costs(testbed: live.Testbed, slot_s: float, folder: Path, times: int) -> Costs:
+def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: int) -> Costs:
     """Measure the costs by jobs of four workers that compute nothing, alone on the testbed, before anything
     is measured: the medians of so many, after one that loads what workers are forks of.
     """

@@ -65,7 +65,7 @@ def measure(
     return rows
 
 
-def _row(testbed: live.Testbed, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
+def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
     result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
     script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]

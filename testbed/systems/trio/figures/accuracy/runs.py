@@ -58,7 +58,7 @@ def measure(
 
 
 def _row(
-    testbed: live.Testbed,
+    testbed: live.TestbedOfFigures,
     name: str,
     way: ComparedWay,
     seed: int,

@@ -90,7 +90,11 @@ def _packet_s(row: Row) -> float:
 
 
 def _run(
-    testbed: live.Testbed, stem: Path, words: Sequence[str], script: Sequence[str], workers: int = WORKERS
+    testbed: live.TestbedOfFigures,
+    stem: Path,
+    words: Sequence[str],
+    script: Sequence[str],
+    workers: int = WORKERS,
 ) -> list[list[float]]:
     """Return by worker its times."""
     result = stem.with_name(f"{stem.name}.json")

@@ -70,7 +70,7 @@ def count(models: Sequence[str], probabilities: Sequence[float]) -> int:
 
 
 def _row(
-    testbed: live.Testbed,
+    testbed: live.TestbedOfFigures,
     model: str,
     way: ComparedWay,
     p: float,

@@ -1,0 +1,94 @@
+"""A testbed, brought up for this process: it ends with it, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.client import environment
+from testbed.client.caller import Caller
+from testbed.client.runtime import check_name
+from testbed.errors import TestbedError, from_exit_code
+
+Config = str | Path | Mapping[str, Any]  # of what is ready, a file, FILE.py:CLASS; or a file's content
+
+
+def bring_up(
+    config: Config, name: str, controller: str | None = None, log_packets: bool = False
+) -> dict[str, Any]:
+    """Bring a testbed up by `testbed up`, in processes of its own, and return what that command says. Raises
+    what made it fail; who is interrupted meanwhile leaves none behind.
+    """
+    check_name(name)
+    with _file_of(config, name) as file:
+        words = ["up", "--detach", "--json", "--ends-with", str(os.getpid()), "--name", name]
+        words += ["--config", file, *(["--controller", controller] if controller else [])]
+        words += ["--log-packets"] if log_packets else []
+        try:
+            return dict(json.loads(said(*words)))
+        except TestbedError as error:
+            if not isinstance(config, Mapping):
+                raise
+            raise type(error)(str(error).replace(file, "configuration")) from None
+
+
+def said(*words: str) -> str:
+    """Return what another command of the project prints. Raises the error that its exit code stands for, with
+    its last line. The command is no terminal's: an interrupt is passed on, and waited for.
+    """
+    argv = [str(environment.interpreter()), "-m", f"testbed.{words[0]}", *words[1:]]
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, complaints = process.communicate()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            raise
+    if process.returncode:
+        lines = complaints.strip().splitlines() or [f"it ended with {process.returncode}"]
+        message = lines[-1].removeprefix(f"testbed {words[0]}: ")
+        raise from_exit_code(process.returncode, message)
+    return output
+
+
+@contextlib.contextmanager
+def _file_of(config: Config, name: str) -> Iterator[str]:
+    """Return the configuration as `--config` takes it: content in a file that its user can read."""
+    if not isinstance(config, Mapping):
+        yield str(config)
+        return
+    import yaml
+
+    caller = Caller.of_this_process()
+    try:
+        text = yaml.safe_dump(_plain(config), sort_keys=False)
+    except yaml.YAMLError as error:
+        raise TestbedError(f"configuration: it cannot be written as YAML: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
+        file = Path(folder) / f"{name}.yaml"
+        file.write_text(text)
+        if os.geteuid() == 0:
+            for path in (file, Path(folder)):
+                os.chown(path, caller.uid, caller.gid)
+        yield str(file)
+
+
+def _plain(value: Any) -> Any:
+    """Return mappings and sequences as those that YAML has."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,72 @@
+"""The end of a testbed: asked for, seen, and brought about by force where it does not come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from testbed.client import rpc
+from testbed.client.runtime import Runtime, sweep
+from testbed.errors import HostError, TestbedError
+
+ASK_S = 25.0  # longer than the main process waits for its daemon
+FORCE_S = 10.0
+
+
+def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
+    """End a testbed and all that runs on it, and return its name and its main process's number when it is
+    gone. `say` hears that it takes force.
+    """
+    if not runtime.alive() and os.geteuid() == 0:
+        sweep(runtime.name)
+    runtime.require_alive()
+    pid = runtime.read_main().get("pid")
+    try:
+        rpc.call(runtime.socket, "down", timeout_s=5.0)
+    except TestbedError:  # not up yet, or stuck: its main process takes a signal at any time
+        _signal_main(runtime, pid, signal.SIGTERM)
+    if not _gone(runtime, ASK_S):
+        say(f"not ended after {ASK_S:g} s: killing pid {pid}")
+        _signal_main(runtime, pid, signal.SIGKILL)
+        if not _gone(runtime, FORCE_S):
+            raise TestbedError(
+                f"testbed {runtime.name!r} is still there after its main process (pid {pid}) was killed"
+            )
+        sweep(runtime.name)
+    return {"name": runtime.name, "pid": pid, "state": "down"}
+
+
+def _gone(runtime: Runtime, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while runtime.alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _signal_main(runtime: Runtime, pid: object, number: signal.Signals) -> None:
+    """Signal the main process, if the process of this number has the testbed's lock open: numbers are used
+    again.
+    """
+    if not isinstance(pid, int):
+        raise TestbedError(f"testbed {runtime.name!r} is starting and has not said its pid yet: try again")
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not runtime.held_by(pid):
+            raise TestbedError(f"testbed {runtime.name!r}: pid {pid} does not hold its lock; not signalled")
+        signal.pidfd_send_signal(pidfd, number)
+    except (ProcessLookupError, FileNotFoundError):  # it, or its lock, has just gone
+        return
+    except PermissionError:
+        raise HostError(
+            f"end testbed {runtime.name!r}: its main process (pid {pid}) is root's: use sudo"
+        ) from None
+    finally:
+        os.close(pidfd)

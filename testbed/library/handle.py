@@ -1,0 +1,257 @@
+"""`Testbed`: a testbed in a Python script or a notebook, brought up for it or one that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from testbed.client.caller import Caller
+from testbed.client.runtime import DEFAULT_NAME, Runtime, running
+from testbed.client.temporary import ENDING, handling
+from testbed.errors import RequestError, TestbedError
+from testbed.library import submitting
+from testbed.library.batch import BatchResult
+from testbed.library.bringing import Config, bring_up, said
+from testbed.library.capturing import COUNT, SECONDS, CapturedFrames, capture
+from testbed.library.circuits import CircuitControl
+from testbed.library.ending import end
+from testbed.library.links import FaultControl, LinkControl
+from testbed.library.result import JobError, JobResult
+from testbed.library.running import RunOptions, check, run
+from testbed.library.state import status
+from testbed.library.telemetry import Telemetry
+from testbed.topology.fields import read_yaml
+
+
+class Testbed:
+    """A testbed, by the same functions as the commands. Everything that goes wrong is a TestbedError.
+
+    `with Testbed("default") as testbed:` brings one up, as root, and ends it with the block, however that
+    ends; it ends with this process in any case. `Testbed.connect()` is one that runs, for the user who
+    brought it up, and stays when the block is over.
+    """
+
+    __test__ = False  # the name starts with "Test"; pytest must not collect it
+
+    def __init__(
+        self,
+        config: Config = "default",
+        *,
+        name: str = DEFAULT_NAME,
+        controller: str | None = None,
+        log_packets: bool = False,
+    ) -> None:
+        """Describe a testbed; `up`, or a `with` block, brings it up. `config` is the name of a ready one, a
+        YAML file, FILE.py:CLASS, or what a file would hold. RequestError for a bad name.
+        """
+        self._runtime = Runtime.of(name)
+        self._config, self._controller, self._log_packets = config, controller, log_packets
+        self._pid: int | None = None  # of the main process that this object brought up
+        self._connected = False
+        self.circuits = CircuitControl(self._runtime)
+        self.links = LinkControl(self._runtime)
+        self.faults = FaultControl(self._runtime)
+
+    @classmethod
+    def connect(cls, name: str | None = None) -> Testbed:
+        """Return the testbed of this name, which runs; without a name, the only one that does."""
+        if name is None:
+            names = running()
+            if len(names) > 1:
+                raise RequestError(f"several testbeds run: {', '.join(names)}; name one of them")
+            name = names[0] if names else DEFAULT_NAME
+        testbed = cls(name=name)
+        testbed._runtime.require_alive()
+        testbed._connected = True
+        return testbed
+
+    @property
+    def name(self) -> str:
+        """Its name, by which commands reach it, too: `testbed status --name NAME`."""
+        return self._runtime.name
+
+    def up(self) -> Self:
+        """Bring it up, and return it. Needs root. Does nothing where it is up."""
+        if self._pid is None and not self._connected:
+            described = bring_up(self._config, self.name, self._controller, self._log_packets)
+            self._pid = int(described["pid"])
+        return self
+
+    def down(self) -> None:
+        """End it, and all that runs on it: also one that `connect` gave. Does nothing where it has ended."""
+        pid, self._pid = self._pid, None
+        is_it = pid is not None and self._runtime.read_main().get("pid") == pid
+        if (is_it or self._connected) and self._runtime.alive():
+            end(self._runtime, lambda _: None)
+
+    def __enter__(self) -> Self:
+        return self.up()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connected:
+            return
+        with _undisturbed():
+            self.down()
+
+    def __repr__(self) -> str:
+        state = "connected" if self._connected else "not up" if self._pid is None else f"pid {self._pid}"
+        return f"<Testbed {self.name!r}: {state}>"
+
+    def run(
+        self,
+        script: str | Path,
+        *arguments: object,
+        place: str | None = None,
+        ps: str | None = None,
+        sync: str | None = None,
+        module: bool = False,
+        python: str | Path | None = None,
+        logs: str | Path | None = None,
+        timeout_s: float | None = None,
+        restarts: int = 0,
+        preload: bool = False,
+        lanes: int | None = None,
+        recovery: str | None = None,
+        age_out_ms: float | None = None,
+        window: int | None = None,
+        leave_after: int | None = None,
+        strict_finite: bool = False,
+        init_group: bool = False,
+        folder_per_worker: bool = False,
+        stragglers: str | None = None,
+        show: TextIO | None = None,
+    ) -> JobResult:
+        """Run a training script with these arguments, and return what it came to. Options are those of
+        `testbed run`. What workers print is in the result, and goes to `show` as it comes. JobError, which
+        has the result, where the job failed; who is interrupted ends it.
+        """
+        options = RunOptions(
+            script=str(script),
+            arguments=tuple(map(str, arguments)),
+            sync=sync or _usual_system(),
+            place=place,
+            ps=ps,
+            python=None if python is None else Path(python),
+            logs=None if logs is None else Path(logs),
+            timeout_s=timeout_s,
+            restarts=restarts,
+            preload=preload,
+            lanes=lanes,
+            recovery=recovery,
+            age_out_ms=age_out_ms,
+            window=window,
+            leave_after=leave_after,
+            strict_finite=strict_finite,
+            init_group=init_group,
+            folder_per_worker=folder_per_worker,
+            stragglers=stragglers,
+            module=module,
+            series=True,
+        )
+        output: list[tuple[str, str]] = []
+
+        def on_event(event: dict[str, Any]) -> None:
+            if "output" in event:
+                output.append((event["label"], event["output"]))
+                if show is not None:
+                    print(f"[{event['label']}] {event['output']}", file=show, flush=True)
+
+        caller = Caller.of_this_process()
+        check(self._runtime, options, caller)
+        data = run(self._runtime, options, caller, on_event)
+        result = JobResult.of(data, output)
+        if result.failure:
+            raise JobError(result)
+        return result
+
+    def submit(
+        self, jobs: str | Path | Mapping[str, Any], *, preload: bool = False, logs: str | Path | None = None
+    ) -> BatchResult:
+        """Queue the jobs of a jobs file, or of what such a file would hold, and return what they came to when
+        the last has ended. Who is interrupted cancels them.
+        """
+        return BatchResult.of(self._submit(jobs, preload, logs, wait=True))
+
+    def queue(
+        self, jobs: str | Path | Mapping[str, Any], *, preload: bool = False, logs: str | Path | None = None
+    ) -> tuple[int, ...]:
+        """Queue them likewise, and return their numbers at once."""
+        return tuple(self._submit(jobs, preload, logs, wait=False)["jobs"])
+
+    def cancel(self, *jobs: int) -> tuple[int, ...]:
+        """End queued jobs; without numbers, all that this user queued. Return which had not ended."""
+        return tuple(
+            submitting.cancel(self._runtime, Caller.of_this_process(), jobs, "cancelled by a script")
+        )
+
+    def script(self, steps: str | Path | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Do what a file of `testbed script`, or a list such as [{"at": 5, "do": "link set u1h1 --down"}],
+        says, when it says so. Return what was done when; TestbedError if a step failed.
+        """
+        with contextlib.ExitStack() as stack:
+            if not isinstance(steps, str | Path):
+                file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
+                json.dump([dict(step) for step in steps], file)  # which is YAML, too
+                file.flush()
+                Path(file.name).chmod(0o644)
+                steps = file.name
+            record = json.loads(said("script", "--name", self.name, "--json", "-", str(steps)))
+        return list(record["steps"])
+
+    def capture(
+        self, link: str, output: str | Path, *, count: int = COUNT, seconds: float = SECONDS
+    ) -> CapturedFrames:
+        """Write the frames of a link to a pcap file until so many, or so many seconds, are over."""
+        caller = Caller.of_this_process()
+        return capture(self._runtime, caller, link, str(output), count, seconds, lambda _: None)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `testbed status --json` prints."""
+        self._runtime.require_alive()
+        return status(self._runtime)
+
+    def telemetry(self) -> Telemetry:
+        """Return the counters of all links now, since it came up, as arrays."""
+        state = self.status()
+        if "links" not in state:
+            raise TestbedError(f"testbed {self.name!r} is {state['state']}: {state['error']}")
+        return Telemetry.of(state)
+
+    def _submit(
+        self, jobs: str | Path | Mapping[str, Any], preload: bool, logs: str | Path | None, wait: bool
+    ) -> dict[str, Any]:
+        caller = Caller.of_this_process()
+        if isinstance(jobs, Mapping):
+            data: Any = dict(jobs)
+        else:
+            with caller.acting():
+                data = read_yaml(Path(jobs))
+        folder = None if logs is None else Path(logs)
+        batch = submitting.Batch.of(data, wait=wait, preload=preload, logs=folder)
+        batch.check(self._runtime, caller)
+        return submitting.submit(self._runtime, batch, caller, lambda _: None)
+
+
+def _usual_system() -> str:
+    from testbed.discovery.policies import choice, usual
+
+    return choice(usual()).with_inc.name
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ignore what asks for an end while that is being done. Only a process's main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with handling(ENDING, signal.SIG_IGN):
+        yield

@@ -1,0 +1,98 @@
+"""Counters as arrays of NumPy, with units in their names: of a testbed now, and of a job while it ran."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTable:
+    """Links, an entry each in every array. What a link carries is in bytes with Ethernet headers, up from
+    host to ToR to optical switch; a rate that is not set is NaN.
+    """
+
+    link: Array
+    rate_mbps: Array
+    bytes_up: Array
+    bytes_down: Array
+    drops: Array
+
+    @classmethod
+    def of(cls, links: list[dict[str, Any]]) -> LinkTable:
+        """Return the table of links as `status` and a job's result have them."""
+        rates = [np.nan if link["rate_mbps"] is None else link["rate_mbps"] for link in links]
+        return cls(
+            link=np.array([link["name"] for link in links], np.str_),
+            rate_mbps=np.array(rates, np.float64),
+            bytes_up=np.array([link["bytes_up"] for link in links], np.int64),
+            bytes_down=np.array([link["bytes_down"] for link in links], np.int64),
+            drops=np.array([link["drops"] for link in links], np.int64),
+        )
+
+    def columns(self) -> dict[str, Array]:
+        """Return the arrays by their names: `pandas.DataFrame(table.columns())`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """The counters of a testbed at a moment, since it came up. `cores_busy_share` is of each core in the last
+    sample, empty while no job runs.
+    """
+
+    at_unix_s: float
+    links: LinkTable
+    cores_busy_share: Array
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any]) -> Telemetry:
+        busy = np.array(status.get("cores_busy") or [], np.float64)
+        return cls(time.time(), LinkTable.of(status["links"]), busy)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSamples:
+    """The samples of a job, by interval between two of them. Times are in s since the first sample, which was
+    at `began_unix_s`.
+
+    `machine` has time_s, late_ms, waiting_s, and of each core busy_s, softirq_s, steal_s and iowait_s
+    (busy_s_0 of the first). `link` has by the name of each link that carried something time_s, bytes_up,
+    bytes_down, queue_drops and backlog_bytes. `rounds` has end_s and took_ms of each round of training, from
+    the second on; empty where they were not seen.
+    """
+
+    began_unix_s: float
+    machine: dict[str, Array]
+    link: dict[str, dict[str, Array]]
+    rounds: dict[str, Array]
+
+    @classmethod
+    def of(cls, content: bytes) -> JobSamples:
+        """Return what an .npz file of a job has (testbed/telemetry/summary.py, `series`)."""
+        with np.load(io.BytesIO(content)) as file:
+            machine = {name: file[name] for name in ("time_s", "late_ms", "waiting_s")}
+            for at, what in enumerate(("busy_s", "softirq_s", "steal_s", "iowait_s")):
+                machine |= {
+                    f"{what}_{core}": file["cores"][:, core, at] for core in range(file["cores"].shape[1])
+                }
+            links = {
+                str(name): {
+                    "time_s": file["link_time_s"],
+                    "bytes_up": file["sent"][:, at, 0],
+                    "bytes_down": file["sent"][:, at, 1],
+                    "queue_drops": file["queue_drops"][:, at],
+                    "backlog_bytes": file["backlog"][:, at],
+                }
+                for at, name in enumerate(file["links"])
+            }
+            rounds = {"end_s": file["round_end_s"], "took_ms": file["round_ms"]}
+            return cls(float(file["began_unix"]), machine, links, rounds)
