@@ -1,4 +1,4 @@
-"""What queued jobs came to, typed."""
+"""The typed result of queued jobs."""
 
 from __future__ import annotations
 

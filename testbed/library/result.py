@@ -1,4 +1,4 @@
-"""What a job came to, typed."""
+"""The typed result of a job."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testbed.telemetry.verdict import Reason
 
 @dataclass(frozen=True, slots=True)
 class JobVerdict:
-    """Whether the links set a result: `trustworthy` is None for a job that sent next to nothing. Reasons make
-    a result not trustworthy, notes need not.
+    """The verdict, which says whether links set a result: `trustworthy` is None for a job that sent next to
+    nothing. Reasons make a result not trustworthy, notes need not.
     """
 
     trustworthy: bool | None
@@ -85,8 +85,8 @@ class JobResult:
 
     @property
     def iteration_ms(self) -> Array | None:
-        """How long each iteration took, from the second on: a mean over the workers. None where the script's
-        sums were not seen.
+        """The time that each iteration took, from the second on: a mean over the workers. None where the
+        script's sums were not seen.
         """
         if self.samples is None or not self.samples.rounds["took_ms"].size:
             return None

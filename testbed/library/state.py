@@ -1,4 +1,4 @@
-"""What a testbed says of itself."""
+"""The state of a testbed, as it says it itself."""
 
 from __future__ import annotations
 

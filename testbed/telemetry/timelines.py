@@ -183,7 +183,7 @@ def _ends(timelines: Sequence[Timeline]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """When a round was over, of CLOCK_MONOTONIC, and how long it took: means over the workers."""
+    """The end of a round, of CLOCK_MONOTONIC, and how long it took: means over the workers."""
 
     ended_s: float
     took_ms: float

@@ -1,4 +1,4 @@
-"""`from testbed import Testbed` as far as it goes without a testbed: what importing loads, what is refused,
+"""The class `testbed.Testbed` as far as it goes without a testbed: what importing loads, what is refused,
 and what answers become.
 """
 
@@ -18,7 +18,7 @@ import testbed
 from testbed import Testbed
 from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
-from testbed.library import bringing
+from testbed.library import bringing, handle
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import bring_up, said
 from testbed.library.result import JobError, JobResult
@@ -141,6 +141,28 @@ def test_a_command_that_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bringing.environment, "interpreter", lambda: Path("/bin/false"))
     with pytest.raises(TestbedError, match="it ended with 1"):
         said("status")
+
+
+@pytest.mark.parametrize(("pid", "ends"), [(7, ["one"]), (8, [])])
+def test_a_block_ends_what_it_brought_up_and_nothing_else(
+    pid: int, ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pid`: whose testbed has the name by the end of the block."""
+    ended: list[str] = []
+    monkeypatch.setattr(handle, "bring_up", lambda *_: {"pid": 7})
+    monkeypatch.setattr(handle, "end", lambda runtime, _: ended.append(runtime.name))
+    monkeypatch.setattr(runtime.Runtime, "alive", lambda _: True)
+    monkeypatch.setattr(runtime.Runtime, "read_main", lambda _: {"pid": pid})
+    testbed_ = Testbed(name="one")
+    with pytest.raises(ZeroDivisionError), testbed_:
+        _ = 1 // 0
+    assert ended == ends
+    with Testbed.connect("one"):
+        pass
+    assert ended == ends, "who connects leaves it"
+    Testbed.connect("one").down()
+    assert ended == [*ends, "one"]
+    assert repr(testbed_.up().up()) == "<Testbed 'one': pid 7>"
 
 
 # ------------------------------------------------------------------ answers
