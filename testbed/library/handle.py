@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -16,7 +18,6 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import DEFAULT_NAME, Runtime, running
 from testbed.client.temporary import ENDING, handling
 from testbed.errors import RequestError, TestbedError
-from testbed.library import submitting
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import Config, bring_up, said
 from testbed.library.capturing import COUNT, SECONDS, CapturedFrames, capture
@@ -26,8 +27,14 @@ from testbed.library.links import FaultControl, LinkControl
 from testbed.library.result import JobError, JobResult
 from testbed.library.running import RunOptions, check, run
 from testbed.library.state import status
+from testbed.library.submitting import Batch, submit
 from testbed.library.telemetry import Telemetry
+from testbed.records.record import failure_of_queue
+from testbed.records.recorder import Asked, Recorder, recording
+from testbed.records.store import Store
 from testbed.topology.fields import read_yaml
+
+_LOG = logging.getLogger("testbed")
 
 
 class Testbed:
@@ -129,10 +136,12 @@ class Testbed:
         folder_per_worker: bool = False,
         stragglers: str | None = None,
         show: TextIO | None = None,
+        record: bool = True,
     ) -> JobResult:
         """Run a training script with these arguments, and return what it came to. Options are those of
         `testbed run`. What workers print is in the result, and goes to `show` as it comes. JobError, which
-        has the result, where the job failed; who is interrupted ends it.
+        has the result, where the job failed; who is interrupted ends it. It leaves a record as the command
+        does, unless `record` is False.
         """
         options = RunOptions(
             script=str(script),
@@ -160,6 +169,7 @@ class Testbed:
         output: list[tuple[str, str]] = []
 
         def on_event(event: dict[str, Any]) -> None:
+            recorded.hear(event)
             if "output" in event:
                 output.append((event["label"], event["output"]))
                 if show is not None:
@@ -167,31 +177,44 @@ class Testbed:
 
         caller = Caller.of_this_process()
         check(self._runtime, options, caller)
-        data = run(self._runtime, options, caller, on_event)
-        result = JobResult.of(data, output)
-        if result.failure:
-            raise JobError(result)
+        asked = Asked("run", options.words(), options.described(), options.inputs(), self._runtime)
+        with self._recording(asked, record) as recorder:
+            with recorder.run() as recorded:
+                data = run(self._runtime, options, caller, on_event)
+                recorded.take(data)
+            result = JobResult.of(data, output, recorder.folder)
+            if result.failure:
+                raise JobError(result)
         return result
 
     def submit(
-        self, jobs: str | Path | Mapping[str, Any], *, preload: bool = False, logs: str | Path | None = None
+        self,
+        jobs: str | Path | Mapping[str, Any],
+        *,
+        preload: bool = False,
+        logs: str | Path | None = None,
+        record: bool = True,
     ) -> BatchResult:
         """Queue the jobs of a jobs file, or of what such a file would hold, and return what they came to when
         the last has ended. Who is interrupted cancels them.
         """
-        return BatchResult.of(self._submit(jobs, preload, logs, wait=True))
+        return BatchResult.of(self._submit(jobs, preload, logs, record, wait=True))
 
     def queue(
-        self, jobs: str | Path | Mapping[str, Any], *, preload: bool = False, logs: str | Path | None = None
+        self,
+        jobs: str | Path | Mapping[str, Any],
+        *,
+        preload: bool = False,
+        logs: str | Path | None = None,
+        record: bool = True,
     ) -> tuple[int, ...]:
         """Queue them likewise, and return their numbers at once."""
-        return tuple(self._submit(jobs, preload, logs, wait=False)["jobs"])
+        return tuple(self._submit(jobs, preload, logs, record, wait=False)["jobs"])
 
     def cancel(self, *jobs: int) -> tuple[int, ...]:
         """End queued jobs; without numbers, all that this user queued. Return which had not ended."""
-        return tuple(
-            submitting.cancel(self._runtime, Caller.of_this_process(), jobs, "cancelled by a script")
-        )
+        caller = Caller.of_this_process()
+        return tuple(cancel(self._runtime, caller, jobs, "cancelled by a script"))
 
     def script(self, steps: str | Path | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Do what a file of `testbed script`, or a list such as [{"at": 5, "do": "link set u1h1 --down"}],
@@ -227,18 +250,36 @@ class Testbed:
         return Telemetry.of(state)
 
     def _submit(
-        self, jobs: str | Path | Mapping[str, Any], preload: bool, logs: str | Path | None, wait: bool
+        self,
+        jobs: str | Path | Mapping[str, Any],
+        preload: bool,
+        logs: str | Path | None,
+        record: bool,
+        wait: bool,
     ) -> dict[str, Any]:
         caller = Caller.of_this_process()
+        files: list[tuple[str, Path]] = []
         if isinstance(jobs, Mapping):
             data: Any = dict(jobs)
         else:
+            files = [("jobs", Path(jobs))]
             with caller.acting():
                 data = read_yaml(Path(jobs))
         folder = None if logs is None else Path(logs)
-        batch = submitting.Batch.of(data, wait=wait, preload=preload, logs=folder)
+        batch = Batch.of(data, wait=wait, preload=preload, logs=folder)
         batch.check(self._runtime, caller)
-        return submitting.submit(self._runtime, batch, caller, lambda _: None)
+        words = [*([] if wait else ["--detach"]), *(str(file) for _, file in files)]
+        asked = Asked("submit", words, {"submission": data}, [*files, *batch.inputs()], self._runtime)
+        with self._recording(asked, record) as recorder, recorder.run() as recorded:
+            left = {} if wait else recorded.left_to_testbed(batch.names, folder is None)
+            result = submit(self._runtime, batch, caller, recorded.hear, left)
+            if wait:
+                recorded.take(result, failure=failure_of_queue(result))
+        return result
+
+    def _recording(self, asked: Asked, record: bool) -> AbstractContextManager[Recorder]:
+        caller = Caller.of_this_process()
+        return recording(asked, Store.of(caller) if record else None, caller, _LOG.info)
 
 
 def _usual_system() -> str:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
@@ -56,10 +57,16 @@ class JobResult:
     samples: JobSamples | None
     output: tuple[tuple[str, str], ...]
     reported: Mapping[str, Any]
+    record: Path | None  # the folder of its record (docs/records.md)
     data: Mapping[str, Any]
 
     @classmethod
-    def of(cls, data: Mapping[str, Any], output: Sequence[tuple[str, str]] = ()) -> JobResult:
+    def of(
+        cls,
+        data: Mapping[str, Any],
+        output: Sequence[tuple[str, str]] = (),
+        record: Path | None = None,
+    ) -> JobResult:
         """Return the result of what a testbed answered, and what its workers printed meanwhile."""
         hosts = tuple(worker["host"] for worker in data["workers"])
         bound = data["bound"]
@@ -80,6 +87,7 @@ class JobResult:
             samples=JobSamples.of(base64.b64decode(series)) if series else None,
             output=tuple(output),
             reported=_reported(line for host, line in output if hosts and host == hosts[0]),
+            record=record,
             data={name: value for name, value in data.items() if name != "series"},
         )
 

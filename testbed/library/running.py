@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,26 @@ class RunOptions:
         job_request.age_out_ms({age_out: self.age_out_ms}, age_out, prefix)
         job_request.window({"window": self.window}, "window", prefix)
         job_request.leave_after({leave_after: self.leave_after}, leave_after, prefix)
+
+    def described(self) -> dict[str, Any]:
+        """Return the options by the command's names, for the job's record."""
+        options = asdict(self)
+        del options["series"]
+        timeout_s = options.pop("timeout_s")
+        return {**options, "arguments": list(self.arguments), "timeout": timeout_s, "repeat": 1}
+
+    def words(self) -> list[str]:
+        """Return the words behind `testbed run` that ask for the same job."""
+        options, words = self.described(), []
+        script = [*(["-m"] if options.pop("module") else []), options.pop("script")]
+        arguments = options.pop("arguments")
+        for name, value in options.items():
+            option = f"--{name.removesuffix('_ms').replace('_', '-')}"
+            if value is True:
+                words.append(option)
+            elif value not in (None, False) and (name, value) not in (("restarts", 0), ("repeat", 1)):
+                words += [option, str(value)]
+        return [*words, *script, *arguments]
 
     def inputs(self) -> list[tuple[str, Path]]:
         """Return the files that it is made of, each with its role, for its record."""

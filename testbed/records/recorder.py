@@ -44,6 +44,8 @@ from testbed.records.store import FOLDER, OFF, Store
 
 _INTERRUPTED = "interrupted"
 
+Say = Callable[[str], None]
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where a record goes, or that there is none."""
@@ -154,8 +156,9 @@ class RunRecorder:
 class Recorder:
     """The record of a command that runs. Without a folder it does nothing."""
 
-    def __init__(self, asked: Asked, store: Store | None, caller: Caller) -> None:
-        self._asked, self._store, self._caller = asked, store, caller
+    def __init__(self, asked: Asked, store: Store | None, caller: Caller, say: Say | None = None) -> None:
+        """`say` is told what is to be said of the record; without it, stderr."""
+        self._asked, self._store, self._caller, self._say = asked, store, caller, say
         self._record: Record | None = None
         self._lock = -1
         self.has_run = False  # something began: it is not a request that was refused
@@ -290,6 +293,9 @@ class Recorder:
     # ------------------------------------------------------------------ writing
 
     def say(self, text: str) -> None:
+        if self._say is not None:
+            self._say(text)
+            return
         print(f"testbed {self._asked.command}: {text}", file=sys.stderr, flush=True)
 
     def write(self, what: str, work: Callable[[], Any]) -> None:
@@ -355,9 +361,11 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recording(asked: Asked, store: Store | None, caller: Caller) -> Iterator[Recorder]:
+def recording(
+    asked: Asked, store: Store | None, caller: Caller, say: Say | None = None
+) -> Iterator[Recorder]:
     """The record of a command, around all that it does. What raises in the block is how it ended."""
-    recorder = Recorder(asked, store, caller)
+    recorder = Recorder(asked, store, caller, say)
     recorder.begin()
     try:
         yield recorder

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import testbed
-from testbed import Testbed
+from testbed import Testbed, run
 from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.library import bringing, handle
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import bring_up, said
 from testbed.library.result import JobError, JobResult
+from testbed.library.running import RunOptions
 from testbed.library.telemetry import JobSamples, LinkTable, Telemetry
 from testbed.telemetry.summary import series
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, Round, Row, Timeline, rounds
@@ -100,6 +101,39 @@ def test_options_are_named_as_the_call_has_them(options: dict[str, Any], says: s
     with pytest.raises(RequestError, match=says) as error:
         Testbed(name=ABSENT).run("x.py", **options)
     assert "--" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        RunOptions("x.py", (), "inc"),
+        RunOptions("a.b", ("--epochs", "3"), "ring", place="u1:2,u2:2", module=True, preload=True),
+        RunOptions(
+            "x.py",
+            ("1",),
+            "trio",
+            ps="u3",
+            python=Path("/bin/python3"),
+            logs=Path("logs"),
+            timeout_s=2.5,
+            restarts=3,
+            lanes=64,
+            recovery="none",
+            age_out_ms=5.0,
+            window=7,
+            leave_after=9,
+            strict_finite=True,
+            init_group=True,
+            folder_per_worker=True,
+            stragglers="p=0.1",
+        ),
+    ],
+)
+def test_the_words_of_a_job_ask_for_the_same(options: RunOptions) -> None:
+    parsed = run.parser().parse_args(options.words())
+    assert run._options(parsed, with_series=False) == options
+    given = {name: value for name, value in vars(parsed).items() if name in options.described()}
+    assert given == options.described()
 
 
 def test_a_bad_name_is_refused_at_once() -> None:
