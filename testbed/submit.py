@@ -19,7 +19,7 @@ from testbed.client import environment
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
-    from testbed.library.submitting import Batch
+    from testbed.library.submitting import QueueRequest
     from testbed.records.recorder import Recorder
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     from testbed.discovery.policies import policies
     from testbed.errors import RequestError
     from testbed.library.files import STDOUT
-    from testbed.library.submitting import Batch
+    from testbed.library.submitting import QueueRequest
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.topology.fields import read_yaml
 
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     try:
         if isinstance(data, dict):
             data = data | {key: value for key, value in overrides.items() if value is not None}
-        batch = Batch.of(
+        batch = QueueRequest.of(
             data,
             wait=not options.detach,
             preload=options.preload,
@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
 
 def _submit(
     options: argparse.Namespace,
-    batch: Batch,
+    batch: QueueRequest,
     runtime: Runtime,
     caller: Caller,
     record: Recorder,
@@ -175,7 +175,7 @@ class _Follower:
 
 def _follow(
     runtime: Runtime,
-    batch: Batch,
+    batch: QueueRequest,
     caller: Caller,
     hear: Callable[[dict[str, Any]], None],
     left: Mapping[str, Any],

@@ -27,7 +27,7 @@ from testbed.library.links import FaultControl, LinkControl
 from testbed.library.result import JobError, JobResult
 from testbed.library.running import RunOptions, check, run
 from testbed.library.state import status
-from testbed.library.submitting import Batch, submit
+from testbed.library.submitting import QueueRequest, cancel, submit
 from testbed.library.telemetry import Telemetry
 from testbed.records.record import failure_of_queue
 from testbed.records.recorder import Asked, Recorder, recording
@@ -266,7 +266,7 @@ class Testbed:
             with caller.acting():
                 data = read_yaml(Path(jobs))
         folder = None if logs is None else Path(logs)
-        batch = Batch.of(data, wait=wait, preload=preload, logs=folder)
+        batch = QueueRequest.of(data, wait=wait, preload=preload, logs=folder)
         batch.check(self._runtime, caller)
         words = [*([] if wait else ["--detach"]), *(str(file) for _, file in files)]
         asked = Asked("submit", words, {"submission": data}, [*files, *batch.inputs()], self._runtime)

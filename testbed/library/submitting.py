@@ -22,7 +22,7 @@ from testbed.queue.submission import Submission
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class QueueRequest:
     """Jobs to be queued: the content of a jobs file, what it means, and what is to become of them. `result`:
     the file that the testbed writes their result to when the last has ended.
     """
@@ -35,7 +35,7 @@ class Batch:
     logs: Path | None = None
 
     @classmethod
-    def of(cls, data: Any, **choices: Any) -> Batch:
+    def of(cls, data: Any, **choices: Any) -> QueueRequest:
         """Return the jobs of a jobs file's content. RequestError for what is wrong in it."""
         return cls(data, submission.parse(data), **choices)
 
@@ -73,7 +73,11 @@ class Batch:
 
 
 def submit(
-    runtime: Runtime, batch: Batch, caller: Caller, on_event: OnEvent, left: Mapping[str, Any] | None = None
+    runtime: Runtime,
+    batch: QueueRequest,
+    caller: Caller,
+    on_event: OnEvent,
+    left: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Queue jobs that were checked, and return their result; without waiting, at once, their numbers. `left`
     is what their record leaves to the testbed.
