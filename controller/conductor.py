@@ -192,7 +192,7 @@ class Conductor:
                 )
                 raise RequestError(f"schedule: {lack} by the clock; accepted are units with engine: xdp")
             if self._plane.is_kept():
-                raise RequestError("schedule: one is kept; testbed circuits unschedule ends it")
+                raise RequestError("schedule: one is kept; circuits unschedule ends it")
             if not self._state.is_ready:
                 raise TestbedError("schedule: not every switch is connected and read back")
             peers, routes = timed(premises.topology, table)
@@ -250,7 +250,7 @@ class Conductor:
         with self._busy, _no_collections():
             if self._plane is not None and self._plane.is_kept():
                 raise RequestError(
-                    "circuits: the optical switch keeps a schedule; testbed circuits unschedule ends it"
+                    "circuits: the optical switch keeps a schedule; circuits unschedule ends it"
                 )
             return self._run(self._decide(event))
 

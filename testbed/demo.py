@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment
 
 if TYPE_CHECKING:
+    from testbed.client.caller import Caller
     from testbed.topology.model import Topology
 
 ACCURACY = 0.97
@@ -48,14 +49,16 @@ def main(argv: list[str]) -> int:
         metavar="DIR",
         help="for report.json and the plots (out/demo)",
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print what report.json has, and all else on stderr"
+    )
     options = parser.parse_args(argv)
 
     from testbed.client.caller import Caller
-    from testbed.client.temporary import command, running
-    from testbed.errors import HostError, RequestError, TestbedError, from_exit_code
+    from testbed.client.sole_json import sole_json
+    from testbed.errors import HostError, RequestError, TestbedError
     from testbed.jobs.placement import parse_place
-    from testbed.library.files import series_path
-    from testbed.report import document, host
+    from testbed.report import document
     from testbed.up import topology_of_config
 
     if options.epochs < 1:
@@ -74,6 +77,24 @@ def main(argv: list[str]) -> int:
             raise RequestError(
                 f"--out {options.out}: {error.strerror}; a folder that {caller.user} can write is accepted"
             ) from error
+
+    with sole_json(options.json) as stdout:
+        report = _trained(options, topology, out, caller)
+        if options.json:
+            print(json.dumps(report, indent=1), file=stdout)
+    if failures := document.below_threshold(report, ACCURACY):
+        raise TestbedError("; ".join(failures))
+    return 0
+
+
+def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> dict[str, Any]:
+    """Train in each way on a testbed that ends with it, show and write the report, and return it."""
+    from rich.console import Console
+
+    from testbed.client.temporary import command, running
+    from testbed.errors import from_exit_code
+    from testbed.library.files import series_path
+    from testbed.report import document, host, plots, tables
 
     name = f"demo-{os.getpid()}"
     runs: dict[str, dict[str, Any]] = {}
@@ -103,20 +124,14 @@ def main(argv: list[str]) -> int:
                 runs[job], trainings[job] = json.loads(result.read_text()), json.loads(trained.read_text())
 
     report = document.document(host.facts(), topology, runs, trainings)
-    from testbed.report import plots, tables
-
     with caller.acting():
         document.write_json(out / "report.json", report)
         series = {job: series_path(out / f"{job}.run.json") for job in jobs}
         pictures = plots.draw_all(report, out, series)
-    from rich.console import Console
-
     print()
     tables.show(report, Console(width=None if sys.stdout.isatty() else 120))
     print(f"{options.out}: report.json {' '.join(path.name for path in pictures)}")
-    if failures := document.below_threshold(report, ACCURACY):
-        raise TestbedError("; ".join(failures))
-    return 0
+    return report
 
 
 def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]:

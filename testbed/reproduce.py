@@ -5,13 +5,14 @@ JSON and a plot.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
 
@@ -67,6 +68,7 @@ def _become_the_caller(paper: str, argv: list[str]) -> None:
 
 def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     from testbed.client.caller import Caller
+    from testbed.client.sole_json import sole_json
     from testbed.discovery.papers import figures_of
     from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError
@@ -83,6 +85,9 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     parser.add_argument(
         "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print what the JSON file has, and all else on stderr"
+    )
     add_options(parser)
     figure.options(parser)
     options = parser.parse_args(rest)
@@ -93,8 +98,13 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     caller = Caller.of_this_process()
     inputs = [("system", Path(paper.partition(":")[0]))] if is_users(paper) else []
     asked = Asked("reproduce", [paper, name, *rest], vars(options), inputs)
-    with recording(asked, store_of(options, caller), caller) as record:
-        _run(paper, figure, options, out, record)
+    with (
+        sole_json(options.json) as stdout,
+        recording(asked, store_of(options, caller), caller) as record,
+    ):
+        report = _run(paper, figure, options, out, record)
+        if options.json:
+            print(json.dumps(report, indent=1), file=stdout)
     return 0
 
 
@@ -144,7 +154,10 @@ def _listed(figures: list[Figure]) -> str:
     return " and ".join(filter(None, parts))
 
 
-def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder) -> None:
+def _run(
+    paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder
+) -> dict[str, Any]:
+    """Run the figure, write and show what came of it, and return that."""
     from rich.console import Console
 
     from testbed.client.caller import Caller
@@ -173,6 +186,7 @@ def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path, rec
             figure.draw(report, draft)
         run.keep_copy(picture)
     print(f"{options.out}: {figure.name}.json {figure.name}.png; {took_s:.0f} s")
+    return report
 
 
 def _folder(path: Path) -> Path:

@@ -171,7 +171,7 @@ class FabricView(Mininet):  # type: ignore[misc]
 
     def addController(self, *_args: Any, **_params: Any) -> Any:
         """Refuse it: the controller is a process of the testbed's, which circuits are asked of."""
-        raise RequestError("addController: the controller is the testbed's; see: testbed circuits")
+        raise RequestError("addController: the controller is the testbed's own")
 
     def delNode(self, node: Any, nodes: Any = None) -> None:
         """Refuse it, as `delHost`, `delSwitch` and `del net[...]` do by this."""

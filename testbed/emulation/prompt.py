@@ -151,7 +151,8 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
     def do_dpctl(self, _line: str) -> None:
         "Not here: flows are the controller's; testbed circuits shows and sets what they make."
-        raise RequestError("dpctl: flows are the controller's; see: testbed circuits")
+        words = typed("circuits", self._testbed)
+        raise RequestError(f"dpctl: flows are the controller's; see: {words}")
 
 
 def converse(runtime: Runtime, script: Iterable[str] | None) -> int:

@@ -172,7 +172,7 @@ class RemoteNet(FabricView):
 
     def start(self) -> None:
         """Refuse it: the testbed runs."""
-        raise RequestError("net.start: the testbed runs already; testbed up starts one")
+        raise RequestError("net.start: the testbed runs already")
 
     def stop(self) -> None:
         """Refuse it: a prompt may come and go."""
@@ -210,7 +210,8 @@ class RemoteNet(FabricView):
         rpc.call(self._runtime.socket, "fault", links=names, **change)
         self._state_at = float("-inf")
         lost = "every frame is lost" if status == "down" else "no fault is left"
-        output(f"*** {', '.join(names)}: {lost}, both ways; testbed fault list shows all\n")
+        shown = typed("fault list", self._runtime.name)
+        output(f"*** {', '.join(names)}: {lost}, both ways; all of them: {shown}\n")
 
     def iperf(
         self,

@@ -77,7 +77,7 @@ def test_a_link_goes_down_and_up(testbed: Testbed) -> None:
         ("nonesuch", "*** Unknown command: nonesuch"),
         ("xterm u1h1", "testbed exec u1h1 --name {name}"),
         ("switch u1 stop", "take links down by: link NODE NODE down"),
-        ("dpctl dump-flows", "see: testbed circuits"),
+        ("dpctl dump-flows", "see: "),
         ("u1 ip link", "u1: commands run in hosts"),
         ("link u1h1 u2 down", "u1h1 and u2 are not connected"),
         ("source /nonesuch", "source /nonesuch: No such file or directory"),

@@ -125,7 +125,7 @@ def test_the_controller_has_it_kept_and_changes_no_circuit_meanwhile(tmp_path: P
         {("10.0.3.0", 24)},
     ], "each matching's routes are over its own circuits"
     for change in (lambda: conductor.request([(1, 3)]), lambda: conductor.apply([])):  # type: ignore[list-item]
-        with pytest.raises(RequestError, match="keeps a schedule; testbed circuits unschedule ends it"):
+        with pytest.raises(RequestError, match="keeps a schedule; circuits unschedule ends it"):
             change()
     assert asked(conductor, "circuits")["schedule"] == as_data(parse(described(), PORTS))
     assert asked(conductor, "crossings") == {
@@ -178,7 +178,7 @@ def test_a_schedule_is_refused_while_one_is_kept(tmp_path: Path) -> None:
     conductor, _ = connected(tmp_path, plane)
     asked(conductor, "schedule", schedule=described())
     kept = plane.table
-    with pytest.raises(RequestError, match="schedule: one is kept; testbed circuits unschedule ends it"):
+    with pytest.raises(RequestError, match="schedule: one is kept; circuits unschedule ends it"):
         asked(conductor, "schedule", schedule=described())
     assert plane.table is kept
 
