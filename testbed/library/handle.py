@@ -177,7 +177,9 @@ class Testbed:
 
         caller = Caller.of_this_process()
         check(self._runtime, options, caller)
-        asked = Asked("run", options.words(), options.described(), options.inputs(), self._runtime)
+        asked = Asked(
+            "run", self._named(*options.words()), options.described(), options.inputs(), self._runtime
+        )
         with self._recording(asked, record) as recorder:
             with recorder.run() as recorded:
                 data = run(self._runtime, options, caller, on_event)
@@ -268,7 +270,7 @@ class Testbed:
         folder = None if logs is None else Path(logs)
         batch = QueueRequest.of(data, wait=wait, preload=preload, logs=folder)
         batch.check(self._runtime, caller)
-        words = [*([] if wait else ["--detach"]), *(str(file) for _, file in files)]
+        words = self._named(*([] if wait else ["--detach"]), *(str(file) for _, file in files))
         asked = Asked("submit", words, {"submission": data}, [*files, *batch.inputs()], self._runtime)
         with self._recording(asked, record) as recorder, recorder.run() as recorded:
             left = {} if wait else recorded.left_to_testbed(batch.names, folder is None)
@@ -276,6 +278,10 @@ class Testbed:
             if wait:
                 recorded.take(result, failure=failure_of_queue(result))
         return result
+
+    def _named(self, *words: str) -> list[str]:
+        """Return the words of a command to this testbed."""
+        return [*([] if self.name == DEFAULT_NAME else ["--name", self.name]), *words]
 
     def _recording(self, asked: Asked, record: bool) -> AbstractContextManager[Recorder]:
         caller = Caller.of_this_process()

@@ -55,7 +55,8 @@ def printed(testbed: Testbed, module: str, *words: str) -> Any:
 # ------------------------------------------------------------------ one that is up
 
 
-def test_a_job_and_its_result(shared: Testbed) -> None:
+def test_a_job_and_its_result(shared: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTINC_RUNS", str(tmp_path))
     shown = io.StringIO()
     result = shared.run(LONG, 1, place="u1:2,u2:2", show=shown)
     assert isinstance(result, JobResult)
@@ -75,6 +76,12 @@ def test_a_job_and_its_result(shared: Testbed) -> None:
     sent = result.samples.link["u1h1"]["bytes_up"].sum()
     assert sent == result.links.bytes_up[result.links.link == "u1h1"].sum()
     assert result.verdict.line.startswith("verdict: ")
+    assert result.record is not None
+    listed = command("testbed.runs", "list", "--json", env={"OPTINC_RUNS": str(tmp_path)})
+    (record,) = json.loads(listed.stdout)
+    assert (record["name"], record["state"]) == (result.record.name, "done")
+    assert shared.run(LONG, 0.1, place="u1:2", record=False).record is None
+    assert [path.name for path in tmp_path.iterdir()] == [result.record.name]
 
 
 def test_a_job_that_fails_has_a_result(shared: Testbed) -> None:

@@ -1,5 +1,5 @@
-"""The lines that commands print of a running testbed, by the table of commands: one JSON document with `--json`,
-hints that can be pasted as they stand, and one exit code where the testbed is another user's.
+"""The lines that commands print of a running testbed, by the table of commands: one JSON document with
+`--json`, hints that can be pasted as they stand, and one exit code where the testbed is another user's.
 """
 
 from __future__ import annotations
