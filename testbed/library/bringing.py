@@ -8,14 +8,16 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client import environment
 from testbed.client.caller import Caller
-from testbed.client.runtime import check_name
-from testbed.errors import TestbedError, from_exit_code
+from testbed.client.runtime import Runtime, check_name
+from testbed.errors import RequestError, TestbedError, from_exit_code
+from testbed.library.ending import end
 
 Config = str | Path | Mapping[str, Any]  # of what is ready, a file, FILE.py:CLASS; or a file's content
 
@@ -32,16 +34,17 @@ def bring_up(
         words += ["--config", file, *(["--controller", controller] if controller else [])]
         words += ["--log-packets"] if log_packets else []
         try:
-            return dict(json.loads(said(*words)))
+            return dict(json.loads(said(*words, undo=partial(end, Runtime.of(name), lambda _: None))))
         except TestbedError as error:
             if not isinstance(config, Mapping):
                 raise
             raise type(error)(str(error).replace(file, "configuration")) from None
 
 
-def said(*words: str) -> str:
+def said(*words: str, undo: Callable[[], object] = lambda: None) -> str:
     """Return what another command of the project prints. Raises the error that its exit code stands for, with
-    its last line. The command is no terminal's: an interrupt is passed on, and waited for.
+    its last line. The command is no terminal's: an interrupt is passed on, and waited for; `undo` is called
+    where the command had done its work by then.
     """
     argv = [str(environment.interpreter()), "-m", f"testbed.{words[0]}", *words[1:]]
     with subprocess.Popen(
@@ -57,6 +60,8 @@ def said(*words: str) -> str:
         except BaseException:
             process.send_signal(signal.SIGINT)
             process.communicate()
+            if process.returncode == 0:
+                undo()
             raise
     if process.returncode:
         lines = complaints.strip().splitlines() or [f"it ended with {process.returncode}"]
@@ -67,24 +72,34 @@ def said(*words: str) -> str:
 
 @contextlib.contextmanager
 def _file_of(config: Config, name: str) -> Iterator[str]:
-    """Return the configuration as `--config` takes it: content in a file that its user can read."""
+    """Return the configuration as `--config` takes it: content in a file."""
     if not isinstance(config, Mapping):
         yield str(config)
         return
+    with file_with(config, f"{name}.yaml") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def file_with(data: Any, name: str) -> Iterator[str]:
+    """Return the path of a YAML file with this content, which a command can read as its user. It is there for
+    as long as the block lasts. TestbedError where it cannot be written.
+    """
     import yaml
 
     caller = Caller.of_this_process()
-    try:
-        text = yaml.safe_dump(_plain(config), sort_keys=False)
-    except yaml.YAMLError as error:
-        raise TestbedError(f"configuration: it cannot be written as YAML: {error}") from error
-    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
-        file = Path(folder) / f"{name}.yaml"
-        file.write_text(text)
-        if os.geteuid() == 0:
-            for path in (file, Path(folder)):
-                os.chown(path, caller.uid, caller.gid)
-        yield str(file)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-")))
+            (folder / name).write_text(yaml.safe_dump(_plain(data), sort_keys=False))
+            if os.geteuid() == 0:
+                for path in (folder / name, folder):
+                    os.chown(path, caller.uid, caller.gid)
+        except yaml.YAMLError as error:
+            raise RequestError(f"{name}: it cannot be written as YAML: {error}") from error
+        except OSError as error:
+            raise TestbedError(f"write {error.filename or name}: {error.strerror}") from error
+        yield str(folder / name)
 
 
 def _plain(value: Any) -> Any:

@@ -6,8 +6,8 @@ import contextlib
 import json
 import logging
 import signal
-import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,7 +19,7 @@ from testbed.client.runtime import DEFAULT_NAME, Runtime, running
 from testbed.client.temporary import ENDING, handling
 from testbed.errors import RequestError, TestbedError
 from testbed.library.batch import BatchResult
-from testbed.library.bringing import Config, bring_up, said
+from testbed.library.bringing import Config, bring_up, file_with, said
 from testbed.library.capturing import COUNT, SECONDS, CapturedFrames, capture
 from testbed.library.circuits import CircuitControl
 from testbed.library.ending import end
@@ -35,6 +35,7 @@ from testbed.records.store import Store
 from testbed.topology.fields import read_yaml
 
 _LOG = logging.getLogger("testbed")
+_END_S = 10.0  # longer than a job takes to end that nobody waits for
 
 
 class Testbed:
@@ -167,10 +168,13 @@ class Testbed:
             series=True,
         )
         output: list[tuple[str, str]] = []
+        jobs: list[int] = []
 
         def on_event(event: dict[str, Any]) -> None:
             recorded.hear(event)
-            if "output" in event:
+            if "job" in event:
+                jobs.append(int(event["job"]))
+            elif "output" in event:
                 output.append((event["label"], event["output"]))
                 if show is not None:
                     print(f"[{event['label']}] {event['output']}", file=show, flush=True)
@@ -182,7 +186,11 @@ class Testbed:
         )
         with self._recording(asked, record) as recorder:
             with recorder.run() as recorded:
-                data = run(self._runtime, options, caller, on_event)
+                try:
+                    data = run(self._runtime, options, caller, on_event)
+                except KeyboardInterrupt:
+                    self._await_end(jobs)
+                    raise
                 recorded.take(data)
             result = JobResult.of(data, output, recorder.folder)
             if result.failure:
@@ -224,11 +232,7 @@ class Testbed:
         """
         with contextlib.ExitStack() as stack:
             if not isinstance(steps, str | Path):
-                file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
-                json.dump([dict(step) for step in steps], file)  # which is YAML, too
-                file.flush()
-                Path(file.name).chmod(0o644)
-                steps = file.name
+                steps = stack.enter_context(file_with(steps, "steps.yaml"))
             record = json.loads(said("script", "--name", self.name, "--json", "-", str(steps)))
         return list(record["steps"])
 
@@ -278,6 +282,13 @@ class Testbed:
             if wait:
                 recorded.take(result, failure=failure_of_queue(result))
         return result
+
+    def _await_end(self, jobs: Sequence[int]) -> None:
+        """Wait, a little, until jobs have given back what they had, so that the next may have it."""
+        deadline = time.monotonic() + _END_S
+        with _undisturbed(), contextlib.suppress(TestbedError):
+            while {job["id"] for job in self.status()["jobs"]} & set(jobs) and time.monotonic() < deadline:
+                time.sleep(0.05)
 
     def _named(self, *words: str) -> list[str]:
         """Return the words of a command to this testbed."""

@@ -90,6 +90,21 @@ def test_a_job_that_fails_has_a_result(shared: Testbed) -> None:
     assert failed.value.result.verdict.reasons[0].name == "failed"
 
 
+def test_who_interrupts_a_job_can_run_the_next_at_once(shared: Testbed) -> None:
+    class Interrupting(io.StringIO):
+        """A stream at which a user presses Ctrl-C when the job has summed."""
+
+        def write(self, text: str) -> int:
+            if "first sum" in text:
+                raise KeyboardInterrupt
+            return len(text)
+
+    with pytest.raises(KeyboardInterrupt):
+        shared.run(LONG, 120, place="u1:2,u2:2", show=Interrupting())
+    assert shared.status()["jobs"] == []
+    assert shared.run(LONG, 0.1, place="u1:2,u2:2").failure is None
+
+
 def test_circuits_links_faults_and_counters_are_the_commands(shared: Testbed, tmp_path: Path) -> None:
     configured = shared.circuits.now()
     assert configured == printed(shared, "circuits", "list")

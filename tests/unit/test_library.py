@@ -5,6 +5,7 @@ and what answers become.
 from __future__ import annotations
 
 import base64
+import errno
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -169,6 +170,31 @@ def test_what_a_command_refuses_is_its_error() -> None:
         bring_up({"units": [{"hosts": "x"}]}, ABSENT)
     with pytest.raises(TestbedError, match=f"^testbed '{ABSENT}' is not running"):
         said("down", "--name", ABSENT)
+
+
+def test_what_was_done_by_an_interrupt_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(process: subprocess.Popen[str], *_: object) -> tuple[str, str]:
+        monkeypatch.undo()
+        process.wait(60)  # it has done its work
+        raise KeyboardInterrupt
+
+    undone: list[bool] = []
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        said("systems", "--help", undo=lambda: undone.append(True))
+    assert undone == [True]
+
+
+def test_content_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match="it cannot be written as YAML"):
+        bring_up({"units": object()}, ABSENT)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x.yaml")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(TestbedError, match=r"write /tmp/x\.yaml: No space left on device"):
+        bring_up({"units": []}, ABSENT)
 
 
 def test_a_command_that_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
