@@ -132,7 +132,7 @@ def test_json_is_all_that_stdout_has(brought: Brought) -> None:
 
 
 class Parsed(Exception):  # no error: what a test asked for
-    """What a command's parser makes of its words, in place of what it would do."""
+    """The options that a command's parser makes of its words, in place of what it would do."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -194,7 +194,7 @@ def test_hints_can_be_pasted(brought: Brought, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_summary_of_up_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is printed of a testbed of any name; what `up --json` prints has no hints."""
+    """The summary is that of a testbed of any name; what `up --json` prints has no hints."""
     from testbed.client.screen import summary
 
     ready = {"units": 1, "hosts": 2, "circuits": [], "datapath": "netdev"}
