@@ -54,7 +54,12 @@ class Api:
         state = self._conductor.state
         table = self._conductor.timetable()
         kept = {"schedule": as_data(table)} if table else {}
-        return {"circuits": pairs(state.circuits or ()), "dark": list(state.dark), **kept}
+        return {
+            "circuits": pairs(state.circuits or ()),
+            "dark": list(self._conductor.dark()),
+            "failed_locks": state.failed_locks,
+            **kept,
+        }
 
     def _schedule(self, request: dict[str, Any]) -> dict[str, Any]:
         table = parse(request.get("schedule"), self._conductor.state.premises.topology.optical_ports)

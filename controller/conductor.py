@@ -28,6 +28,7 @@ from controller.steps import (
     Came,
     ChangeRoutes,
     Complain,
+    Darkness,
     Demanded,
     Done,
     End,
@@ -58,7 +59,8 @@ from testbed.ocs.circuits import checked
 from testbed.ocs.glimpses import Turned
 from testbed.ocs.latency import draw
 from testbed.ocs.timetable import Timetable
-from testbed.topology.addresses import OXC_DPID, Dpid, unit_name
+from testbed.topology import addresses
+from testbed.topology.addresses import OXC_DPID, Dpid, parse_optical_port, unit_name
 from testbed.topology.model import Topology
 from testbed.topology.units import UnitPair
 
@@ -236,6 +238,19 @@ class Conductor:
             self._turning.wait_for(lambda: self._is_ending or self._turns != other_than, TURN_WAIT_S)
             return self._turns
 
+    def dark(self) -> tuple[str, ...]:
+        """Return the optical ports that a change keeps dark now; where not all are dark as long, without
+        those that the fast path says are lit.
+        """
+        state = self._state
+        change = state.errand.change if state.errand else None
+        if self._plane is None or not change or not change.locks.dark_ns:
+            return state.dark
+        lit = self._plane.lit
+        return tuple(
+            port for port in state.dark if not lit(addresses.oxc_port_number(*parse_optical_port(port)))
+        )
+
     def finish(self) -> None:
         """Waits for what is going on, and allows nothing further. Who waits for a turn is answered."""
         self._busy.acquire(timeout=FINISH_TIMEOUT_S)
@@ -356,9 +371,14 @@ class Conductor:
         assert self._plane is not None
         return self._plane
 
-    def _turn(self, peers: dict[int, int | None], dark_ns: int) -> None:
-        """Has ports turn together, and one of those with new light watched, each time another."""
+    def _turn(self, peers: dict[int, int | None], dark_ns: Darkness) -> None:
+        """Has ports turn together, and one of those with new light watched, each time another of those that
+        are dark longest.
+        """
         new = [port for port, peer in peers.items() if peer is not None]
+        if isinstance(dark_ns, tuple):
+            longest_ns = max(dark_ns)
+            new = [port for port, ns in zip(peers, dark_ns, strict=True) if ns == longest_ns and port in new]
         self._watched = new[len(self._state.history) % len(new)] if new else None
         self._turned = None
         self._turned = self._fast_path.turn(peers, dark_ns, self._watched)

@@ -34,6 +34,7 @@ from controller.steps import (
     Came,
     ChangeRoutes,
     Complain,
+    Darkness,
     Demanded,
     Done,
     End,
@@ -62,7 +63,7 @@ from controller.steps import (
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.glimpses import Turned
-from testbed.ocs.latency import draw
+from testbed.ocs.latency import draw, locks
 from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
@@ -222,14 +223,17 @@ def _prepare_change(state: State, random: Random) -> Course:
     if OXC_DPID not in state.connected:
         error = TestbedError("change circuits: the optical switch is not connected")
         return _wait(_with_errand(state, failures=((OXC_DPID, error),)))
+    topology = state.premises.topology
+    dark = draw(topology.ocs, random)
     change = Change(
         target,
         removed,
         added,
         ports=ports_of(removed | added),
-        tor_flows=tor_flows(state.premises.topology, target),
-        dark=draw(state.premises.topology.ocs, random),
+        tor_flows=tor_flows(topology, target),
+        dark=dark,
         asked_ns=_errand(state).asked_ns,
+        locks=locks(topology.ocs, dark, len(state.history) + 1, added),
     )
     state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
@@ -267,7 +271,7 @@ def _connect(state: State, now_ns: int) -> Course:
     new = _peers(change.added)
     turned: Peers = tuple((port, new.get(port)) for port in _numbers(change.ports))
     routed = _changed_routes(state, before, sorted(state.tor_flows.differing(before)))
-    return _wait(state, Task(LIGHT, (Turn(turned, change.dark.total_ns), *routed)))
+    return _wait(state, Task(LIGHT, (Turn(turned, _darkness(change, turned)), *routed)))
 
 
 def _follow(state: State, now_ns: int, *tasks: Task) -> Course:
@@ -279,6 +283,16 @@ def _follow(state: State, now_ns: int, *tasks: Task) -> Course:
     stale = {dpid for dpid in state.tor_flows if dpid not in state.verified}
     state, others = _settle(state, change.tor_flows.differing(change.before) | stale, now_ns)
     return state, (*tasks, *others)
+
+
+def _darkness(change: Change, peers: Peers) -> Darkness:
+    """The darkness of ports that turn to these peers: both ends of a circuit have its own, those without one
+    the longest.
+    """
+    if not change.locks.dark_ns:
+        return change.dark.total_ns
+    of_ports = {port: ns for c, ns in change.locks.dark_ns.items() for port in _ends(c)}
+    return tuple(of_ports.get(port, change.dark_ns) for port, _ in peers)
 
 
 def _lit(change: Change) -> tuple[int, ...]:
@@ -330,9 +344,11 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
         "id": number,
         "time": change.began_unix_s,
         "ports": list(change.ports),
-        "asked_ms": change.dark.total_ns / 1e6,
+        "asked_ms": change.dark_ns / 1e6,
         "switch_ms": change.dark.switch_ns / 1e6,
-        "lock_ms": change.dark.lock_ns / 1e6,
+        "lock_ms": (change.dark_ns - change.dark.switch_ns) / 1e6,
+        "circuits_ms": {"-".join(c.ports): ns / 1e6 for c, ns in change.locks.dark_ns.items()},
+        "failed_locks": dict(change.locks.failed),
         "measured_ms": None if measured_ns is None else measured_ns / 1e6,
         "resolution_ms": change.resolution_ns / 1e6,
         "settled_ms": max(0, change.settled_ns - change.began_ns) / 1e6,
@@ -434,23 +450,25 @@ def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
     return Timetable(kept.period_ns, kept.guard_ns, tuple(matchings))
 
 
-def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[State, Peers, int]:
+def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[State, Peers, Darkness]:
     """Darkens the ports of all circuits at the end of a timetable, for so long; each keeps its peer."""
-    ports = ports_of(state.current)
+    ports, ocs = ports_of(state.current), state.premises.topology.ocs
+    dark = draw(ocs, random)
     change = Change(
         target=state.current,
         removed=frozenset(),
         added=frozenset(),
         ports=ports,
         tor_flows=state.tor_flows,
-        dark=draw(state.premises.topology.ocs, random),
+        dark=dark,
+        locks=locks(ocs, dark, len(state.history) + 1, state.current),
         asked_ns=now_ns,
         began_ns=now_ns,
         began_unix_s=unix_s,
         is_made=True,
     )
     peers: Peers = tuple(sorted(_peers(state.current).items()))
-    return _new(state, Errand(change=change)), peers, change.dark.total_ns
+    return _new(state, Errand(change=change)), peers, _darkness(change, peers)
 
 
 def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from controller.flows import RouteChanges, Routes
+from controller.steps import Darkness
 from testbed.dataplanes.folders import Router
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.ocs.timetable import Kept, Timetable
@@ -29,8 +30,10 @@ class Plane(Protocol):
     def join(self, peers: Peers) -> None:
         """Turns ports at once, without darkness."""
 
-    def turn(self, peers: Peers, dark_ns: int, watched: int | None) -> Turned:
-        """Turns ports together, a little later, dark for so long, and begins to watch one of them."""
+    def turn(self, peers: Peers, dark_ns: Darkness, watched: int | None) -> Turned:
+        """Turns ports together, a little later, dark for so long, and begins to watch one of them, of those
+        that are dark longest.
+        """
 
     def seen(self) -> Glimpses:
         """Waits for the end of a darkness that is watched, and says what was seen of it."""
@@ -52,7 +55,7 @@ class Plane(Protocol):
     ) -> None:
         """Keeps a timetable by each matching's peers and routes, from a time on that is asked for last."""
 
-    def leave(self, peers: Peers, dark_ns: int) -> Turned:
+    def leave(self, peers: Peers, dark_ns: Darkness) -> Turned:
         """Keeps none: ports go dark, a little later, then the timetable ends, and for so long after that they
         are dark.
         """
@@ -80,7 +83,7 @@ class FastPath:
         """Sets what changes in switches' tables, and reads it back."""
         self._pinned.routes.change(changes.rerouted())
 
-    def leave(self, peers: Peers, dark_ns: int) -> Turned:
+    def leave(self, peers: Peers, dark_ns: Darkness) -> Turned:
         """Ends the timetable in the dark, and clears what is left of it."""
         turned = self._turner.turn(peers, dark_ns, None, ends_timetable=True)
         self._pinned.leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows, unit_ports
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
-from testbed.ocs.latency import DarkTime
+from testbed.ocs.latency import ALIKE, DarkTime, Locks
 from testbed.ocs.plan import Plan, plan
 from testbed.ocs.routes import tree
 from testbed.topology import addresses
@@ -66,6 +67,7 @@ class Change:
     tor_flows: TorFlows
     dark: DarkTime
     asked_ns: int
+    locks: Locks = ALIKE
     planned_ns: int = 0
     began_ns: int = 0
     began_unix_s: float = 0.0
@@ -81,7 +83,12 @@ class Change:
     @property
     def due_ns(self) -> int:
         """The moment from which the ports may carry light."""
-        return self.began_ns + self.dark.total_ns
+        return self.began_ns + self.dark_ns
+
+    @property
+    def dark_ns(self) -> int:
+        """The darkness of the port that is lit last."""
+        return max(self.locks.dark_ns.values(), default=self.dark.total_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,14 @@ class State:
         """The optical ports that a change keeps dark now."""
         change = self.errand.change if self.errand else None
         return change.ports if change and change.began_ns else ()
+
+    @property
+    def failed_locks(self) -> dict[str, int]:
+        """The number of attempts of transceivers to lock that have failed, by port."""
+        counts: Counter[str] = Counter()
+        for record in self.history:
+            counts.update(record.get("failed_locks", {}))
+        return dict(sorted(counts.items(), key=lambda count: addresses.parse_optical_port(count[0])))
 
     @property
     def last_decided(self) -> frozenset[Circuit]:

@@ -166,6 +166,7 @@ class ReadLight:
     """Ask the fast path for its circuits."""
 
 
+Darkness = int | tuple[int, ...]  # nanoseconds: of all ports, or of each in their order
 Peers = tuple[tuple[int, int | None], ...]  # port and the other end of its circuit, None: no circuit
 
 
@@ -178,10 +179,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Turn ports of the fast path to these peers, all dark from one time on, and for so long."""
+    """Turn ports of the fast path to these peers, all dark from one time on, and for so long; one number for
+    all of them, or one for each.
+    """
 
     peers: Peers
-    dark_ns: int
+    dark_ns: Darkness
 
 
 @dataclass(frozen=True, slots=True)

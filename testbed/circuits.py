@@ -119,8 +119,17 @@ def _event(event: dict[str, Any]) -> str:
     measured = "no new circuit" if event["measured_ms"] is None else f"measured {event['measured_ms']:.3f} ms"
     return (
         f"{event['id']}: dark {event['asked_ms']:.3f} ms asked, {measured}; "
-        f"removed {_shown(event['removed'])}; added {_shown(event['added'])}"
+        f"removed {_shown(event['removed'])}; added {_shown(event['added'])}{_locks(event)}"
     )
+
+
+def _locks(event: dict[str, Any]) -> str:
+    """Return which attempts to lock failed, and how long each circuit was to be dark where not all were
+    alike; nothing otherwise.
+    """
+    failed = ", ".join(f"{port} {count}" for port, count in event.get("failed_locks", {}).items())
+    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in event.get("circuits_ms", {}).items())
+    return (f"; attempts to lock that failed: {failed}" if failed else "") + (f"; {times}" if times else "")
 
 
 def _shown(circuits: list[list[str]]) -> str:

@@ -120,6 +120,8 @@ def page(testbed: dict[str, Any]) -> str:
         f"  circuits    {circuits_text(testbed)}",
         f"  controller  {controller_text(testbed['controller'])}",
     ]
+    if failed := testbed.get("failed_locks"):
+        lines.append(f"  locks       {failed_text(failed)}")
     lines.append(f"  links       {links_text(testbed['links'])}")
     if down := [link["name"] for link in testbed["links"] if not link.get("up", True)]:
         lines.append(f"  down        {' '.join(down)} ({environment.typed('link list', testbed['name'])})")
@@ -261,6 +263,15 @@ def circuits_text(testbed: dict[str, Any]) -> str:
         turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
         return f"{turns}; before and after: {lit}"
     return f"{lit}; dark now: {', '.join(testbed['dark'])}" if testbed["dark"] else lit
+
+
+def failed_text(failed: dict[str, int]) -> str:
+    """Return how many attempts of transceivers to lock have failed, and at which ports the most."""
+    most = sorted(failed, key=lambda port: -failed[port])
+    more = f" and at {len(most) - 8} ports more" if len(most) > 8 else ""
+    count = sum(failed.values())
+    shown = ", ".join(f"{port} {failed[port]}" for port in most[:8])
+    return f"{count} attempt{'s' * (count > 1)} failed: {shown}{more}"
 
 
 def jobs_text(jobs: list[int]) -> str:

@@ -314,6 +314,7 @@ class Daemon:
             "circuits": light["circuits"],
             "circuit_jobs": circuit_jobs,
             "dark": light["dark"],
+            "failed_locks": light.get("failed_locks", {}),
             "timetable": light.get("schedule"),
             "controller": controller,
             "datapath": self._network.fabric.openvswitch.datapath,

@@ -15,11 +15,12 @@ from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit
 from testbed.ocs.exact import exact
+from testbed.ocs.latency import expected_ms
 from testbed.ocs.plan import PortTable
 from testbed.ocs.timetable import Matching, Timetable
 from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, State, UnitIndex
 from testbed.topology import addresses
-from testbed.topology.model import Delay, Topology, UnitSpec
+from testbed.topology.model import Topology, UnitSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
 
@@ -50,7 +51,7 @@ def limits_of(
         host_gbps=host_gbps,
         ps_gbps=host_gbps,
         slot_s=slot_s,
-        reconfiguration_s=(_mean_ms(topology.ocs.switch_ms) + _mean_ms(topology.ocs.lock_ms)) / 1e3,
+        reconfiguration_s=expected_ms(topology.ocs) / 1e3,
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
     )
 
@@ -81,10 +82,6 @@ def host_limits(topology: Topology, workers: Sequence[Host], server: Host | None
     """
     slowest = min(_host_gbps(topology, host) for host in workers)
     return slowest, slowest if server is None else _host_gbps(topology, server)
-
-
-def _mean_ms(delay: Delay) -> float:
-    return (delay.a + delay.b) / 2 if delay.kind == "uniform" else delay.a
 
 
 def gigabits(topology: Topology, megabytes: float, iterations: int, lanes: int | None = None) -> float:

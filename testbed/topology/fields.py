@@ -14,6 +14,7 @@ import yaml
 from testbed.errors import RequestError
 
 MOST_NAME = 60
+MOST_BYTES = 1 << 20
 TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
 
 
@@ -60,6 +61,23 @@ def _content(path: Path) -> str:
             raise RequestError(f"read {path}: a pipe to which nobody writes; a file is accepted")
         os.set_blocking(fd, True)
         return ((begin or b"") + pipe.read()).decode()
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a file of at most MOST_BYTES. RequestError if it is not there, is longer, or no
+    text.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RequestError(f"read {path}: not a file; a file of numbers, one a line, is accepted")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise RequestError(f"read {path}: more than {MOST_BYTES} bytes; as many are accepted")
+        return content.decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise RequestError(f"read {path}: {reason}") from error
 
 
 def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:

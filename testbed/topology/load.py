@@ -18,26 +18,22 @@ from testbed.topology.fields import (
     choice,
     integer,
     is_number,
-    listed,
     mapping,
     name_of,
     read_yaml,
     shown,
 )
+from testbed.topology.load_optical import ocs
 from testbed.topology.model import (
     BMV2_LAYOUTS,
     CONTROLLERS,
-    DISTRIBUTIONS,
     UNIT_KINDS,
     Bmv2Spec,
-    Delay,
     HostSpec,
     IncSpec,
     LinkSpec,
-    OcsSpec,
     Topology,
     UnitSpec,
-    ring_circuits,
 )
 from testbed.topology.units import Unit
 
@@ -49,13 +45,15 @@ def load(path: Path) -> Topology:
     """Reads a file. RequestError if it is not there, is no YAML, or describes no topology."""
     data = read_yaml(path)
     try:
-        return parse(data, path.stem)
+        return parse(data, path.stem, path.parent)
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from error
 
 
-def parse(data: Any, name: str) -> Topology:
-    """A topology from parsed YAML. RequestError names the first thing that is wrong."""
+def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
+    """A topology from parsed YAML, with the files that it names in `folder`; None: it may name none.
+    RequestError names the first thing that is wrong.
+    """
     top = mapping(
         data,
         "configuration",
@@ -104,7 +102,7 @@ def parse(data: Any, name: str) -> Topology:
         optical_link=LinkSpec(
             _rate(top, "optical_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets
         ),
-        ocs=_ocs(top.get("ocs", {}), units),
+        ocs=ocs(top.get("ocs", {}), units, folder),
         inc=_inc(top.get("inc", {})),
         scale=scale,
         mtu=mtu,
@@ -201,68 +199,6 @@ def _bmv2(raw: Any) -> Bmv2Spec:
     if not isinstance(log, bool):
         raise RequestError(f"bmv2.log: {shown(log)}; true or false is accepted")
     return Bmv2Spec(choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2"), log)
-
-
-def _ocs(raw: Any, units: tuple[UnitSpec, ...]) -> OcsSpec:
-    data = mapping(raw, "ocs", ("switch_ms", "lock_ms", "seed", "circuits"))
-    default = OcsSpec()
-    circuits = data.get("circuits", "ring")
-    return OcsSpec(
-        switch_ms=_delay(data, "switch_ms", default.switch_ms),
-        lock_ms=_delay(data, "lock_ms", default.lock_ms),
-        seed=integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
-        circuits=ring_circuits(units) if circuits == "ring" else _circuits(circuits, units),
-    )
-
-
-def _circuits(raw: Any, units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
-    if not isinstance(raw, list):
-        raise RequestError(
-            f"ocs.circuits: {shown(raw)}; the word ring or a list of pairs like [u1o1, u2o1] is accepted"
-        )
-    ports = {addresses.optical_port_name(u.index, p) for u in units for p in range(1, u.optical_ports + 1)}
-    if 2 * len(raw) > len(ports):
-        raise RequestError(
-            f"ocs.circuits: {len(raw)} circuits; {len(ports)} optical ports carry at most {len(ports) // 2}"
-        )
-    used: set[str] = set()
-    circuits = []
-    for position, pair in enumerate(raw):
-        path = f"ocs.circuits[{position}]"
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(end, str) for end in pair):
-            raise RequestError(
-                f"{path}: {shown(pair)}; a pair of optical ports like [u1o1, u2o1] is accepted"
-            )
-        for end in pair:
-            if end not in ports:
-                raise RequestError(f"{path}: {end}; no such optical port, there are {listed(sorted(ports))}")
-            if end in used:
-                raise RequestError(f"{path}: {end} is in another circuit; a port carries one")
-            used.add(end)
-        circuits.append((pair[0], pair[1]))
-    return tuple(circuits)
-
-
-def _delay(data: Mapping[str, Any], key: str, default: Delay) -> Delay:
-    raw = data.get(key)
-    path = f"ocs.{key}"
-    accepted = (
-        "milliseconds from 0 to 60000, {uniform: [low, high]} or {normal: [mean, deviation]} is accepted"
-    )
-    if raw is None and key not in data:
-        return default
-    if raw is not None and is_number(raw) and 0 <= raw <= 60_000:
-        return Delay("constant", float(raw))
-    if isinstance(raw, dict) and len(raw) == 1:
-        ((kind, values),) = raw.items()
-        numbers = (
-            isinstance(values, list)
-            and len(values) == 2
-            and all(is_number(v) and 0 <= v <= 60_000 for v in values)
-        )
-        if kind in DISTRIBUTIONS[1:] and numbers and (kind == "normal" or values[0] <= values[1]):
-            return Delay(kind, float(values[0]), float(values[1]))
-    raise RequestError(f"{path}: {shown(raw)}; {accepted}")
 
 
 def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any, path: str = "") -> float | None:

@@ -12,13 +12,13 @@ from typing import Any
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES, DataPlane
+from testbed.topology.optical import OcsSpec, ocs_of
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
 CONTROLLERS = ("os-ken", "ryu")  # libraries that the controller process runs on
 BMV2_LAYOUTS = ("wide", "registers")
-DISTRIBUTIONS = ("constant", "uniform", "normal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +31,6 @@ class LinkSpec:
     def emulated_mbps(self, scale: int) -> float | None:
         """The rate that the link really gets."""
         return None if self.rate_mbps is None else self.rate_mbps / scale
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A duration in milliseconds.
-
-    `constant` at `a`; `uniform` from `a` to `b`; `normal` with mean `a` and standard deviation `b`, cut off
-    below 0.
-    """
-
-    kind: str
-    a: float
-    b: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class OcsSpec:
-    """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock),
-    and what is lit at first.
-
-    `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no scale
-    touches them.
-    """
-
-    switch_ms: Delay = Delay("constant", 10.0)
-    lock_ms: Delay = Delay("uniform", 5.0, 15.0)
-    seed: int = 1
-    circuits: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +220,12 @@ class Topology:
     def from_json(cls, text: str) -> Topology:
         """The inverse of `to_json`."""
         data: dict[str, Any] = json.loads(text)
-        ocs = data["ocs"]
         return cls(
             name=data["name"],
             units=tuple(_unit_of(unit) for unit in data["units"]),
             host_link=LinkSpec(**data["host_link"]),
             optical_link=LinkSpec(**data["optical_link"]),
-            ocs=OcsSpec(
-                switch_ms=Delay(**ocs["switch_ms"]),
-                lock_ms=Delay(**ocs["lock_ms"]),
-                seed=ocs["seed"],
-                circuits=tuple((a, b) for a, b in ocs["circuits"]),
-            ),
+            ocs=ocs_of(data["ocs"]),
             inc=IncSpec(**data["inc"]),
             scale=data["scale"],
             controller=data["controller"],

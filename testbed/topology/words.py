@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.topology.model import Delay, HostSpec, Topology, UnitSpec
+from testbed.topology.model import HostSpec, Topology, UnitSpec
+from testbed.topology.optical import Delay, OcsSpec, Transceiver
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -33,12 +34,7 @@ def words(topology: Topology) -> dict[str, Any]:
         "optical_rate_mbps": rate_said(topology.optical_link.rate_mbps),
         **({"pod_rate_mbps": rate_said(topology.pod_link.rate_mbps)} if topology.pod_link else {}),
         "buffer_packets": topology.host_link.buffer_packets,
-        "ocs": {
-            "switch_ms": _delay(topology.ocs.switch_ms),
-            "lock_ms": _delay(topology.ocs.lock_ms),
-            "seed": topology.ocs.seed,
-            "circuits": [list(circuit) for circuit in topology.ocs.circuits],
-        },
+        "ocs": _ocs(topology.ocs),
         "inc": {
             "jobs": topology.inc.jobs,
             "timers": topology.inc.timers,
@@ -65,5 +61,25 @@ def _host(host: HostSpec) -> dict[str, Any]:
     return {"rate_mbps": rate_said(host.rate_mbps), **cpus}
 
 
+def _ocs(ocs: OcsSpec) -> dict[str, Any]:
+    return {
+        "switch_ms": _delay(ocs.switch_ms),
+        "lock_ms": _delay(ocs.lock_ms),
+        **({"lock_failure": ocs.lock_failure} if ocs.lock_failure else {}),
+        **({"retry_ms": _delay(ocs.retry_ms)} if ocs.retry_ms else {}),
+        **({"ports": {port: _transceiver(own) for port, own in ocs.ports}} if ocs.ports else {}),
+        "seed": ocs.seed,
+        "circuits": [list(circuit) for circuit in ocs.circuits],
+    }
+
+
+def _transceiver(own: Transceiver) -> dict[str, Any]:
+    said = {"lock_ms": own.lock_ms and _delay(own.lock_ms), "retry_ms": own.retry_ms and _delay(own.retry_ms)}
+    known = {"lock_failure": own.lock_failure, **said}
+    return {key: value for key, value in known.items() if value is not None}
+
+
 def _delay(delay: Delay) -> float | dict[str, list[float]]:
-    return delay.a if delay.kind == "constant" else {delay.kind: [delay.a, delay.b]}
+    if delay.kind == "constant":
+        return delay.a
+    return {delay.kind: list(delay.values) if delay.kind == "values" else [delay.a, delay.b]}

@@ -27,7 +27,8 @@ from testbed.emulation.net import FabricNet
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.topo import FabricTopo
 from testbed.topology import addresses
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
+from testbed.topology.model import IncSpec, LinkSpec, Topology, UnitSpec
+from testbed.topology.optical import OcsSpec
 from tests.bench.host import facts
 
 HOSTS_PER_UNIT, OPTICAL_PORTS, RATE_MBPS = 4, 2, 200.0

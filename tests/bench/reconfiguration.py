@@ -33,7 +33,8 @@ from typing import Any
 from testbed.client import rpc
 from testbed.emulation.namespaces import command, private_mounts
 from testbed.topology import addresses
-from testbed.topology.model import Delay, IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
+from testbed.topology.model import IncSpec, LinkSpec, Topology, UnitSpec
+from testbed.topology.optical import Delay, OcsSpec
 from testbed.topology.units import Unit
 from tests.bench.host import facts
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
 from testbed.topology import addresses
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
+from testbed.topology.model import IncSpec, LinkSpec, Topology, UnitSpec
+from testbed.topology.optical import OcsSpec
 from testbed.topology.units import Unit
 from tests.bench.host import facts
 from tests.bench.reconfiguration import busy_cores, share

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,11 @@ units: [{hosts: 3, optical_ports: 2}, {hosts: 2, optical_ports: 2}, {hosts: 2, o
 scale: 1
 host_rate_mbps: 100
 optical_rate_mbps: 100
+ocs:
+  lock_ms: {lognormal: [8, 3]}
+  lock_failure: 0.4
+  retry_ms: {values: [10, 20]}
+  ports: {u1o1: {lock_ms: 40}}
 """
 
 
@@ -62,6 +68,7 @@ def test_links_and_circuits_by_hand(tmp_path: Path) -> None:
     with running(str(config)) as testbed:
         links_are_set_and_carry_or_not(testbed)
         circuits_are_set_cleared_and_reset(testbed)
+        transceivers_that_fail_to_lock_are_dark_for_as_long_as_is_said(testbed)
         a_job_keeps_its_circuits_and_follows_its_links(testbed, tmp_path)
         a_script_is_carried_out_and_a_capture_comes_on_stdout(testbed, tmp_path)
 
@@ -96,6 +103,25 @@ def circuits_are_set_cleared_and_reset(testbed: Testbed) -> None:
     assert said(testbed, "circuits", "list")["circuits"] == configured
     assert said(testbed, "circuits", "reset") is None
     assert "no optical port u1o9" in refused(testbed, "circuits", "set", "u1o9-u2o1")
+
+
+def transceivers_that_fail_to_lock_are_dark_for_as_long_as_is_said(testbed: Testbed) -> None:
+    for _ in range(3):
+        said(testbed, "circuits", "set", "u1o1-u3o1", "u2o1-u3o2")
+        said(testbed, "circuits", "reset")
+    history = said(testbed, "circuits", "history")
+    made = [event for event in history if event["added"]]
+    for event in made:
+        assert event["asked_ms"] == max(event["circuits_ms"].values())
+        assert event["asked_ms"] >= 50 or "u1o1" not in event["ports"], "what u1o1 takes at least"
+        assert event["measured_ms"] - event["resolution_ms"] <= event["asked_ms"] <= event["measured_ms"]
+    failed = Counter[str]()
+    for event in made:
+        failed.update(event["failed_locks"])
+    assert failed, "of some twenty, with a probability of 0.4"
+    assert said(testbed, "status")["failed_locks"] == failed
+    text = command("testbed.status", "--name", testbed.name).stdout
+    assert f"locks       {failed.total()} attempts failed: " in text
 
 
 def a_job_keeps_its_circuits_and_follows_its_links(testbed: Testbed, folder: Path) -> None:

@@ -31,7 +31,8 @@ from testbed.emulation.topo import FabricTopo
 from testbed.errors import SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.catalogue import ready
-from testbed.topology.model import IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
+from testbed.topology.model import IncSpec, LinkSpec, Topology, UnitSpec
+from testbed.topology.optical import OcsSpec
 from tests.conftest import lacking
 from tests.limits import CALL_S
 from tests.privileged.commands import bounded

@@ -41,7 +41,7 @@ from controller.steps import (
 )
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
-from testbed.ocs.latency import draw
+from testbed.ocs.latency import draw, locks
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.load import parse
@@ -61,13 +61,20 @@ class World:
     `deafness` how likely a switch begins to answer for changes that it makes in part or not at all.
     """
 
-    def __init__(self, engines: tuple[str, ...], has_plane: bool, chance: Random) -> None:
-        delay = {"switch_ms": {"uniform": [2, 9]}, "lock_ms": {"normal": [3, 2]}}
+    def __init__(
+        self, engines: tuple[str, ...], has_plane: bool, chance: Random, lock_failure: float = 0.0
+    ) -> None:
+        delay = {
+            "switch_ms": {"uniform": [2, 9]},
+            "lock_ms": {"normal": [3, 2]},
+            "lock_failure": lock_failure,
+        }
         units = [{"hosts": 3, "engine": engine} for engine in engines]
         self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay}, "world")
         self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
         self.now_ns = self.due_ns = 1_000
-        self.dark_ns = self.turned_ns = 0
+        self.turned_ns = 0
+        self.dark_ns: dict[int, int] = {}  # of the ports of new circuits
         self.tors = {addresses.tor_dpid(unit.index): unit for unit in self.topology.units}
         self.dpids = [dpid for dpid, unit in self.tors.items() if unit.data_plane.is_bridge] + [OXC_DPID]
         self.held: dict[Dpid, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
@@ -161,8 +168,7 @@ class World:
         self.check(step)
         match step:
             case TellTime():
-                self.dark_ns = draw(self.topology.ocs, self.twin).total_ns
-                self.due_ns = self.now_ns + self.dark_ns
+                self.due_ns = self.now_ns + self.draw()
                 return Timed(self.now_ns / 1e9)
             case Read(dpid):
                 flows = frozenset(self.switch(dpid).values())
@@ -189,7 +195,9 @@ class World:
             case Turn(peers, dark_ns):
                 self.turn(peers)
                 self.turned_ns = self.now_ns
-                self.dark_until.update({port: self.now_ns + dark_ns for port, _ in peers})
+                dark = [dark_ns] * len(peers) if isinstance(dark_ns, int) else dark_ns
+                for (port, _), port_ns in zip(peers, dark, strict=True):
+                    self.dark_until[port] = self.now_ns + port_ns
             case WaitUntil(at_ns):
                 self.now_ns = max(self.now_ns, at_ns)
             case Watch(ports):
@@ -200,6 +208,17 @@ class World:
             case Complain():
                 pass
         return None
+
+    def draw(self) -> int:
+        """Draw as the controller must have drawn: how long each new circuit is dark, and the last of them."""
+        dark = draw(self.topology.ocs, self.twin)
+        change = self.state.errand and self.state.errand.change
+        assert change
+        locked = locks(self.topology.ocs, dark, len(self.written) + 1, change.added).dark_ns
+        self.dark_ns = {
+            port: locked.get(c, dark.total_ns) for c in change.added for port in self.numbers(c.ports)
+        }
+        return max(locked.values(), default=dark.total_ns)
 
     def turn(self, peers: Peers) -> None:
         for port, peer in peers:
@@ -252,7 +271,9 @@ class World:
                     self.check_dark(remove | add)
             case Turn(turned, dark_ns):
                 assert not ports & dict(turned).keys(), "a circuit that stays goes dark"
-                assert dark_ns == self.dark_ns, "dark for another time than was drawn"
+                dark = [dark_ns] * len(turned) if isinstance(dark_ns, int) else dark_ns
+                new = {port: ns for (port, peer), ns in zip(turned, dark, strict=True) if peer is not None}
+                assert new == self.dark_ns, "dark for another time than was drawn"
                 oxc = frozenset(self.held[OXC_DPID].values())
                 made = circuits_of(oxc, self.topology)
                 for port, peer in turned:

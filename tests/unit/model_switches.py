@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from controller.conductor import Conductor
 from controller.flows import Flow, RouteChanges, Routes
+from controller.steps import Darkness
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology import addresses
@@ -52,9 +53,10 @@ class ModelPlane:
             if peer is not None:
                 self.peers[port] = peer
 
-    def turn(self, peers: Mapping[int, int | None], dark_ns: int, watched: int | None) -> Turned:
+    def turn(self, peers: Mapping[int, int | None], dark_ns: Darkness, watched: int | None) -> Turned:
         self.join(peers)
-        self.turned = Turned(1, 1 + dark_ns)
+        self.asked, self.watched = (dict(peers), dark_ns), watched
+        self.turned = Turned(1, 1 + (dark_ns if isinstance(dark_ns, int) else max(dark_ns)))
         return self.turned
 
     def seen(self) -> Glimpses:
@@ -76,7 +78,8 @@ class ModelPlane:
     def keep(self, table: Timetable, peers: object, routes: object, start_ns: Callable[[], int]) -> None:
         self.table = (table, peers, routes)
 
-    def leave(self, peers: Mapping[int, int | None], dark_ns: int) -> Turned:
+    def leave(self, peers: Mapping[int, int | None], dark_ns: Darkness) -> Turned:
+        assert isinstance(dark_ns, int)
         self.table, self.darkness = None, (dict(peers), dark_ns)
         now_ns = time.monotonic_ns()
         return Turned(now_ns, now_ns + dark_ns)

@@ -252,3 +252,29 @@ def test_a_changed_flow_is_replaced_and_not_deleted_before() -> None:
     gone = Flow(100, out_port=201, ip="10.0.4.0", prefix=24)
     switch.change([old, gone], [new])
     assert switch.sent == [(4, gone), (0, new), "barrier"]
+
+
+def test_a_transceiver_that_fails_to_lock_keeps_its_circuit_dark_and_is_counted(tmp_path: Path) -> None:
+    ocs = {"switch_ms": 1, "lock_ms": 1, "retry_ms": 3, "ports": {"u1o1": {"lock_failure": 0.9}}}
+    topology = parse({**catalogue.READY["default"], "ocs": ocs}, "failing")
+    plane = ModelPlane()
+    conductor, _ = connected(tmp_path, plane, topology=topology)
+    straight, crossed = [["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u4o1"], ["u2o1", "u3o1"]]
+    total = 0
+    for event in filter(None, (conductor.apply(pairs) for pairs in (straight, crossed) * 2)):
+        failures = event["failed_locks"].get("u1o1", 0)
+        total += failures
+        slow, fast = event["circuits_ms"].values()
+        assert (slow, fast) == (2 + 3 * failures, 2), event
+        assert (event["asked_ms"], event["switch_ms"], event["lock_ms"]) == (slow, 1, slow - 1)
+        peers, dark_ns = plane.asked
+        assert isinstance(dark_ns, tuple)
+        of_ports = dict(zip(peers, dark_ns, strict=True))
+        slow_ends = {number("u1o1"), peers[number("u1o1")]}
+        assert {of_ports[port] for port in slow_ends} == {slow * 1e6}, "both ends, until the slower is there"
+        assert {of_ports[port] for port in (number("u2o1"), peers[number("u2o1")])} == {2e6}
+        assert failures == 0 or plane.watched in slow_ends, "the longest darkness is the one that is measured"
+    assert total > 0
+    assert conductor.state.failed_locks == {"u1o1": total}
+    again = Conductor(topology, plane, tmp_path / "history")
+    assert again.state.failed_locks == {"u1o1": total}

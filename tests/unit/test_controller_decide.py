@@ -40,7 +40,7 @@ from testbed.topology.addresses import OXC_DPID
 from tests.unit.controller_world import MIXED, SWITCHED, Died, World
 from tests.unit.model_switches import with_change
 
-WORLDS = [(SWITCHED, True), (SWITCHED, False), (MIXED, True)]
+WORLDS = [(SWITCHED, True, 0.0), (SWITCHED, True, 0.4), (SWITCHED, False, 0.4), (MIXED, True, 0.0)]
 EVENTS = 12
 
 
@@ -105,7 +105,7 @@ def settle(world: World) -> None:
         world.run(Restarted(unit))
 
 
-@pytest.mark.parametrize(("engines", "has_plane"), WORLDS)
+@pytest.mark.parametrize(("engines", "has_plane", "lock_failure"), WORLDS)
 @settings(max_examples=100, deadline=None)
 @given(
     chance=st.randoms(use_true_random=True),
@@ -113,9 +113,14 @@ def settle(world: World) -> None:
     deafness=st.sampled_from([0.0, 0.1, 0.4]),
 )
 def test_whatever_happens(
-    engines: tuple[str, ...], has_plane: bool, chance: Random, mishaps: float, deafness: float
+    engines: tuple[str, ...],
+    has_plane: bool,
+    lock_failure: float,
+    chance: Random,
+    mishaps: float,
+    deafness: float,
 ) -> None:
-    world = World(engines, has_plane, chance)
+    world = World(engines, has_plane, chance, lock_failure)
     world.run(Began())
     world.mishaps, world.deafness = mishaps, deafness
     for _ in range(EVENTS):

@@ -13,7 +13,8 @@ from testbed.emulation.links import WIRES, burst_bytes, inner_devices, rate_byte
 from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import attribute, attributes
 from testbed.emulation.parts import Parts, parts
-from testbed.topology.model import HostSpec, IncSpec, LinkSpec, OcsSpec, Topology, UnitSpec
+from testbed.topology.model import HostSpec, IncSpec, LinkSpec, Topology, UnitSpec
+from testbed.topology.optical import OcsSpec
 
 IFNAMSIZ = 16
 

@@ -37,6 +37,7 @@ DELAYS = st.one_of(
     st.integers(0, 60_000),
     st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda ends: {"uniform": sorted(ends)}),
     st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda values: {"normal": list(values)}),
+    st.lists(st.integers(0, 100), min_size=1, max_size=4).map(lambda values: {"values": values}),
 )
 HOSTS = st.lists(
     st.fixed_dictionaries(

@@ -13,6 +13,8 @@ from testbed.topology import catalogue
 from testbed.topology.addresses import tor_dpid, tor_name
 from testbed.topology.load import load, parse
 from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, Topology
+from testbed.topology.optical import Delay, Transceiver
+from testbed.topology.words import words
 
 GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
 
@@ -77,6 +79,67 @@ def test_a_pod_is_racks_below_a_switch_with_the_optical_ports() -> None:
     assert usual.pod_link == LinkSpec(7_000), "the rate of a host's link where nothing is said"
 
 
+def test_transceivers_and_distributions_survive_json_and_words() -> None:
+    ports = {"u1o2": {"lock_ms": {"lognormal": [40, 10]}, "lock_failure": 0.3}, "u2o1": {"retry_ms": 9}}
+    ocs = {
+        "lock_ms": {"values": [1, 2.5]},
+        "lock_failure": 0.1,
+        "retry_ms": {"normal": [5, 1]},
+        "ports": ports,
+    }
+    topology = parse({**GOOD, "ocs": ocs}, "optics")
+    assert topology.ocs.at("u1o2") == Transceiver(
+        Delay("lognormal", 40.0, 10.0), 0.3, Delay("normal", 5.0, 1.0)
+    )
+    assert topology.ocs.at("u2o1") == Transceiver(None, 0.1, Delay("constant", 9.0))
+    assert topology.ocs.at("u1o1") == Transceiver(None, 0.1, Delay("normal", 5.0, 1.0))
+    assert Topology.from_json(topology.to_json()) == topology
+    assert parse(words(topology), "other") == topology
+
+
+def test_a_trace_is_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "mems.txt").write_text("# microseconds\n11500\n\n12000.5 # slow\n9000\n")
+    file = tmp_path / "traced.yaml"
+    file.write_text(yaml.safe_dump({**GOOD, "ocs": {"switch_ms": {"trace_us": "mems.txt"}}}))
+    topology = load(file)
+    assert topology.ocs.switch_ms == Delay("values", values=(11.5, 12.0005, 9.0))
+    assert parse(words(topology), "traced") == topology
+    file.write_text(yaml.safe_dump({**GOOD, "ocs": {"switch_ms": {"trace_ms": str(tmp_path / "mems.txt")}}}))
+    assert load(file).ocs.switch_ms.values == (11500.0, 12000.5, 9000.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "read .*trace: No such file or directory"),
+        ("", "ocs.lock_ms: .*trace has no values; 1 to 10000 are accepted"),
+        ("3\nfast\n", "ocs.lock_ms: .*trace line 2: fast; a number from 0 to 60000 is accepted"),
+        ("nan\n", "ocs.lock_ms: .*trace line 1: nan; a number"),
+        ("60001\n", "ocs.lock_ms: .*trace line 1: 60001; a number from 0 to 60000 is accepted"),
+        ("1\n" * 10_001, "ocs.lock_ms: .*trace has more than 10000 values; 1 to 10000 are accepted"),
+        ("# much\n" * 200_000, "read .*trace: more than 1048576 bytes"),
+        ("\xff", "read .*trace: not UTF-8 text"),
+    ],
+)
+def test_a_bad_trace_is_one_line(content: str | None, said: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "trace").write_bytes(content.encode("latin-1"))
+    file = tmp_path / "traced.yaml"
+    file.write_text(yaml.safe_dump({**GOOD, "ocs": {"lock_ms": {"trace_ms": "trace"}}}))
+    with pytest.raises(RequestError, match=said) as caught:
+        load(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_that_is_a_pipe_or_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = tmp_path / "traced.yaml"
+    for name in ("pipe", "."):
+        file.write_text(yaml.safe_dump({**GOOD, "ocs": {"lock_ms": {"trace_ms": name}}}))
+        with pytest.raises(RequestError, match="not a file; a file of numbers, one a line, is accepted"):
+            load(file)
+
+
 def test_hosts_of_each_rack_of_a_pod_are_unequal_alike() -> None:
     hosts = [{"rate_mbps": 30_000, "cpus": 0.5}, {}]
     topology = parse({"units": [{"racks": 2, "hosts": hosts}], "host_rate_mbps": 20_000}, "unequal")
@@ -130,6 +193,23 @@ def test_default_is_the_paper_s_testbed() -> None:
         ),
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
+        ({"ocs": {"lock_ms": {"lognormal": [0, 1]}}}, "^ocs.lock_ms: .*lognormal.*; milliseconds from 0"),
+        ({"ocs": {"lock_ms": {"values": []}}}, "^ocs.lock_ms: .*values.*; milliseconds from 0"),
+        ({"ocs": {"lock_ms": {"values": [1, -1]}}}, "^ocs.lock_ms: .*values.*; milliseconds from 0"),
+        ({"ocs": {"lock_ms": {"normal": [1, 2], "uniform": [1, 2]}}}, "^ocs.lock_ms: .*; milliseconds"),
+        ({"ocs": {"lock_ms": {"trace_ms": 7}}}, "^ocs.lock_ms: .*trace_ms.*; milliseconds from 0"),
+        (
+            {"ocs": {"switch_ms": {"trace_us": "mems.txt"}}},
+            r"^ocs.switch_ms: trace mems.txt; a file is accepted in a YAML file, \{values: \[...\]\} here",
+        ),
+        ({"ocs": {"retry_ms": None}}, "^ocs.retry_ms: None; milliseconds from 0"),
+        ({"ocs": {"lock_failure": 1}}, "^ocs.lock_failure: 1; a probability from 0 to 0.9 is accepted"),
+        ({"ocs": {"lock_failure": "often"}}, "^ocs.lock_failure: often; a probability from 0"),
+        ({"ocs": {"ports": ["u1o1"]}}, r"^ocs.ports: \[u1o1\]; optical ports like u1o1, each with lock_ms, "),
+        ({"ocs": {"ports": {"u9o1": {}}}}, "^ocs.ports.u9o1: .*; no such optical port, there are u1o1, u1o2"),
+        ({"ocs": {"ports": {"u1o1": {"lock": 1}}}}, "^ocs.ports.u1o1.lock: 1; unknown key; did you mean"),
+        ({"ocs": {"ports": {"u1o1": {"lock_failure": -1}}}}, "^ocs.ports.u1o1.lock_failure: -1; a probab"),
+        ({"ocs": {"ports": {"u1o1": {"lock_ms": "x"}}}}, "^ocs.ports.u1o1.lock_ms: x; milliseconds from 0"),
         ({"ocs": 7}, "ocs: 7; keys and values"),
         ({"units": [{"hosts": 1, "racks": 65}]}, r"^units\[0\].racks: 65; a whole number from 1 to 64 is"),
         ({"units": [{"hosts": 1, "racks": 0}]}, r"^units\[0\].racks: 0; a whole number from 1 to 64 is"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -35,9 +35,10 @@ class PortsToTurn:
             self.lit[port] = dark_at_ns, NEVER_NS
             self._pass()
 
-    def light(self, ports: Iterable[int], lit_at_ns: int) -> None:
-        for port in ports:
-            self.lit[port] = self.lit[port][0], lit_at_ns
+    def light(self, ports: Iterable[int], lit_at_ns: int | Sequence[int]) -> None:
+        for at, port in enumerate(ports):
+            own_ns = lit_at_ns if isinstance(lit_at_ns, int) else lit_at_ns[at]
+            self.lit[port] = self.lit[port][0], own_ns
             self._pass()
 
     def stop(self) -> None:
@@ -72,6 +73,27 @@ def test_ports_are_turned_and_watched_by_another_process() -> None:
     seen = turner.seen()
     assert (seen.lit_ns, seen.still_dark_ns, seen.lit_again_ns) == (2, 0, 5_000)
     assert seen.dark_ns not in (0, os.getpid())
+
+
+def test_each_port_may_be_dark_for_its_own_time_and_the_last_is_watched() -> None:
+    turner = Turner(LastLit(), lost)
+    turned = turner.turn({1: 2, 2: 1, 3: None}, (5_000, 90_000, 7_000), watched=2)
+    assert turned.lit_at_ns == turned.dark_at_ns + 90_000
+    seen = turner.seen()
+    assert (seen.lit_ns, seen.dark_ns, seen.still_dark_ns, seen.lit_again_ns) == (
+        5_000,
+        90_000,
+        7_000,
+        90_000,
+    )
+
+
+class LastLit(PortsToTurn):
+    """Shows how long each of three ports is dark, and how long the watch is."""
+
+    def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses:
+        first, second, third = (self.lit[number][1] - dark_at_ns for number in (1, 2, 3))
+        return Glimpses(first, second, third, lit_at_ns - dark_at_ns)
 
 
 @pytest.mark.parametrize("dark_ns", [5_000, 20 * SLOW_NS])

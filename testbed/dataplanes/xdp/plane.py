@@ -153,9 +153,9 @@ class PinnedPlane:
         circuits["ifindex"] = [0 if peer is None else self._device_of(peer) for peer in peers.values()]
         self._set_circuits(ports, circuits)
 
-    def light(self, ports: Iterable[int], lit_at_ns: int) -> None:
-        """Say when the darkness of ports ends that were darkened. Who has returned from this before it begins
-        need do nothing further.
+    def light(self, ports: Iterable[int], lit_at_ns: int | Sequence[int]) -> None:
+        """Say when the darkness of ports ends that were darkened, at one time or each at its own. Who has
+        returned from this before it begins need do nothing further.
         """
         ports = list(ports)
         circuits = self._circuits_of(ports)

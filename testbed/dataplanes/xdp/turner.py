@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn, Protocol
 
@@ -29,7 +29,7 @@ class Ports(Protocol):
     """The optical ports that are turned: `testbed.dataplanes.xdp.plane.PinnedPlane`."""
 
     def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None: ...
-    def light(self, ports: Iterable[int], lit_at_ns: int) -> None: ...
+    def light(self, ports: Iterable[int], lit_at_ns: int | Sequence[int]) -> None: ...
     def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses: ...
     def stop(self) -> None: ...
 
@@ -53,13 +53,15 @@ class Turner:
     def turn(
         self,
         peers: Mapping[int, int | None],
-        dark_ns: int,
+        dark_ns: int | Sequence[int],
         watched: int | None,
         *,
         ends_timetable: bool = False,
     ) -> Turned:
         """Turn ports together, a little later, and begin to watch one of them; returns once that is written.
-        A timetable can end with it: once the ports are dark, which they are as long as asked after that.
+        They are dark for so long, each for its own time where `dark_ns` has one for each; the one that is
+        watched is among those that are dark longest. A timetable can end with it: once the ports are dark,
+        which they are as long as asked after that.
 
         However late this process is, no port has its new circuit while another has its old one: where they
         are not all written before the darkness begins, those that are wait in the dark for the others.
@@ -116,12 +118,19 @@ def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
         os._exit(0)
 
 
-def _turn(ports: Ports, peers: Mapping[int, int | None], dark_ns: int, ends_timetable: bool) -> Turned:
+def _turn(
+    ports: Ports, peers: Mapping[int, int | None], dark_ns: int | Sequence[int], ends_timetable: bool
+) -> Turned:
     dark_at_ns = time.monotonic_ns() + LEAD_NS + LEAD_PER_PORT_NS * len(peers)
     ports.darken(peers, dark_at_ns)
     if ends_timetable:
         time.sleep(max(0, dark_at_ns - time.monotonic_ns()) / 1e9)
         ports.stop()
-    lit_at_ns = max(dark_at_ns, time.monotonic_ns()) + dark_ns
-    ports.light(peers, lit_at_ns)
+    from_ns = max(dark_at_ns, time.monotonic_ns())
+    if isinstance(dark_ns, int):
+        lit_at_ns = from_ns + dark_ns
+        ports.light(peers, lit_at_ns)
+    else:
+        lit_at_ns = from_ns + max(dark_ns)
+        ports.light(peers, [from_ns + each_ns for each_ns in dark_ns])
     return Turned(dark_at_ns, max(lit_at_ns, time.monotonic_ns()))
