@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
@@ -114,7 +115,10 @@ def page(testbed: dict[str, Any]) -> str:
             f"{racks_text(unit.get('racks', []))}"
             f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
         )
-        lines += unequal_lines([host for host in testbed["hosts"] if host["unit"] == unit["name"]])
+        own = unit.get("link_rates_mbps", {})
+        its_hosts = [host for host in testbed["hosts"] if host["unit"] == unit["name"]]
+        lines += unequal_lines(its_hosts, own)
+        lines += own_lines({link: rate for link, rate in own.items() if link not in hosts})
     lines += [
         "",
         f"  circuits    {circuits_text(testbed)}",
@@ -205,21 +209,36 @@ def racks_text(racks: list[dict[str, Any]]) -> str:
     return f" in {len(racks)} racks" + (f" ({again})" if again else "")
 
 
-def unequal_lines(hosts: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each kind of a unit's hosts, where they differ or are limited: a link's declared
-    rate, and how many cores.
+def own_lines(rates_mbps: dict[str, float | None]) -> list[str]:
+    """Return a line for each declared rate that links between switches have of their own."""
+    kinds: dict[float | None, list[str]] = {}
+    for link, rate_mbps in rates_mbps.items():
+        kinds.setdefault(rate_mbps, []).append(link)
+    return [f"        {named(links)}: {rate_text(rate_mbps)}" for rate_mbps, links in kinds.items()]
+
+
+def named(names: list[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{' '.join(names[:8])}{more}"
+
+
+def rate_text(rate_mbps: float | None) -> str:
+    return "unshaped" if rate_mbps is None else f"{rate_mbps / 1e3:g} Gb/s"
+
+
+def unequal_lines(hosts: list[dict[str, Any]], own: Collection[str] = ()) -> list[str]:
+    """Return a line for each kind of a unit's hosts, where they differ, are limited, or are among links with
+    a rate of their `own`: a link's declared rate, and how many cores.
     """
     kinds: dict[tuple[float | None, float | None], list[str]] = {}
     for host in hosts:
         kinds.setdefault((host["rate_mbps"], host["cpus"]), []).append(host["name"])
-    if len(kinds) == 1 and next(iter(kinds))[1] is None:
+    if len(kinds) == 1 and next(iter(kinds))[1] is None and not any(host["name"] in own for host in hosts):
         return []
     lines = []
     for (rate_mbps, cpus), names in kinds.items():
-        rate = "unshaped" if rate_mbps is None else f"{rate_mbps / 1e3:g} Gb/s"
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         limit = "" if cpus is None else f", {cpus:g} cores"
-        lines.append(f"        {' '.join(names[:8])}{more}: {rate}{limit}")
+        lines.append(f"        {named(names)}: {rate_text(rate_mbps)}{limit}")
     return lines
 
 

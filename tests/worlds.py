@@ -25,19 +25,24 @@ def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
 
     bounds = st.sampled_from((35.0, 100.0, math.inf))
     slot_s = draw(st.sampled_from((0.25, 1.0, 3.0)))
+    port_gbps = draw(st.sampled_from((10.0, 40.0)))
+    faster = draw(
+        st.one_of(st.just(()), st.lists(st.sampled_from((1.0, 1.5, 4.0)), min_size=units, max_size=units))
+    )
     limits = Limits(
         ports=each(st.integers(0, 6)),
         inc=each(st.integers(0, 4)),
         switch_gbps=tuple(
             draw(st.lists(st.sampled_from((60.0, 250.0, math.inf)), min_size=units, max_size=units))
         ),
-        port_gbps=draw(st.sampled_from((10.0, 40.0))),
+        port_gbps=port_gbps * min(faster, default=1.0),
         host_gbps=draw(bounds),
         ps_gbps=draw(bounds),
         slot_s=slot_s,
         reconfiguration_s=slot_s * draw(st.sampled_from((0.0, 0.02, 0.5, 1.0))),
         step_gbps=draw(st.sampled_from((3.0, 10.0))),
         partial_inc=draw(st.booleans()),
+        unit_port_gbps=tuple(port_gbps * each for each in faster),
     )
     jobs = [Job(99, ((0, 1),), 0, 5.0)]
     for number in range(draw(st.integers(0, most_jobs - 1))):

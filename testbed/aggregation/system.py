@@ -16,7 +16,7 @@ from testbed.aggregation.forest import Forest
 from testbed.errors import RequestError
 from testbed.scheduling.model import Policy
 from testbed.topology import addresses
-from testbed.topology.model import Topology
+from testbed.topology.model import Topology, UnitSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
 
@@ -28,7 +28,8 @@ PolicyFactory = Callable[[int], Policy]
 class Rack:
     """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
     and the declared rates of their links, None where one is unshaped; empty where all are alike. If it is a
-    pod, it has so many `racks`, with such hosts each. `usual_mbps` is the rate where all are alike.
+    pod, it has so many `racks`, with such hosts each, or rates of the hosts of all racks, in their order.
+    `usual_mbps` is the rate where all are alike.
     """
 
     unit: Unit
@@ -55,14 +56,18 @@ class Rack:
 
     def rate_mbps(self, host: int) -> float:
         """Return the declared rate of a host's link; infinity where it is unshaped."""
-        own = self.rates_mbps[addresses.place_in_rack(host) - 1] if self.rates_mbps else self.usual_mbps
+        own = self._own_mbps(host) if self.rates_mbps else self.usual_mbps
         return math.inf if own is None else own
+
+    def _own_mbps(self, host: int) -> float | None:
+        at = max(0, addresses.rack_of(host) - 1) * self.hosts + addresses.place_in_rack(host) - 1
+        return self.rates_mbps[at % len(self.rates_mbps)]
 
     def slowness(self, host: int) -> float:
         """Return a number by which hosts are ordered, those with the fastest links first."""
         if not self.rates_mbps:
             return 0.0
-        rate_mbps = self.rates_mbps[addresses.place_in_rack(host) - 1]
+        rate_mbps = self._own_mbps(host)
         return -math.inf if rate_mbps is None else -rate_mbps
 
     def fastest(self, hosts: Iterable[Host], count: int) -> list[Host]:
@@ -77,12 +82,21 @@ def racks_of(topology: Topology) -> tuple[Rack, ...]:
             unit.index,
             unit.kind,
             unit.hosts,
-            tuple(host.rate_mbps for host in unit.unequal),
+            _own_rates(topology, unit),
             unit.racks,
             topology.host_link.rate_mbps,
         )
         for unit in topology.units
     )
+
+
+def _own_rates(topology: Topology, unit: UnitSpec) -> tuple[float | None, ...]:
+    """Return what each host of a rack has, or each of all racks where these differ; nothing where all of them
+    are as the topology says.
+    """
+    if topology.link_rates.keys().isdisjoint(unit.links):
+        return tuple(host.rate_mbps for host in unit.unequal)
+    return tuple(topology.host(*host).rate_mbps for host in unit.members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,6 +292,11 @@ class Daemon:
                     "optical_ports": unit.optical_ports,
                     "engine": unit.engine,
                     "restarts": self._network.tors.restarts[addresses.tor_dpid(unit.index)],
+                    "link_rates_mbps": {
+                        link: rate_mbps
+                        for link, rate_mbps in self._topology.link_rates.items()
+                        if link in unit.links
+                    },
                     **self._racks_of(unit),
                 }
                 for unit in self._topology.units

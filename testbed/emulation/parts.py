@@ -107,7 +107,7 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
     """Host links run from the host (a) to its ToR (b); in a pod, links run from each ToR (a) to the pod
     switch (b); optical links from the unit's switch (a) to the optical switch (b).
     """
-    scale, mtu = topology.scale, topology.mtu
+    mtu = topology.mtu
     host_buffer = buffer_bytes(topology.host_link, mtu)
     wires = []
     for host in unit.numbers:
@@ -119,20 +119,19 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
         wires.append(WireSpec(name, a, b, host_rate, host_buffer, mtu))
     if unit.racks:
         assert topology.pod_link
-        pod_rate, pod_buffer = topology.pod_link.emulated_mbps(scale), buffer_bytes(topology.pod_link, mtu)
+        pod_buffer = buffer_bytes(topology.pod_link, mtu)
         for rack in unit.rack_numbers:
             a = WireEnd(addresses.uplink_device(unit.index, rack))
             b = WireEnd(addresses.rack_device(unit.index, rack))
             name = addresses.rack_name(unit.index, rack)
+            pod_rate = topology.emulated_mbps(topology.pod_mbps(name))
             wires.append(WireSpec(name, a, b, pod_rate, pod_buffer, mtu))
-    optical_rate, optical_buffer = (
-        topology.optical_link.emulated_mbps(scale),
-        buffer_bytes(topology.optical_link, mtu),
-    )
+    optical_buffer = buffer_bytes(topology.optical_link, mtu)
     for port in range(1, unit.optical_ports + 1):
         a = WireEnd(addresses.optical_device(unit.index, port))
         b = WireEnd(addresses.oxc_device(unit.index, port))
         name = addresses.optical_port_name(unit.index, port)
+        optical_rate = topology.emulated_mbps(topology.optical_mbps(name))
         wires.append(WireSpec(name, a, b, optical_rate, optical_buffer, mtu))
     return wires
 

@@ -62,11 +62,12 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         self._tors: dict[Unit, dict[str, Any]] = {}
         self._cpus: dict[str, float] = {}  # by the names of the hosts that say so
         self._racks: dict[Unit, set[int]] = {}  # of pods
+        self._own_rates: Mapping[str, float | None] = {}  # of the links of a topology that is described
         super().__init__(*args, **params)
 
     def build(self, topology: Topology) -> None:
         """Describe a topology. A subclass has its own `build`, with parameters of its own."""
-        self._described = topology
+        self._described, self._own_rates = topology, topology.link_rates
         optical_bw = topology.optical_link.rate_mbps
         pod_bw = topology.pod_link.rate_mbps if topology.pod_link else None
         for unit in topology.units:
@@ -184,7 +185,12 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "intfName2": addresses.oxc_device(unit, port),
         }
         ports = addresses.optical_number(port), addresses.oxc_port_number(unit, port)
+        opts = self._with_own_rate(addresses.optical_port_name(unit, port), opts)
         return super().addLink(node1, OXC_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
+
+    def _with_own_rate(self, link: str, opts: Mapping[str, Any]) -> dict[str, Any]:
+        own = _said(self._own_rates[link]) if link in self._own_rates else None
+        return {**opts} if own is None else {**{k: v for k, v in opts.items() if k != "bw"}, **own}
 
     def _link_host(self, attempt: str, place: Host, tor: str, opts: Mapping[str, Any]) -> Any:
         unit, host = place
@@ -196,6 +202,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         ip, mac = f"{addresses.host_ip(unit, host)}/{PREFIX}", addresses.host_mac(unit, host)
         ends: dict[str, Any] = {"intfName1": HOST_DEVICE, "intfName2": addresses.tor_port_device(unit, host)}
         ends |= {**_UNADDRESSED, "addr1": mac, "params1": {"ip": ip}}
+        opts = self._with_own_rate(name, opts)
         return super().addLink(name, tor, 0, addresses.tor_port_number(host), **ends, **opts)
 
     def _link_rack(self, attempt: str, rack: tuple[Unit, int], above: str, opts: Mapping[str, Any]) -> Any:
@@ -212,6 +219,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "intfName2": addresses.rack_device(unit, number),
         }
         ports = addresses.uplink_number(), addresses.rack_number(number)
+        opts = self._with_own_rate(name, opts)
         return super().addLink(name, above, *ports, **ends, **_UNADDRESSED, **opts)
 
     def _check(self, attempt: str, name: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:
@@ -244,14 +252,17 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         optical = [info for info in links if info["node2"] == OXC_BRIDGE]
         hosts = [info for info in links if _place_of(info["node1"])]
         pods = [info for info in links if _rack_of(info["node1"])]
-        usual_bw = self._usual_bw(hosts)
+        usual_bw = self._usual_bw(hosts, "host_rate_mbps")
+        optical_bw = self._usual_bw(optical, "optical_rate_mbps")
+        pod_bw = self._usual_bw(pods, "pod_rate_mbps")
         own_bw = {str(info["node1"]): info["bw"] for info in hosts if info.get("bw") not in (None, usual_bw)}
         units = range(1, max(self._tors, default=0) + 1)
         said = {
             "units": [self._unit(Unit(number), own_bw) for number in units],
             "host_rate_mbps": usual_bw,
-            "optical_rate_mbps": _same("bw", optical),
-            "pod_rate_mbps": _same("bw", pods),
+            "optical_rate_mbps": optical_bw,
+            "pod_rate_mbps": pod_bw,
+            "links": _own_bw(optical, optical_bw) | _own_bw(pods, pod_bw) or None,
             "buffer_packets": _same("max_queue_size", links),
         }
         known = {key: value for key, value in said.items() if value is not None}
@@ -304,17 +315,32 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         names = [host_name(unit, addresses.in_rack(rack, host)) for host in range(1, len(numbers) + 1)]
         return [{key: its[name] for key, its in own if name in its} for name in names]
 
-    def _usual_bw(self, links: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the rate of hosts' links that say none: what all links say, or, where all say one, the
-        largest. None where it is the settings' to say.
+    def _usual_bw(self, links: Sequence[Mapping[str, Any]], key: str) -> Any:
+        """Return the rate of links of a kind that say none: what all of them say, or, where all say one, the
+        largest. None where it is the settings' to say, by that key.
         """
-        said: set[Any] = {info.get("bw") for info in links}
-        if "host_rate_mbps" in self.settings:
+        said: set[Any] = {info.get("bw") for info in links} or {None}
+        if key in self.settings:
             return None
         if len(said) == 1:
             return said.pop()
         numbers = [bw for bw in said if is_number(bw)]
         return None if None in said or not numbers else max(numbers)
+
+
+def _own_bw(links: Sequence[Mapping[str, Any]], usual_bw: Any) -> dict[str, Any]:
+    """Return what those links between switches say that say something else than is usual, by their names."""
+    own = [info for info in links if info.get("bw") not in (None, usual_bw)]
+    return {_link_name(info): info["bw"] for info in own}
+
+
+def _link_name(info: Mapping[str, Any]) -> str:
+    """Return the testbed's name of a link between switches."""
+    if info["node2"] != OXC_BRIDGE:
+        return str(info["node1"])
+    unit = _unit_of(info["node1"])
+    assert unit
+    return addresses.optical_port_name(unit, addresses.optical_port_of(info["port1"]))
 
 
 def _said(bw: float | str | None) -> dict[str, float | str]:

@@ -92,7 +92,7 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
         check_meetings(state, decision, f"{name}, slot {state.slot}")
     circuits = decision.circuits
     for pair_, gbps in links.items():
-        most = circuits.get(pair_, 0) * limits.port_gbps
+        most = circuits.get(pair_, 0) * limits.circuit_gbps(pair_)
         if gbps > most * (1 + SLACK) + SLACK:
             raise broken(f"the link {pair_} has {gbps} Gb/s, and circuits for {most}")
 

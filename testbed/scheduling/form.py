@@ -94,7 +94,13 @@ _LIMITS: Mapping[str, _Accepted] = {
     "reconfiguration_s": FROM_ZERO,
     "step_gbps": POSITIVE,
 }
-_UNITS: Mapping[str, _Accepted] = {"ports": COUNT, "inc": COUNT, "switch_gbps": ENDLESS}
+_UNITS: Mapping[str, _Accepted] = {
+    "ports": COUNT,
+    "inc": COUNT,
+    "switch_gbps": ENDLESS,
+    "unit_port_gbps": POSITIVE,
+}
+_OPTIONAL = ("unit_port_gbps",)  # may be empty
 
 
 def of_limits(limits: object) -> Iterator[Fault]:
@@ -105,6 +111,8 @@ def of_limits(limits: object) -> Iterator[Fault]:
     units = len(limits.ports) if isinstance(limits.ports, Sequence) and limits.ports else 1
     for name, accepted in _UNITS.items():
         its = getattr(limits, name)
+        if name in _OPTIONAL and its == ():
+            continue
         if not isinstance(its, Sequence) or isinstance(its, str | bytes) or len(its) != units:
             yield Fault(f"limits.{name}", shown(its), f"a number for each unit, {units} of them,")
             continue

@@ -38,7 +38,8 @@ def limits_of(
     switches (System.programs): where a unit's engine has none of them, no job can use INC. RequestError where
     links have no rate.
     """
-    port_gbps = _gbps("optical_rate_mbps", topology.optical_link.rate_mbps)
+    ports_gbps = tuple(_port_gbps(topology, unit) for unit in topology.units)
+    port_gbps = min(ports_gbps)
     host_gbps = max(_host_gbps(topology, host) for unit in topology.units for host in _hosts_of(unit))
     return Limits(
         ports=tuple(unit.optical_ports for unit in topology.units),
@@ -53,7 +54,23 @@ def limits_of(
         slot_s=slot_s,
         reconfiguration_s=expected_ms(topology.ocs) / 1e3,
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
+        unit_port_gbps=() if len(set(ports_gbps)) == 1 else ports_gbps,
     )
+
+
+def _port_gbps(topology: Topology, unit: UnitSpec) -> float:
+    """Return the rate of a unit's slowest optical port; that of all, where it has none."""
+    names = [addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)]
+    if not names:
+        return _gbps("optical_rate_mbps", topology.optical_link.rate_mbps)
+    return min(
+        _gbps(_key(topology, name, "optical_rate_mbps"), topology.optical_mbps(name)) for name in names
+    )
+
+
+def _key(topology: Topology, link: str, usual: str) -> str:
+    """Return the key of a configuration that says the rate of a link."""
+    return f"links.{link}" if link in topology.link_rates else usual
 
 
 def _gbps(key: str, rate_mbps: float | None) -> float:
@@ -68,11 +85,12 @@ def _hosts_of(unit: UnitSpec) -> tuple[Host, ...]:
 
 def _host_gbps(topology: Topology, host: Host) -> float:
     own = bool(topology.unit(host[0]).unequal)
-    key = (
+    usual = (
         f"units[{host[0] - 1}].hosts[{addresses.place_in_rack(host[1]) - 1}].rate_mbps"
         if own
         else "host_rate_mbps"
     )
+    key = _key(topology, addresses.host_name(*host), usual)
     return _gbps(key, topology.host(*host).rate_mbps)
 
 

@@ -26,7 +26,8 @@ def limits_to_json(limits: Limits) -> dict[str, Any]:
 
 
 def limits_from_json(data: Mapping[str, Any]) -> Limits:
-    tuples = {name: tuple(data[name]) for name in ("ports", "inc", "switch_gbps")}
+    names = ("ports", "inc", "switch_gbps", "unit_port_gbps")
+    tuples = {name: tuple(data[name]) for name in names if name in data}
     return Limits(**{**data, **tuples})
 
 

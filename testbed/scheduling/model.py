@@ -36,6 +36,10 @@ class Limits:
     equation (2) as it is printed, with INC for the workers of one unit of a job that has workers elsewhere
     too; without it, only jobs with all workers in one unit use INC, as section VI-A has it. The circuits
     between two units add up, as in equation (6).
+
+    Where the testbed's optical ports are unequal, which the paper's are not, `unit_port_gbps` has the rate of
+    each unit's slowest port, and `port_gbps` is the least of them: a policy that knows of nothing else asks
+    no circuit for more than it carries.
     """
 
     ports: tuple[int, ...]
@@ -48,6 +52,7 @@ class Limits:
     reconfiguration_s: float = 0.02
     step_gbps: float = 10.0
     partial_inc: bool = False
+    unit_port_gbps: tuple[float, ...] = ()
 
     @property
     def units(self) -> Sequence[UnitIndex]:
@@ -65,6 +70,12 @@ class Limits:
     ) -> Limits:
         """All units alike. `others` are further fields."""
         return cls((ports,) * units, (inc,) * units, (switch_gbps,) * units, port_gbps, **others)  # type: ignore[arg-type]
+
+    def circuit_gbps(self, between: Pair) -> float:
+        """Return the rate of a circuit between two units: that of the slower end."""
+        if not self.unit_port_gbps:
+            return self.port_gbps
+        return min(self.unit_port_gbps[between[0]], self.unit_port_gbps[between[1]])
 
     def host_gbps_of(self, job: Job) -> float:
         """Return the rate that no worker of a job exceeds."""
@@ -169,11 +180,11 @@ def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, in
     weight = dict(links)
     # one port after the other to the link that limits
     for _ in range(limits.ports[ps]):
-        least = min(given, key=lambda p: (given[p] / weight[p], p))
+        least = min(given, key=lambda p: (given[p] * limits.circuit_gbps(p) / weight[p], p))
         if given[least] == room[least]:
             break
         given[least] += 1
-    return min(given[p] * limits.port_gbps / weight[p] for p in given)
+    return min(given[p] * limits.circuit_gbps(p) / weight[p] for p in given)
 
 
 @dataclass(slots=True)

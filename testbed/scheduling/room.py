@@ -65,9 +65,10 @@ class Room:
         """The largest rate that a job could have here, alone."""
         if self.fixed is None or not its.links:
             return its.limit_gbps
-        port_gbps = self.limits.port_gbps
+        circuit_gbps = self.limits.circuit_gbps
         return min(
-            its.limit_gbps, *(self.fixed.get(pair, 0) * port_gbps / count for pair, count in its.links)
+            its.limit_gbps,
+            *(self.fixed.get(pair, 0) * circuit_gbps(pair) / count for pair, count in its.links),
         )
 
     def fits(self, its: Load, gbps: float) -> bool:
@@ -78,7 +79,9 @@ class Room:
                 return False
         grown: dict[int, int] = {}
         for pair, count in its.links:
-            more = self._circuits(self.link_used.get(pair, 0.0) + count * gbps) - self.circuits.get(pair, 0)
+            more = self._circuits(pair, self.link_used.get(pair, 0.0) + count * gbps) - self.circuits.get(
+                pair, 0
+            )
             if more <= 0:
                 continue
             if self.fixed is not None:
@@ -98,7 +101,7 @@ class Room:
         for pair, count in its.links:
             used = self.link_used.get(pair, 0.0) + count * gbps
             self.link_used[pair] = used
-            needed, had = self._circuits(used), self.circuits.get(pair, 0)
+            needed, had = self._circuits(pair, used), self.circuits.get(pair, 0)
             if needed > had:
                 self.circuits[pair] = needed
                 self.ports_used[pair[0]] += needed - had
@@ -115,7 +118,7 @@ class Room:
         left = {unit: self.limits.ports[unit] - self.ports_used[unit] for pair in given for unit in pair}
 
         def bears(pair: Pair, count: int) -> float:
-            return (given[pair] * self.limits.port_gbps - self.link_used.get(pair, 0.0)) / count
+            return (given[pair] * self.limits.circuit_gbps(pair) - self.link_used.get(pair, 0.0)) / count
 
         # one circuit after the other to the link that limits: every larger rate needs it there
         while True:
@@ -131,5 +134,5 @@ class Room:
             left[pair[0]] -= 1
             left[pair[1]] -= 1
 
-    def _circuits(self, gbps: float) -> int:
-        return math.ceil(gbps / self.limits.port_gbps - SLACK)
+    def _circuits(self, pair: Pair, gbps: float) -> int:
+        return math.ceil(gbps / self.limits.circuit_gbps(pair) - SLACK)

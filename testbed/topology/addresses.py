@@ -232,6 +232,11 @@ def rack_number(rack: int) -> int:
     return _RACK_BASE + rack
 
 
+def rack_behind(number: int) -> int:
+    """Return the rack to whose ToR this OpenFlow port of a pod switch leads."""
+    return number - _RACK_BASE
+
+
 def optical_device(unit: Unit, port: int) -> str:
     """The unit's end."""
     return f"u{unit}-o{port}"
@@ -250,6 +255,11 @@ def control_far_device(dpid: Dpid) -> str:
 def optical_number(port: int) -> int:
     """OpenFlow port of an optical port at its unit's switch."""
     return _OPTICAL_BASE + port
+
+
+def optical_port_of(number: int) -> int:
+    """Return the optical port that has this OpenFlow port at its unit's switch."""
+    return number - _OPTICAL_BASE
 
 
 def oxc_device(unit: Unit, port: int) -> str:

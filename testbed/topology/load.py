@@ -18,6 +18,7 @@ from testbed.topology.fields import (
     choice,
     integer,
     is_number,
+    listed,
     mapping,
     name_of,
     read_yaml,
@@ -63,6 +64,7 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
             "host_rate_mbps",
             "optical_rate_mbps",
             "pod_rate_mbps",
+            "links",
             "optical_ports",
             "buffer_packets",
             "ocs",
@@ -87,6 +89,11 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
     host_rate = _rate(top, "host_rate_mbps", scale, 40_000)
     usual = HostSpec(host_rate)
     units = tuple(_unit(raw, Unit(index), ports, usual, scale) for index, raw in enumerate(raw_units, 1))
+    link_rates = {
+        link: rate_mbps
+        for unit, raw in zip(units, raw_units, strict=True)
+        for link, rate_mbps in _unit_rates(raw, unit, scale).items()
+    }
     if len(units) > 1:
         for unit in units:
             if unit.optical_ports == 0:
@@ -95,7 +102,8 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
                 )
     else:
         units = (replace(units[0], optical_ports=0),)
-    return Topology(
+    link_rates |= _link_rates(top, units, scale)
+    topology = Topology(
         name=name_of(top, "name", name),
         units=units,
         host_link=LinkSpec(host_rate, buffer_packets),
@@ -110,6 +118,37 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
         controller=choice(top, "controller", CONTROLLERS[0], CONTROLLERS),
         pod_link=_pod_link(top, scale, units, buffer_packets),
     )
+    links = [link for unit in units for link in unit.links]  # that is, of one unit no optical port
+    own = {link: link_rates[link] for link in links if link in link_rates}
+    return replace(topology, link_rates=own)
+
+
+def _unit_rates(raw: Mapping[str, Any], unit: UnitSpec, scale: int) -> dict[str, float | None]:
+    """Return the rates of a unit's links by its `rate_mbps`: of those whose rate no host says."""
+    if "rate_mbps" not in raw:
+        return {}
+    rate_mbps = _rate(raw, "rate_mbps", scale, None, f"units[{unit.index - 1}]")
+    hosts = raw["hosts"] if isinstance(raw["hosts"], list) else [{}] * unit.hosts
+    saying = {number for number, host in enumerate(hosts, 1) if "rate_mbps" in host}
+    own = {
+        addresses.host_name(unit.index, number)
+        for number in unit.numbers
+        if addresses.place_in_rack(number) in saying
+    }
+    return {link: rate_mbps for link in unit.links if link not in own}
+
+
+def _link_rates(top: Mapping[str, Any], units: tuple[UnitSpec, ...], scale: int) -> dict[str, float | None]:
+    """Return the rates of links that are named."""
+    raw = top.get("links", {})
+    if not isinstance(raw, dict):
+        raise RequestError(f"links: {shown(raw)}; names of links, each with a rate in Mb/s, are accepted")
+    known = {link for unit in units for link in unit.links}
+    for link in raw:
+        if link not in known:
+            names = listed(link for unit in units for link in unit.links)
+            raise RequestError(f"links.{link}: {shown(raw[link])}; no such link; there are {names}")
+    return {link: _rate(raw, link, scale, None, "links") for link in raw}
 
 
 def _pod_link(
@@ -127,7 +166,7 @@ def _pod_link(
 
 def _unit(raw: Any, index: Unit, ports: int, usual: HostSpec, scale: int) -> UnitSpec:
     path = f"units[{index - 1}]"
-    data = mapping(raw, path, ("kind", "racks", "hosts", "optical_ports", "engine"))
+    data = mapping(raw, path, ("kind", "racks", "hosts", "rate_mbps", "optical_ports", "engine"))
     if "hosts" not in data:
         raise RequestError(f"{path}.hosts: missing; a unit needs 1 to {addresses.MAX_HOSTS_PER_UNIT} hosts")
     hosts, unequal = _hosts(data, path, usual, scale)

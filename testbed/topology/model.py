@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from testbed.topology import addresses
@@ -27,10 +28,6 @@ class LinkSpec:
 
     rate_mbps: float | None
     buffer_packets: int = 256
-
-    def emulated_mbps(self, scale: int) -> float | None:
-        """The rate that the link really gets."""
-        return None if self.rate_mbps is None else self.rate_mbps / scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +91,14 @@ class UnitSpec:
         return range(1, self.racks + 1) if self.racks else range(1)
 
     @property
+    def links(self) -> tuple[str, ...]:
+        """The names of its links: its hosts', in a pod its racks', and its optical ports'."""
+        hosts = [addresses.host_name(self.index, number) for number in self.numbers]
+        racks = [addresses.rack_name(self.index, rack) for rack in self.rack_numbers] if self.racks else []
+        ports = range(1, self.optical_ports + 1)
+        return (*hosts, *racks, *(addresses.optical_port_name(self.index, port) for port in ports))
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of its hosts within it, by rack."""
         return tuple(number for rack in self.rack_numbers for number in self._numbers_in(rack))
@@ -136,7 +141,9 @@ class UnitSpec:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole testbed."""
+    """A whole testbed. `link_rates` has, by the names of links whose declared rate is one of their own, that
+    rate, before the scale; None where it is unshaped.
+    """
 
     name: str
     units: tuple[UnitSpec, ...]
@@ -149,6 +156,7 @@ class Topology:
     bmv2: Bmv2Spec = Bmv2Spec()
     controller: str = CONTROLLERS[0]
     pod_link: LinkSpec | None = None  # between ToRs and pod switches; None: there are no pods
+    link_rates: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -168,12 +176,28 @@ class Topology:
     def host(self, unit: Unit, host: int) -> HostSpec:
         """The host of that number in a unit. KeyError if there is no such unit."""
         unequal = self.unit(unit).unequal
-        return unequal[addresses.place_in_rack(host) - 1] if unequal else HostSpec(self.host_link.rate_mbps)
+        spec = unequal[addresses.place_in_rack(host) - 1] if unequal else HostSpec(self.host_link.rate_mbps)
+        if not self.link_rates:
+            return spec
+        return replace(spec, rate_mbps=self.link_rates.get(addresses.host_name(unit, host), spec.rate_mbps))
+
+    def optical_mbps(self, port: str) -> float | None:
+        """The declared rate of the optical port of that name; None where it is unshaped."""
+        return self.link_rates.get(port, self.optical_link.rate_mbps)
+
+    def pod_mbps(self, rack: str) -> float | None:
+        """The declared rate of the link of a pod's ToR, by its name, to the pod switch; None where it is
+        unshaped.
+        """
+        return self.link_rates.get(rack, self.pod_link.rate_mbps if self.pod_link else None)
+
+    def emulated_mbps(self, rate_mbps: float | None) -> float | None:
+        """The rate that a link of that declared rate really gets; None where it is unshaped."""
+        return None if rate_mbps is None else rate_mbps / self.scale
 
     def emulated_host_mbps(self, unit: Unit, host: int) -> float | None:
         """The rate that the link of a host really gets; None where it is unshaped."""
-        rate_mbps = self.host(unit, host).rate_mbps
-        return None if rate_mbps is None else rate_mbps / self.scale
+        return self.emulated_mbps(self.host(unit, host).rate_mbps)
 
     @property
     def cpu_limits(self) -> dict[str, float]:
@@ -205,8 +229,8 @@ class Topology:
         raise KeyError(index)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads back to an equal topology. Of pods it has words only where there are
-        some.
+        """Text that `from_json` reads back to an equal topology. Of pods, and of links with a rate of
+        their own, it has words only where there are some.
         """
         data = asdict(self)
         for unit in data["units"]:
@@ -214,6 +238,8 @@ class Topology:
                 del unit["racks"]
         if self.pod_link is None:
             del data["pod_link"]
+        if not self.link_rates:
+            del data["link_rates"]
         return json.dumps(data)
 
     @classmethod
@@ -232,6 +258,7 @@ class Topology:
             mtu=data["mtu"],
             bmv2=Bmv2Spec(**data["bmv2"]),
             pod_link=LinkSpec(**data["pod_link"]) if "pod_link" in data else None,
+            link_rates=data.get("link_rates", {}),
         )
 
 

@@ -33,6 +33,7 @@ def words(topology: Topology) -> dict[str, Any]:
         "host_rate_mbps": rate_said(topology.host_link.rate_mbps),
         "optical_rate_mbps": rate_said(topology.optical_link.rate_mbps),
         **({"pod_rate_mbps": rate_said(topology.pod_link.rate_mbps)} if topology.pod_link else {}),
+        **({"links": _links(topology)} if topology.link_rates else {}),
         "buffer_packets": topology.host_link.buffer_packets,
         "ocs": _ocs(topology.ocs),
         "inc": {
@@ -50,6 +51,10 @@ def words(topology: Topology) -> dict[str, Any]:
 def rate_said(rate_mbps: float | None) -> float | str:
     """Return a declared rate as a file has it."""
     return "unshaped" if rate_mbps is None else rate_mbps
+
+
+def _links(topology: Topology) -> dict[str, float | str]:
+    return {link: rate_said(rate_mbps) for link, rate_mbps in topology.link_rates.items()}
 
 
 def _hosts(unit: UnitSpec) -> int | list[dict[str, Any]]:

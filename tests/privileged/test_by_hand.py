@@ -19,10 +19,11 @@ from tests.privileged.commands import Testbed, bounded, command, running, start,
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 LONG = str(Path(__file__).with_name("jobs") / "long.py")
 CONFIG = """
-units: [{hosts: 3, optical_ports: 2}, {hosts: 2, optical_ports: 2}, {hosts: 2, optical_ports: 2}]
+units: [{hosts: 3}, {hosts: 2}, {hosts: 2, rate_mbps: 60}]
 scale: 1
 host_rate_mbps: 100
 optical_rate_mbps: 100
+links: {u1o2: 80, u3h2: 40}
 ocs:
   lock_ms: {lognormal: [8, 3]}
   lock_failure: 0.4
@@ -86,7 +87,14 @@ def links_are_set_and_carry_or_not(testbed: Testbed) -> None:
     assert answers(testbed, "u1h1", "u1h2")
     unit = said(testbed, "link", "set", "u2", "--rate", "30")
     assert [link["link"] for link in unit] == ["u2h1", "u2h2", "u2o1", "u2o2"]
-    assert all(link["rate_mbps"] == 100 for link in said(testbed, "link", "reset", "all"))
+    own = {"u1o2": 80, "u3h1": 60, "u3h2": 40, "u3o1": 60, "u3o2": 60}
+    reset = said(testbed, "link", "reset", "all")
+    assert {link["link"]: link["rate_mbps"] for link in reset if link["rate_mbps"] != 100} == own
+    assert all(link["rate_mbps"] == link["configured_mbps"] for link in reset)
+    page = command("testbed.status", "--name", testbed.name).stdout
+    assert "u1o2: 0.08 Gb/s" in page
+    assert "u3h2: 0.04 Gb/s" in page
+    assert "u3o1 u3o2: 0.06 Gb/s" in page
     assert "no such" not in refused(testbed, "link", "set", "u1h1")
     assert "link u9h1: there is none" in refused(testbed, "link", "set", "u1h1", "u9h1", "--down")
     assert "Mb/s are accepted" in refused(testbed, "link", "set", "u1h1", "--rate", "-3")
@@ -166,7 +174,8 @@ def a_script_is_carried_out_and_a_capture_comes_on_stdout(testbed: Testbed, fold
     assert all(each["began_s"] >= each["at_s"] for each in done)
     assert re.search(r"^u1h1 +40 Mb/s \(configured 100\)$", done[2]["output"], re.MULTILINE)
     assert re.search(r"^u1h2 +100 Mb/s, down$", done[2]["output"], re.MULTILINE)
-    assert all(link["up"] and link["rate_mbps"] == 100 for link in said(testbed, "link", "list"))
+    links = said(testbed, "link", "list")
+    assert all(link["up"] and link["rate_mbps"] == link["configured_mbps"] for link in links)
     reading = start("testbed.capture", "u1h1", "--name", testbed.name, "--output", "-", "--count", "2")
     with bounded(reading):
         assert reading.stdout is not None

@@ -114,10 +114,13 @@ class World:
             made.append(left(sums, rows))
         return made
 
-    def recording(self, optical_bytes_per_s: float = 0.0, between: str = "u1o1") -> Recording:
+    def recording(
+        self, optical_bytes_per_s: float = 0.0, between: str = "u1o1", between_mbps: float | None = None
+    ) -> Recording:
         names = (*HOSTS, between, "u2h1")
         other_mbps = self.other_mbps if self.rate_mbps == RATE_MBPS else self.rate_mbps
-        recording = Recording(0.1, names, (self.rate_mbps, other_mbps, self.rate_mbps, self.rate_mbps), 1e9)
+        rates = (self.rate_mbps, other_mbps, between_mbps or self.rate_mbps, self.rate_mbps)
+        recording = Recording(0.1, names, rates, 1e9)
         for at in range(200):
             values = np.zeros((len(names), 4), np.int64)
             values[2, :2] = round(at * 0.1 * optical_bytes_per_s)
@@ -206,6 +209,9 @@ def test_other_links_count_by_what_they_carried(between: str) -> None:
     alone = the(world.bound(optical_bytes_per_s=sent_per_s, between=between))
     assert alone.link == f"{between} up"
     assert alone.ratio == pytest.approx(1.0, abs=0.02)
+    narrow = {"optical_bytes_per_s": sent_per_s / 4, "between": between, "between_mbps": RATE_MBPS / 4}
+    its_own = the(world.bound(**narrow))
+    assert (its_own.link, its_own.ratio) == (f"{between} up", pytest.approx(1.0, abs=0.02)), "its own rate"
 
 
 # ---------------------------------------------------------------- beside other jobs

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from testbed.emulation.user_topo import topology_of
 from testbed.errors import HostError, RequestError
 from testbed.topology.catalogue import READY, ready
 from testbed.topology.load import parse
-from testbed.topology.model import HostSpec
+from testbed.topology.model import HostSpec, LinkSpec, Topology
 from testbed.topology.words import words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mininet.md"
@@ -115,6 +116,35 @@ def test_a_topology_is_the_same_in_a_file_s_words_and_in_mininet_s(configuration
     assert parse(words(topology), "") == topology
     assert FabricTopo(topology).topology == topology
     assert Described(configuration).topology == topology
+    links = [link for unit in topology.units for link in unit.links]
+    own = {link: rate for link, rate in zip(links, cycle((500.0, "unshaped", 30_000)), strict=False)}
+    unlike = parse({**configuration, "links": own, "host_rate_mbps": 777}, "Unlike")
+    assert parse(words(unlike), "") == unlike
+    assert Topology.from_json(unlike.to_json()) == unlike
+    assert {wire.name: wire.rate_mbps for wire in parts(unlike).wires} == {
+        link: unlike.emulated_mbps(None if rate == "unshaped" else float(rate)) for link, rate in own.items()
+    }
+    graph = FabricTopo(unlike)
+    said = {info["intfName2"]: info.get("bw") for _, _, info in graph.iterLinks(withInfo=True)}
+    assert said == {wire.b.device: unlike.link_rates[wire.name] for wire in parts(unlike).wires}
+
+
+def test_links_may_differ_in_bw() -> None:
+    class Unlike(FabricTopo):
+        def build(self) -> None:
+            self.addUnit(1, optical_ports=2, optical_bw=100, bw=50)
+            self.addUnit(1, optical_ports=0, bw=50, racks=2, pod_bw=30)
+            self.addLink("u2", "oxc", bw=70)
+            self.addSwitch("u3")
+            self.addLink(self.addHost("u3h1"), "u3", bw=50)
+            self.addLink("u3", "oxc")
+
+    assert Unlike().configuration()["links"] == {"u1o1": 100, "u1o2": 100, "u2o1": 70}
+    Unlike.settings = {"optical_rate_mbps": 100}
+    topology = Unlike().topology
+    rates = [topology.optical_mbps(port) for port in topology.optical_ports]
+    assert rates == [100, 100, 70, 100]
+    assert topology.pod_link == LinkSpec(30)
 
 
 @pytest.mark.parametrize("name", READY)
@@ -147,8 +177,8 @@ def test_a_rate_without_a_scale_is_what_the_link_gets() -> None:
 
         topology = Made().topology
         return (
-            topology.host_link.emulated_mbps(topology.scale),
-            topology.optical_link.emulated_mbps(topology.scale),
+            topology.emulated_mbps(topology.host_link.rate_mbps),
+            topology.emulated_mbps(topology.optical_link.rate_mbps),
         )
 
     assert rates({}, bw=100, optical_bw=50) == (100, 50)
@@ -236,10 +266,6 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
         (
             lambda topo: [topo.addUnit(2), topo.addUnit(2), topo.addLink("u1", "u2")],
             "accepted are a host with",
-        ),
-        (
-            lambda topo: [topo.addUnit(2, optical_bw=9), topo.addUnit(1)],
-            "bw: u1-oxc has 9 and u2-oxc has None",
         ),
         (lambda topo: topo.addSwitch("u1r1"), "addSwitch('u1r1'): add u1, the switch of its pod, before it"),
         (

@@ -22,7 +22,10 @@ from testbed.systems.p4inc.milp import solve
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.fluid import simulate
 
-LIMITS = Limits.uniform(3, 2, 1, 40.0, 240.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1)
+LIMITS = replace(
+    Limits.uniform(3, 2, 1, 40.0, 240.0, host_gbps=20.0, ps_gbps=60.0, reconfiguration_s=0.1),
+    unit_port_gbps=(40.0, 40.0, 40.0),
+)
 JOBS = (Job(1, ((0, 2),), 1, 18.0, 0.25), Job(2, ((1, 2),), 0, 20.0, 9.0))
 DECISION = Decision({1: 20.0, 2: 20.0}, {2: 1}, {(0, 1): 1})
 GOOD = Schedule(LIMITS, JOBS, (DECISION,), {(1, 2): 1})

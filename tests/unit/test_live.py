@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import live
+from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.messages import decision_from_json, decision_to_json, state_from_json, state_to_json
 from testbed.scheduling.model import Decision, Job, Limits, Progress, State, load
 from testbed.topology import catalogue
@@ -87,6 +88,27 @@ def test_a_job_is_bounded_by_the_links_of_its_own_hosts() -> None:
     assert [load(limits, job, None).limit_gbps for job in (slow, fast, near)] == [10.0, 20.0, 10.0]
     assert [load(limits, job, 0).limit_gbps for job in (slow, fast)] == [10.0, 30.0], "summed in its unit"
     assert live.host_limits(topology, [(1, 2), (1, 3)], None) == (30.0, 30.0)
+
+
+def test_policies_see_the_slowest_optical_port_of_each_unit() -> None:
+    units = [{"hosts": 2}, {"hosts": 2, "rate_mbps": 80_000}, {"hosts": 1, "optical_ports": 1}]
+    topology = parse({"units": units, "links": {"u1o2": 10_000, "u3h1": 5_000}}, "unlike")
+    limits = live.limits_of(topology, 1.0, None, PROGRAMS)
+    assert (limits.port_gbps, limits.unit_port_gbps) == (10.0, (10.0, 80.0, 40.0))
+    assert [limits.circuit_gbps(pair) for pair in ((0, 1), (1, 2), (0, 2))] == [10.0, 40.0, 10.0]
+    assert live.host_limits(topology, [(1, 1)], (3, 1)) == (40.0, 5.0)
+    wide, narrow = (Job(1, ((unit, 1),), 2, 1.0) for unit in (1, 0))
+    assert [load(limits, job, None).limit_gbps for job in (wide, narrow)] == [40.0, 10.0]
+    state = State(limits, 0, (Progress(replace(wide, workers=((1, 2),)), 1.0),), {})
+    check_decision(state, Decision({1: 20.0}, {}, {(1, 2): 1}), "ours")
+    both = Job(2, ((0, 2),), 1, 1.0)
+    two = State(limits, 0, (Progress(both, 1.0),), {})
+    check_decision(two, Decision({2: 10.0}, {}, {(0, 1): 2}), "ours")
+    with pytest.raises(TestbedError, match=r"the link \(0, 1\) has 20.0 Gb/s, and circuits for 10.0"):
+        check_decision(two, Decision({2: 10.0}, {}, {(0, 1): 1}), "ours")
+    assert live.limits_of(TOPOLOGY, 1.0, None, PROGRAMS).unit_port_gbps == ()
+    with pytest.raises(RequestError, match=r"^links.u1o1: unshaped; to schedule jobs, links need a rate"):
+        live.limits_of(replace(topology, link_rates={"u1o1": None}), 1.0, None, PROGRAMS)
 
 
 def test_links_without_a_rate_cannot_be_scheduled() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from testbed.aggregation.system import racks_of
 from testbed.errors import RequestError
 from testbed.topology import catalogue
 from testbed.topology.addresses import tor_dpid, tor_name
@@ -77,6 +78,62 @@ def test_a_pod_is_racks_below_a_switch_with_the_optical_ports() -> None:
     assert Topology.from_json(topology.to_json()) == topology
     usual = parse({"units": POD["units"], "host_rate_mbps": 7_000}, "pod")
     assert usual.pod_link == LinkSpec(7_000), "the rate of a host's link where nothing is said"
+
+
+def test_a_link_has_the_rate_that_is_said_first_of_it_its_host_its_unit_and_all() -> None:
+    hosts = [{"rate_mbps": 7_000}, {}, {"cpus": 1}]
+    units = [
+        {"racks": 2, "hosts": hosts, "rate_mbps": 5_000},
+        {"hosts": 2},
+        {"hosts": 1, "rate_mbps": "unshaped"},
+    ]
+    links = {"u1r2h2": 9_000, "u1o2": "unshaped", "u2h2": 8_000, "u1r1": 6_000}
+    topology = parse({"units": units, "links": links, "host_rate_mbps": 20_000}, "unlike")
+    rates = {
+        name: topology.host(*host).rate_mbps
+        for name, host in zip(topology.host_names, topology.hosts, strict=True)
+    }
+    assert rates == {
+        **{
+            "u1r1h1": 7_000,
+            "u1r1h2": 5_000,
+            "u1r1h3": 5_000,
+            "u1r2h1": 7_000,
+            "u1r2h2": 9_000,
+            "u1r2h3": 5_000,
+        },
+        **{"u2h1": 20_000, "u2h2": 8_000, "u3h1": None},
+    }
+    assert topology.host(1, topology.unit(1).numbers[2]) == HostSpec(5_000, 1.0)
+    assert [topology.pod_mbps(rack) for rack in ("u1r1", "u1r2")] == [6_000, 5_000]
+    optical = {port: topology.optical_mbps(port) for port in topology.optical_ports}
+    assert optical == {
+        "u1o1": 5_000,
+        "u1o2": None,
+        "u2o1": 20_000,
+        "u2o2": 20_000,
+        "u3o1": None,
+        "u3o2": None,
+    }
+    assert topology.emulated_host_mbps(2, 2) == 40
+    assert Topology.from_json(topology.to_json()) == topology
+    assert parse(words(topology), "other") == topology
+    assert "link_rates" not in parse(GOOD, "plain").to_json()
+
+
+def test_hosts_links_with_a_rate_of_their_own_are_those_that_systems_see() -> None:
+    units = [
+        {"racks": 2, "hosts": 2},
+        {"hosts": 2, "rate_mbps": 5_000},
+        {"hosts": [{"rate_mbps": 4_000}, {}]},
+    ]
+    topology = parse({"units": units, "links": {"u1r2h1": 30_000}}, "unlike")
+    racks = racks_of(topology)
+    seen = [rack.rate_mbps(host) for rack in racks for _, host in rack.members()]
+    assert seen == [topology.host(*host).rate_mbps for host in topology.hosts]
+    assert seen[:4] == [40_000, 40_000, 30_000, 40_000]
+    pod = racks[0]
+    assert pod.fastest(pod.members(), 3) == [pod.members()[at] for at in (0, 1, 3)]
 
 
 def test_transceivers_and_distributions_survive_json_and_words() -> None:
@@ -193,6 +250,15 @@ def test_default_is_the_paper_s_testbed() -> None:
         ),
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
+        ({"links": ["u1h1"]}, r"^links: \[u1h1\]; names of links, each with a rate in Mb/s, are accepted"),
+        (
+            {"links": {"u1h9": 500}},
+            "^links.u1h9: 500; no such link; there are u1h1, u1h2, u1h3, u1h4, u1o1, u1",
+        ),
+        ({"links": {"u1o1": None}}, "^links.u1o1: None; a rate in Mb/s or the word unshaped is accepted"),
+        ({"links": {"u1o1": 50}}, "^links.u1o1: 50 at scale 100 is 0.5 Mb/s; from 1 to 20000 Mb/s can"),
+        ({"units": [{"hosts": 1, "rate_mbps": 0}]}, r"^units\[0\].rate_mbps: 0; a rate in Mb/s or the word"),
+        ({"links": {"u1r1": 500}}, "^links.u1r1: 500; no such link"),
         ({"ocs": {"lock_ms": {"lognormal": [0, 1]}}}, "^ocs.lock_ms: .*lognormal.*; milliseconds from 0"),
         ({"ocs": {"lock_ms": {"values": []}}}, "^ocs.lock_ms: .*values.*; milliseconds from 0"),
         ({"ocs": {"lock_ms": {"values": [1, -1]}}}, "^ocs.lock_ms: .*values.*; milliseconds from 0"),

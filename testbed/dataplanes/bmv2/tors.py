@@ -178,5 +178,9 @@ class Tors:
         unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
         if addresses.is_host_port(number):
             return self._topology.host(unit, addresses.in_rack(rack, number)).rate_mbps is None
-        pod_link = None if addresses.is_optical_port(number) else self._topology.pod_link
-        return (pod_link or self._topology.optical_link).rate_mbps is None
+        if addresses.is_optical_port(number):
+            port = addresses.optical_port_name(unit, addresses.optical_port_of(number))
+            return self._topology.optical_mbps(port) is None
+        return (
+            self._topology.pod_mbps(addresses.rack_name(unit, rack or addresses.rack_behind(number))) is None
+        )

@@ -261,7 +261,7 @@ class _Check:
                     "5", "Gb/s of the switch", gbps, self.limits.switch_gbps[unit], slot=slot, unit=unit
                 )
         for link, gbps in between.items():
-            room = decision.ports.get(link, 0) * self.limits.port_gbps
+            room = decision.ports.get(link, 0) * self.limits.circuit_gbps(link)
             if gbps > room * self.slack:
                 self._broken("6", "Gb/s between two units", gbps, room, slot=slot, link=link)
 
