@@ -1,4 +1,4 @@
-"""`testbed link`: rates of links, and whether they are up, at run time, through the daemon."""
+"""`testbed link`: rates and delays of links, and whether they are up, at run time, through the daemon."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ def main(argv: list[str]) -> int:
     arguments = _parser(DEFAULT_NAME).parse_args(argv)
     control = LinkControl(Runtime.of(arguments.name))
     if arguments.action == "set":
-        links = control.set(*arguments.link, rate_mbps=arguments.rate, up=arguments.up)
+        links = control.set(
+            *arguments.link,
+            rate_mbps=arguments.rate,
+            up=arguments.up,
+            delay=arguments.delay,
+            jitter=arguments.jitter,
+        )
     else:
         links = control.reset(*arguments.link) if arguments.action == "reset" else control.now()
     print(json.dumps(links, indent=2) if arguments.json else table(links))
@@ -36,7 +42,8 @@ def main(argv: list[str]) -> int:
 def _parser(default_name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="testbed link",
-        description="Set the rate of links while the testbed runs, or have them down; each is read back.",
+        description="Set the rate and delay of links while the testbed runs, or have them down; each is read "
+        "back.",
     )
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
@@ -47,13 +54,24 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
     setting = actions.add_parser(
         "set",
         parents=[common],
-        help="set the rate of links, or have them down or up",
-        description="Set the rate of links, both directions of each, or have them down or up. Running jobs "
-        "go on, and their verdicts heed it.",
+        help="set the rate or the delay of links, or have them down or up",
+        description="Set the rate or the delay of links, both directions of each, or have them down or up. "
+        "Running jobs go on, and their verdicts heed it.",
     )
     setting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
     setting.add_argument(
         "--rate", type=float, metavar="MBPS", help="in Mb/s as `testbed status` has them, after the scale"
+    )
+    setting.add_argument(
+        "--delay",
+        metavar="TIME",
+        help="how long each direction delays a frame, like 5ms, before it waits for the link's rate; 0ms: no "
+        "delay. Where the kernel has netem (`testbed doctor`)",
+    )
+    setting.add_argument(
+        "--jitter",
+        metavar="TIME",
+        help="how much longer or shorter the delay of a frame may be, drawn for each: frames overtake others",
     )
     light = setting.add_mutually_exclusive_group()
     light.add_argument(
@@ -61,7 +79,9 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
     )
     light.add_argument("--up", dest="up", action="store_true", help="carry frames again")
     resetting = actions.add_parser(
-        "reset", parents=[common], help="give links the configuration's rates, and have them up"
+        "reset",
+        parents=[common],
+        help="give links the configuration's rates, and have them up, without delay",
     )
     resetting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
     actions.add_parser(
@@ -80,7 +100,9 @@ def table(links: Sequence[LinkState]) -> str:
 def _words(link: LinkState) -> str:
     rate, configured = link["rate_mbps"], link["configured_mbps"]
     other = "" if rate == configured else f" (configured {configured:g})"
-    return f"{rate:>8g} Mb/s{other}" + ("" if link["up"] else ", down")
+    jitter = f", {link['jitter_ms']:g} ms more or less" if link["jitter_ms"] else ""
+    delay = f", delays {link['delay_ms']:g} ms each way{jitter}" if link["delay_ms"] else ""
+    return f"{rate:>8g} Mb/s{other}{delay}" + ("" if link["up"] else ", down")
 
 
 if __name__ == "__main__":

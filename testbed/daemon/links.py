@@ -1,16 +1,23 @@
-"""The daemon's request `link`: rates of links, and whether they are up, by hand, under running jobs."""
+"""The daemon's request `link`: rates and delays of links, and whether they are up, by hand, under running
+jobs.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from testbed.emulation.by_hand import LinksByHand
+from testbed.emulation.netem import LinkDelay
 from testbed.errors import RequestError
 from testbed.jobs.manager import Jobs
 from testbed.topology.fields import shown
 
 MOST_MBPS = 400_000.0
+MOST_DELAY_MS = 10_000.0
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]*)?)(us|ms|s)")
+_UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _ACTIONS = ("set", "reset", "list")
 
 
@@ -33,11 +40,14 @@ def answer(links: LinksByHand, jobs: Jobs, request: Mapping[str, Any]) -> list[d
         rate_mbps, is_up = _rate(request.get("rate_mbps")), request.get("up")
         if is_up is not None and not isinstance(is_up, bool):
             raise RequestError(f"up: {shown(is_up)}; true or false is accepted")
-        if rate_mbps is None and is_up is None:
-            raise RequestError("link set: what is to be set? accepted are --rate MBPS, --up, --down")
+        delay = _delay(request.get("delay"), request.get("jitter"))
+        if rate_mbps is None and is_up is None and delay is None:
+            raise RequestError(
+                "link set: what is to be set? accepted are --rate MBPS, --delay TIME, --up, --down"
+            )
         if rate_mbps is not None:
             _check_no_policy(jobs, names)
-        links.set(names, rate_mbps, is_up)
+        links.set(names, rate_mbps, is_up, delay)
     jobs.hear_rates()
     return [state for state in links.states() if state["link"] in names]
 
@@ -50,6 +60,29 @@ def _rate(value: Any) -> float | None:
             f"--rate {shown(value)}: more than 0, and at most {MOST_MBPS:g}, Mb/s are accepted"
         )
     return float(value)
+
+
+def _delay(delay: Any, jitter: Any) -> LinkDelay | None:
+    if delay is None and jitter is None:
+        return None
+    if delay is None:
+        raise RequestError(f"--jitter {shown(jitter)}: it is accepted with --delay, and at most as long")
+    delay_ms, jitter_ms = _time_ms("delay", delay), 0.0 if jitter is None else _time_ms("jitter", jitter)
+    if jitter_ms > delay_ms:
+        raise RequestError(f"--jitter {jitter}: at most the delay, {delay}, is accepted")
+    return LinkDelay(delay_ms, jitter_ms)
+
+
+def _time_ms(name: str, text: Any) -> float:
+    """Return the milliseconds of a time like "5ms"."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    time_ms = float(match[1]) * _UNITS_MS[match[2]] if match else -1.0
+    if not 0 <= time_ms <= MOST_DELAY_MS:
+        raise RequestError(
+            f"--{name} {shown(text)}: a time like 200us, 5ms or 0.1s, up to {MOST_DELAY_MS / 1e3:g}s, is "
+            f"accepted"
+        )
+    return time_ms
 
 
 def _check_no_policy(jobs: Jobs, names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Links by hand: the rates that a user gives them, and whether they are up, while a testbed runs.
+"""Links by hand: the rates and delays that a user gives them, and whether they are up, while a testbed runs.
 
 Owns what was set, and the names of the links that ever were. The rates that policies give to the links of
 their jobs' workers are Wires' and LinkMarks' alone; a rate by hand is what such a link has again afterwards.
@@ -12,6 +12,7 @@ from typing import Any
 
 from testbed.emulation.link_names import meant
 from testbed.emulation.links import Wires, WireSpec
+from testbed.emulation.netem import NO_DELAY, LinkDelay
 from testbed.errors import RequestError
 
 SetRates = Callable[[Mapping[str, float]], None]
@@ -45,11 +46,21 @@ class LinksByHand:
         links = ", ".join(self._made)
         return f"accepted are {links}, a unit, all" if links else "this testbed has no link with a rate"
 
-    def set(self, names: Sequence[str], rate_mbps: float | None = None, is_up: bool | None = None) -> None:
-        """Set the rate of links, both directions of each, or have them up or down, and read that back.
-        Frames that wait in a link that goes down are lost, as are those that are sent into it.
+    def set(
+        self,
+        names: Sequence[str],
+        rate_mbps: float | None = None,
+        is_up: bool | None = None,
+        delay: LinkDelay | None = None,
+    ) -> None:
+        """Set the rate of links, both directions of each, what each direction delays, or have them up or
+        down, and read that back. Frames that wait in a link that goes down are lost, as are those that are
+        sent into it. HostError, and nothing is changed, where this kernel cannot delay.
         """
         with self._lock:
+            if delay is not None:
+                self._wires.set_delays(names, delay)
+                self._ever.update(names)
             if rate_mbps is not None:
                 self._set_rates(dict.fromkeys(names, rate_mbps))
                 self._rates |= dict.fromkeys(names, rate_mbps)
@@ -59,8 +70,10 @@ class LinksByHand:
                 self._ever.update(names)
 
     def reset(self, names: Sequence[str]) -> None:
-        """Give links the configuration's rates again, and have them up."""
+        """Give links the configuration's rates again, and have them up and without delay."""
         with self._lock:
+            if delayed := [name for name in names if name in self._wires.delays()]:
+                self._wires.set_delays(delayed, NO_DELAY)
             rates = {name: self._made[name] for name in names if name in self._rates}
             self._set_rates({name: rate for name, rate in rates.items() if rate is not None})
             for name in rates:
@@ -71,6 +84,10 @@ class LinksByHand:
         """Return the rate that a user has given to a link; None where nobody has."""
         return self._rates.get(name)
 
+    def delays(self) -> dict[str, LinkDelay]:
+        """Return what links delay by, of those that do."""
+        return self._wires.delays()
+
     def ever(self) -> frozenset[str]:
         """Return the links that were set by hand, if only for a while."""
         with self._lock:
@@ -78,7 +95,7 @@ class LinksByHand:
 
     def states(self) -> list[dict[str, Any]]:
         """Return each link as the kernel has it now, beside what the configuration says."""
-        statistics = self._wires.statistics()
+        statistics, delays = self._wires.statistics(), self._wires.delays()
         return [
             {
                 "link": name,
@@ -86,6 +103,8 @@ class LinksByHand:
                 "configured_mbps": made,
                 "by_hand_mbps": self._rates.get(name),
                 "up": statistics[name].is_up,
+                "delay_ms": delays.get(name, NO_DELAY).delay_ms,
+                "jitter_ms": delays.get(name, NO_DELAY).jitter_ms,
             }
             for name, made in self._made.items()
         ]

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.emulation.namespaces import NetworkNamespaces, entered
+from testbed.emulation.netem import NO_DELAY, NO_NETEM, LinkDelay, delays, end_delay, room_packets, set_delay
 from testbed.emulation.netlink import (
     FABRIC_GROUP,
     DeviceSpec,
@@ -99,7 +100,9 @@ class WireEnd:
 
 @dataclass(frozen=True, slots=True)
 class WireSpec:
-    """A wire between two ends. `rate_mbps` None: unshaped. `buffer_bytes` is each direction's queue."""
+    """A wire between two ends. `rate_mbps` None: unshaped. `buffer_bytes` is each direction's queue, `delay`
+    what each direction delays, which only a shaped one can.
+    """
 
     name: str
     a: WireEnd
@@ -107,6 +110,7 @@ class WireSpec:
     rate_mbps: float | None
     buffer_bytes: int
     mtu: int = 1500
+    delay: LinkDelay = NO_DELAY
 
     @property
     def is_bridged(self) -> bool:
@@ -366,14 +370,58 @@ class Wires:
                 check_rate(wire)
                 rate, burst = rate_bytes_per_s(rate_mbps), burst_bytes(rate_mbps, wire.mtu)
                 for device in inner_devices(wire):
-                    messages.append(change_token_bucket(self._inner[device], rate, burst, wire.buffer_bytes))
+                    ifindex = self._inner[device]
+                    messages.append(change_token_bucket(ifindex, rate, burst, wire.buffer_bytes))
+                    if wire.delay != NO_DELAY:  # as many frames are under way as the rate has room for
+                        messages.append(set_delay(ifindex, wire.delay, _room(wire)))
             self._wires_route.send(messages)
-            self._wires = tuple(changed.get(wire.name, wire) for wire in self._wires)
-            self._shaped = [changed.get(wire.name, wire) for wire in self._shaped]
+            self._take(changed)
             buckets = self._wires_route.token_buckets()
         for wire in changed.values():
             for device in inner_devices(wire):
                 check_bucket(wire, device, buckets.get(self._inner[device]))
+
+    def _take(self, changed: Mapping[str, WireSpec]) -> None:
+        self._wires = tuple(changed.get(wire.name, wire) for wire in self._wires)
+        self._shaped = [changed.get(wire.name, wire) for wire in self._shaped]
+
+    def set_delays(self, names: Sequence[str], delay: LinkDelay) -> None:
+        """Have shaped wires delay what they carry, both directions of each, and read that back. What is
+        queued is lost where a delay begins or ends. HostError, and nothing has changed, where this kernel has
+        no netem; SettingError for a delay that did not take effect.
+        """
+        with self._counting:
+            changed = {
+                wire.name: replace(wire, delay=delay)
+                for wire in self._shaped
+                if wire.name in names and wire.delay != delay
+            }
+            ends = [
+                (wire, device, self._inner[device])
+                for wire in changed.values()
+                for device in inner_devices(wire)
+            ]
+            try:
+                self._wires_route.send(
+                    [
+                        end_delay(ifindex, wire.buffer_bytes)
+                        if delay == NO_DELAY
+                        else set_delay(ifindex, delay, _room(wire))
+                        for wire, _, ifindex in ends
+                    ]
+                )
+            except NetlinkError as error:
+                if is_missing_feature(error):
+                    raise HostError(f"{NO_NETEM}; testbed doctor tries it") from error
+                raise
+            self._take(changed)
+            read = delays(self._wires_route)
+        for wire, device, ifindex in ends:
+            check_delay(wire, device, read.get(ifindex))
+
+    def delays(self) -> dict[str, LinkDelay]:
+        """Return the delays of the wires that have one, by name."""
+        return {wire.name: wire.delay for wire in self._shaped if wire.delay != NO_DELAY}
 
     def set_links(self, names: Sequence[str], is_up: bool) -> None:
         """Has shaped wires up or down, by name, and reads that back: both ends of one that is down have no
@@ -508,6 +556,23 @@ def check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None
             f"{device} reads back "
             f"{bucket.rate_bytes_per_s * 8 / 1e6:g} Mb/s, {bucket.limit_bytes} bytes"
         )
+
+
+def check_delay(wire: WireSpec, device: str, read: tuple[int, int] | None) -> None:
+    """SettingError if what an inner end delays by, as read back in nanoseconds, delay and jitter, is not what
+    the wire asks for.
+    """
+    if read != (None if wire.delay == NO_DELAY else wire.delay.nanoseconds):
+        back = "no delay" if read is None else f"{LinkDelay(read[0] / 1e6, read[1] / 1e6)}"
+        raise SettingError(
+            f"link {wire.name}: a delay of {wire.delay} was set, and {device} reads back {back}"
+        )
+
+
+def _room(wire: WireSpec) -> int:
+    rate_mbps = wire.rate_mbps or 0.0
+    frame_bytes = wire.mtu + _ETHERNET_BYTES
+    return room_packets(wire.delay, rate_bytes_per_s(rate_mbps), wire.buffer_bytes, frame_bytes)
 
 
 def _check_device(devices: dict[str, DeviceState], name: str, mtu: int) -> None:

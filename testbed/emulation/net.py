@@ -228,8 +228,12 @@ class FabricNet(FabricView):
         return self._faults
 
     def fault_states(self) -> list[dict[str, Any]]:
-        """The faults that are set on links, each direction with its counters."""
-        return self.faults.states()
+        """The faults that are set on links, each direction with its counters, and their delays."""
+        delays = self.by_hand.delays().items()
+        return [
+            *self.faults.states(),
+            *({"link": link, "direction": "both ways", "delay": f"{delay}"} for link, delay in delays),
+        ]
 
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""

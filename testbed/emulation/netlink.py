@@ -33,6 +33,7 @@ _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
 _INGRESS_HANDLE = 0xFFFF0000
+_SHAPER_HANDLE = 0x10000
 FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = (
     1,
     2,
@@ -261,8 +262,16 @@ def _token_bucket(
     options = [attribute(1, parms), _u32(6, burst_bytes)]
     if rate_bytes_per_s > 0xFFFFFFFF:
         options.append(attribute(4, struct.pack("=Q", rate_bytes_per_s)))
-    body = _tc_header(ifindex, 0x10000, TC_ROOT) + attribute(1, b"tbf\0") + _nested(2, *options)
+    body = _tc_header(ifindex, _SHAPER_HANDLE, TC_ROOT) + attribute(1, b"tbf\0") + _nested(2, *options)
     return Message(_NEWQDISC, flags, body, f"shape device {ifindex} to {rate_bytes_per_s * 8 / 1e6:g} Mb/s")
+
+
+def add_queue(ifindex: int, kind: str, handle: int, options: bytes, what: str) -> Message:
+    """A queue discipline within the TBF at a device's root, in the place of the one that is there; what is
+    queued in that is lost. One that is there by the same handle gets other numbers, and loses nothing.
+    """
+    body = _tc_header(ifindex, handle, _SHAPER_HANDLE | 1) + attribute(1, kind.encode() + b"\0")
+    return Message(_NEWQDISC, _CREATE | _REPLACE, body + attribute(2, options), what)
 
 
 def add_ingress(ifindex: int) -> Message:
@@ -420,14 +429,17 @@ class RouteSocket:
                     numbers.append(struct.unpack("=I", options[11])[0])
         return numbers
 
+    def queues(self, kind: str) -> Iterator[tuple[int, dict[int, bytes]]]:
+        """Every queue discipline of a kind in the namespace: its device's ifindex, and its attributes."""
+        for body in self._dump(_GETQDISC, _tc_header(0, 0, 0)):
+            values = attributes(body[20:])
+            if values.get(1, b"").rstrip(b"\0") == kind.encode():
+                yield struct.unpack_from("=i", body, 4)[0], values
+
     def token_buckets(self) -> dict[int, QueueState]:
         """Every token bucket of the namespace, by its device's ifindex."""
         buckets = {}
-        for body in self._dump(_GETQDISC, _tc_header(0, 0, 0)):
-            values = attributes(body[20:])
-            if values.get(1, b"").rstrip(b"\0") != b"tbf":
-                continue
-            ifindex = struct.unpack_from("=i", body, 4)[0]
+        for ifindex, values in self.queues("tbf"):
             options, statistics = attributes(values[2]), attributes(values[7])  # TCA_OPTIONS, TCA_STATS2
             rate = struct.unpack_from("=I", options[1], 8)[0]
             if 4 in options:

@@ -138,7 +138,8 @@ class Observation:
             rates = [
                 f"{name} {100 * state[name]:g}%"
                 for name in ("loss", "duplicate", "reorder", "corrupt")
-                if state[name]
+                if state.get(name)
             ]
+            rates += [f"delay {state['delay']}"] if "delay" in state else []
             faults.append(f"{state['link']} {state['direction']} {', '.join(rates)}")
         return faults

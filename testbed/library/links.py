@@ -20,6 +20,8 @@ class LinkState(TypedDict):
     configured_mbps: float
     by_hand_mbps: float | None
     up: bool
+    delay_ms: float
+    jitter_ms: float
 
 
 class FaultState(TypedDict):
@@ -48,9 +50,18 @@ class LinkControl:
         """Return the links that have a rate."""
         return self._ask("list")
 
-    def set(self, *links: str, rate_mbps: float | None = None, up: bool | None = None) -> list[LinkState]:
-        """Set the rate of links, both directions of each, or have them up or down, and return them."""
-        return self._ask("set", links=list(links), rate_mbps=rate_mbps, up=up)
+    def set(
+        self,
+        *links: str,
+        rate_mbps: float | None = None,
+        up: bool | None = None,
+        delay: str | None = None,
+        jitter: str | None = None,
+    ) -> list[LinkState]:
+        """Set the rate of links, both directions of each, what each direction delays, such as "5ms", where the
+        kernel can, or have them up or down, and return them.
+        """
+        return self._ask("set", links=list(links), rate_mbps=rate_mbps, up=up, delay=delay, jitter=jitter)
 
     def reset(self, *links: str) -> list[LinkState]:
         """Give links the configuration's rates, have them up, and return them."""

@@ -150,8 +150,8 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "netem",
-        "delay and loss by the queue discipline netem",
-        "not needed: loss is injected by a BPF program; or " + KERNEL.format("CONFIG_NET_SCH_NETEM"),
+        "links that delay: netem within a token bucket, for `testbed link set --delay`",
+        KERNEL.format("CONFIG_NET_SCH_NETEM"),
         required=False,
         needs=(*NAMESPACES, "veth"),
     ),

@@ -177,8 +177,10 @@ def _bridged(datapath: str) -> str:
 
 def netem() -> str:
     make_veth("netem-a", "netem-b")
-    tool("tc", "qdisc", "add", "dev", "netem-a", "root", "netem", "delay", "1ms")
-    return "added"
+    shaper = ("tbf", "rate", "100mbit", "burst", "32kb", "limit", "100kb")
+    tool("tc", "qdisc", "add", "dev", "netem-a", "root", "handle", "1:", *shaper)
+    tool("tc", "qdisc", "add", "dev", "netem-a", "parent", "1:1", "netem", "delay", "1ms", "0.5ms")
+    return "a token bucket delays"
 
 
 def bmv2() -> str:

@@ -18,6 +18,7 @@ from tests.privileged.commands import Testbed, bounded, command, running, start,
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 LONG = str(Path(__file__).with_name("jobs") / "long.py")
+UNDELAYED = {"delay_ms": 0, "jitter_ms": 0}
 CONFIG = """
 units: [{hosts: 3}, {hosts: 2}, {hosts: 2, rate_mbps: 60}]
 scale: 1
@@ -68,6 +69,7 @@ def test_links_and_circuits_by_hand(tmp_path: Path) -> None:
     config.write_text(CONFIG)
     with running(str(config)) as testbed:
         links_are_set_and_carry_or_not(testbed)
+        links_delay_where_the_kernel_can(testbed)
         circuits_are_set_cleared_and_reset(testbed)
         transceivers_that_fail_to_lock_are_dark_for_as_long_as_is_said(testbed)
         a_job_keeps_its_circuits_and_follows_its_links(testbed, tmp_path)
@@ -76,7 +78,11 @@ def test_links_and_circuits_by_hand(tmp_path: Path) -> None:
 
 def links_are_set_and_carry_or_not(testbed: Testbed) -> None:
     (set_,) = said(testbed, "link", "set", "u1h1", "--rate", "20")
-    assert set_ == {"link": "u1h1", "rate_mbps": 20, "configured_mbps": 100, "by_hand_mbps": 20, "up": True}
+    assert (
+        set_
+        == {"link": "u1h1", "rate_mbps": 20, "configured_mbps": 100, "by_hand_mbps": 20, "up": True}
+        | UNDELAYED
+    )
     assert "20 Mb/s" in command("testbed.status", "--name", testbed.name).stdout
     assert answers(testbed, "u1h1", "u1h2")
     said(testbed, "link", "set", "u1h2", "--down")
@@ -99,6 +105,24 @@ def links_are_set_and_carry_or_not(testbed: Testbed) -> None:
     assert "link u9h1: there is none" in refused(testbed, "link", "set", "u1h1", "u9h1", "--down")
     assert "Mb/s are accepted" in refused(testbed, "link", "set", "u1h1", "--rate", "-3")
     assert all(link["up"] for link in said(testbed, "link", "list"))
+
+
+def links_delay_where_the_kernel_can(testbed: Testbed) -> None:
+    tried = json.loads(command("testbed.doctor", "--json").stdout)["features"]
+    words = ("link", "set", "u1h1", "--delay", "30ms", "--rate", "20")
+    if next(feature for feature in tried if feature["name"] == "netem")["works"]:
+        (set_,) = said(testbed, *words)
+        assert (set_["delay_ms"], set_["rate_mbps"]) == (30, 20)
+        ping = ("ping", "-c", "3", "-q", "u1h2")
+        times = command("testbed.exec", "--name", testbed.name, "u1h1", "--", *ping).stdout
+        assert float(times.rpartition("= ")[2].partition("/")[0]) >= 60, "there and back"
+        said(testbed, "link", "reset", "u1h1")
+    else:
+        ended = command(f"testbed.{words[0]}", *words[1:], "--name", testbed.name)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (3, 1), ended.stderr
+        assert "this kernel has no netem" in ended.stderr
+    (link, *_) = said(testbed, "link", "list")
+    assert (link["rate_mbps"], link["delay_ms"], link["jitter_ms"]) == (100, 0, 0)
 
 
 def circuits_are_set_cleared_and_reset(testbed: Testbed) -> None:

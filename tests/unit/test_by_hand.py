@@ -17,7 +17,8 @@ from testbed.contract.transports import PACKETS
 from testbed.daemon import circuits, links
 from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
-from testbed.errors import RequestError
+from testbed.emulation.netem import NO_DELAY, LinkDelay
+from testbed.errors import HostError, RequestError
 from testbed.library.circuits import CircuitControl
 from testbed.ocs.circuits import circuit
 from testbed.ocs.using import losing, used
@@ -41,10 +42,21 @@ class Fabric:
         ]
         self.rates: dict[str, float | None] = dict(rates)
         self.down: set[str] = set()
+        self.delayed: dict[str, LinkDelay] = {}
+        self.has_netem = True
         self.hand = LinksByHand(cast(Any, self), specs, self.rates.update)
 
     def set_links(self, names: Sequence[str], is_up: bool) -> None:
         self.down = self.down - set(names) if is_up else self.down | set(names)
+
+    def set_delays(self, names: Sequence[str], delay: LinkDelay) -> None:
+        if not self.has_netem:
+            raise HostError("no netem")
+        self.delayed = {**self.delayed, **dict.fromkeys(names, delay)}
+        self.delayed = {name: delay for name, delay in self.delayed.items() if delay != NO_DELAY}
+
+    def delays(self) -> dict[str, LinkDelay]:
+        return self.delayed
 
     def statistics(self) -> dict[str, WireStatistics]:
         return {
@@ -82,6 +94,27 @@ def test_links_are_set_read_back_and_reset() -> None:
     assert (set(fabric.hand.ever()), jobs.heard) == ({"u1h1", "u1o1"}, 1)
 
 
+def test_links_delay_and_are_reset() -> None:
+    fabric = Fabric()
+    (set_,) = asked(fabric, links=["u1h1"], delay="5ms", jitter="250us")
+    assert (set_["delay_ms"], set_["jitter_ms"], set_["rate_mbps"]) == (5, 0.25, 200)
+    assert command.table([set_]) == "u1h1          200 Mb/s, delays 5 ms each way, 0.25 ms more or less"
+    asked(fabric, links=["all"], delay="0.1s")
+    assert fabric.hand.delays() == dict.fromkeys(("u1h1", "u1o1"), LinkDelay(100))
+    asked(fabric, links=["u1h1"], delay="0ms")
+    assert list(fabric.hand.delays()) == ["u1o1"]
+    assert [each["delay_ms"] for each in asked(fabric, action="reset", links=["all"])] == [0, 0]
+    assert fabric.hand.ever() == {"u1h1", "u1o1"}
+
+
+def test_without_netem_nothing_else_is_set_either() -> None:
+    fabric = Fabric()
+    fabric.has_netem = False
+    with pytest.raises(HostError, match="no netem"):
+        asked(fabric, links=["u1h1"], delay="5ms", rate_mbps=50, up=False)
+    assert (fabric.rates["u1h1"], fabric.down, fabric.hand.ever()) == (200, set(), frozenset())
+
+
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
@@ -94,7 +127,20 @@ def test_links_are_set_read_back_and_reset() -> None:
             "link u9h1: there is none; accepted are u1h1, u1o1, a unit",
         ),
         ({"links": ["u2"], "up": False}, "u2: there is no link with a rate; units with links that have: u1"),
-        ({"links": ["u1h1"]}, "link set: what is to be set\\? accepted are --rate MBPS, --up, --down"),
+        (
+            {"links": ["u1h1"]},
+            "link set: what is to be set\\? accepted are --rate MBPS, --delay TIME, --up, --down",
+        ),
+        ({"links": ["u1h1"], "delay": "5"}, "--delay 5: a time like 200us, 5ms or 0.1s, up to 10s, is acc"),
+        ({"links": ["u1h1"], "delay": 5}, "--delay 5: a time like"),
+        ({"links": ["u1h1"], "delay": "-5ms"}, "--delay -5ms: a time like"),
+        ({"links": ["u1h1"], "delay": "11s"}, "--delay 11s: a time like"),
+        ({"links": ["u1h1"], "delay": "5ms", "jitter": "x"}, "--jitter x: a time like"),
+        ({"links": ["u1h1"], "jitter": "5ms"}, "--jitter 5ms: it is accepted with --delay, and at most"),
+        (
+            {"links": ["u1h1"], "delay": "5ms", "jitter": "6ms"},
+            "--jitter 6ms: at most the delay, 5ms, is acc",
+        ),
         ({"links": ["u1h1"], "rate_mbps": 0}, "--rate 0: more than 0, and at most 400000, Mb/s"),
         ({"links": ["u1h1"], "rate_mbps": float("nan")}, "--rate nan: more than 0"),
         ({"links": ["u1h1"], "rate_mbps": True}, "--rate True: more than 0"),
@@ -124,6 +170,7 @@ def test_a_rate_that_a_policy_decides_on_is_not_set_by_hand_but_the_link_may_be_
 
 def test_links_as_they_are_shown() -> None:
     link = {"link": "u1h1", "rate_mbps": 50.0, "configured_mbps": 200.0, "up": False}
+    link |= {"delay_ms": 0.0, "jitter_ms": 0.0}
     assert command.table([link]) == "u1h1           50 Mb/s (configured 200), down"
     assert command.table([{**link, "rate_mbps": 200.0, "up": True}]) == "u1h1          200 Mb/s"
     assert command.table([]) == "this testbed has no link with a rate"

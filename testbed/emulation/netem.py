@@ -1,0 +1,78 @@
+"""Delays of links, by the kernel's netem within a link's token bucket: a frame waits there as long as the
+link delays it, and then for the link's rate, whose bucket and counters stay as they are.
+
+Owns the encoding, and what is read back. Knows nothing of wires.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from testbed.emulation.netlink import Message, RouteSocket, add_queue, attribute, attributes
+
+# <linux/pkt_sched.h>
+_LATENCY64, _JITTER64 = 10, 11
+_QUEUE = struct.Struct("=6I")  # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
+_NETEM_HANDLE, _PLAIN_HANDLE = 0x100000, 0x110000
+NO_NETEM = "this kernel has no netem (CONFIG_NET_SCH_NETEM), by which links delay"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDelay:
+    """A link delays each frame, either way, by so long, and by up to `jitter_ms` more or less, which is drawn
+    for each frame.
+    """
+
+    delay_ms: float
+    jitter_ms: float = 0.0
+
+    @property
+    def nanoseconds(self) -> tuple[int, int]:
+        return round(self.delay_ms * 1e6), round(self.jitter_ms * 1e6)
+
+    def __str__(self) -> str:
+        jitter = f", {self.jitter_ms:g} ms more or less" if self.jitter_ms else ""
+        return f"{self.delay_ms:g} ms{jitter}"
+
+
+NO_DELAY = LinkDelay(0.0)
+
+
+def room_packets(delay: LinkDelay, rate_bytes_per_s: int, queue_bytes: int, frame_bytes: int) -> int:
+    """Return how many frames a delaying queue has to take: those that are under way at the link's rate, and
+    those that its own queue has room for, all of them full.
+    """
+    under_way = rate_bytes_per_s * (delay.delay_ms + delay.jitter_ms) / 1e3
+    return math.ceil((under_way + queue_bytes) / frame_bytes)
+
+
+def set_delay(ifindex: int, delay: LinkDelay, room: int) -> Message:
+    """Have a shaped device delay what leaves by it. Changing a delay loses nothing that is queued."""
+    delay_ns, jitter_ns = delay.nanoseconds
+    options = _QUEUE.pack(0, room, 0, 0, 0, 0)
+    options += attribute(_LATENCY64, struct.pack("=q", delay_ns))
+    options += attribute(_JITTER64, struct.pack("=q", jitter_ns))
+    return add_queue(ifindex, "netem", _NETEM_HANDLE, options, f"delay device {ifindex} by {delay}")
+
+
+def end_delay(ifindex: int, queue_bytes: int) -> Message:
+    """Have a shaped device delay nothing any more. Its bucket's queue is one of bytes again, as the kernel
+    makes it with the bucket.
+    """
+    limit = struct.pack("=I", queue_bytes)  # struct tc_fifo_qopt
+    return add_queue(ifindex, "bfifo", _PLAIN_HANDLE, limit, f"end the delay of device {ifindex}")
+
+
+def delays(route: RouteSocket) -> dict[int, tuple[int, int]]:
+    """Return, by ifindex, the delay and the jitter in nanoseconds of every device that has some."""
+    return dict(_read(route))
+
+
+def _read(route: RouteSocket) -> Iterator[tuple[int, tuple[int, int]]]:
+    for ifindex, values in route.queues("netem"):
+        further = attributes(values[2][_QUEUE.size :])
+        delay_ns, jitter_ns = (struct.unpack("=q", further[kind])[0] for kind in (_LATENCY64, _JITTER64))
+        yield ifindex, (delay_ns, jitter_ns)
