@@ -14,7 +14,7 @@ from controller.flows import port_numbers
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
 from testbed.ocs.timetable import as_data, parse
-from testbed.topology.addresses import tor_name, tor_named
+from testbed.topology.addresses import CORE_BRIDGE, CORE_DPID, Dpid, tor_name, tor_named
 from testbed.topology.units import Unit, UnitPair, unit_named
 
 
@@ -37,7 +37,7 @@ class Api:
             "crossings": self._crossings,
             "turned": lambda request: conductor.turned(_number(request, "other_than")),
             "routes": lambda request: conductor.state.routes(),
-            "resettle": lambda request: conductor.resettle(tor_named(request.get("unit"))),
+            "resettle": lambda request: conductor.resettle(_switch(request.get("unit"))),
             "unsettled": lambda request: [tor_name(dpid) for dpid in conductor.state.unsettled],
             "tree": lambda request: conductor.state.tree(
                 unit_named(request.get("root")), _units(request.get("members"))
@@ -105,6 +105,10 @@ def _number(request: dict[str, Any], key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise RequestError(f"{key}: {value!r}; a whole number is accepted")
     return value
+
+
+def _switch(name: Any) -> Dpid:
+    return CORE_DPID if name == CORE_BRIDGE else tor_named(name)
 
 
 def _units(names: Any) -> list[Unit]:

@@ -96,7 +96,9 @@ class TorFlows(Mapping[Dpid, frozenset[Flow]]):
             if dpid not in self._switches:
                 raise KeyError(dpid)
             unit = addresses.tor_unit(dpid)
-            if addresses.tor_rack(dpid):
+            if dpid == addresses.CORE_DPID:
+                flows = _flows_of_core(self._racks)
+            elif addresses.tor_rack(dpid):
                 flows = _flows_of_rack(dpid, self._racks[unit - 1][1])
             else:
                 flows = _flows_of(unit, tuple(self.hops[unit].items()), self._racks)
@@ -173,7 +175,7 @@ class RouteChanges(Mapping[Dpid, tuple[Routes, Routes]]):
 
 def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> TorFlows:
     """Return the flows of each unit's switches."""
-    hops = next_hops(circuits, (unit.index for unit in topology.units))
+    hops = next_hops(circuits, (unit.index for unit in topology.units), topology.core_link is not None)
     return TorFlows(topology.switches, tuple((unit.racks, unit.hosts) for unit in topology.units), hops)
 
 
@@ -214,6 +216,21 @@ def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
     up = Flow(UP_PRIORITY, ip="0.0.0.0", prefix=0, out_port=addresses.uplink_number())
     own = Flow(HOST_PRIORITY, ip=addresses.tor_ip(tor), prefix=32, out_port=NOWHERE)
     return frozenset((*local, up, own))
+
+
+@lru_cache(2)
+def _flows_of_core(racks: Racks) -> frozenset[Flow]:
+    """The flows of the electrical core: for the networks of each unit, whatever circuits there are."""
+    return frozenset(
+        Flow(
+            UNIT_PRIORITY,
+            ip=addresses.rack_network(Unit(unit), rack),
+            prefix=24,
+            out_port=addresses.core_port_number(Unit(unit)),
+        )
+        for unit, (pod, _) in enumerate(racks, 1)
+        for rack in range(pod + 1)
+    )
 
 
 def _stations(unit: Unit, rack: int, hosts: int) -> list[str]:
@@ -283,6 +300,10 @@ def _device(dpid: Dpid, port: int) -> str:
     unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
     if port == NOWHERE:
         return ""
+    if dpid == addresses.CORE_DPID:
+        return addresses.core_far_device(Unit(port - addresses.core_port_number(Unit(0))))
+    if port == addresses.optical_number(addresses.CORE_WAY):
+        return addresses.core_device(unit)
     if addresses.is_host_port(port):
         return addresses.tor_port_device(unit, addresses.in_rack(rack, port))
     if addresses.is_optical_port(port):
@@ -290,16 +311,6 @@ def _device(dpid: Dpid, port: int) -> str:
     if port == addresses.uplink_number():
         return addresses.uplink_device(unit, rack)
     return addresses.rack_device(unit, port - addresses.rack_number(0))
-
-
-def unit_ports(topology: Topology) -> Mapping[Unit, tuple[str, ...]]:
-    """Each unit's optical ports."""
-    return {
-        unit.index: tuple(
-            addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)
-        )
-        for unit in topology.units
-    }
 
 
 def port_numbers(ports: Mapping[Unit, tuple[str, ...]]) -> dict[int, str]:

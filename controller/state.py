@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows, unit_ports
+from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.latency import ALIKE, DarkTime, Locks
@@ -28,6 +28,10 @@ class Premises:
     ports: Mapping[Unit, tuple[str, ...]]
     without_openflow: frozenset[Unit]
 
+    @property
+    def has_core(self) -> bool:
+        return self.topology.core_link is not None
+
     def speaks_openflow(self, dpid: Dpid) -> bool:
         """Say whether this switch connects to the controller: all but units' without OpenFlow do."""
         return dpid == addresses.OXC_DPID or addresses.tor_unit(dpid) not in self.without_openflow
@@ -38,7 +42,9 @@ class Premises:
         return frozenset(dpid for dpid in self.topology.switches if not self.speaks_openflow(dpid))
 
     def check_switch(self, dpid: Dpid) -> None:
-        """RequestError if no unit has such a switch."""
+        """RequestError if no unit has such a switch, and it is not the core."""
+        if dpid == addresses.CORE_DPID and self.has_core:
+            return
         self.check_unit(addresses.tor_unit(dpid))
         if dpid not in self.topology.switches:
             raise RequestError(
@@ -202,14 +208,14 @@ class State:
 
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """The circuits that would serve these pairs of units, and what changes."""
-        return plan(self.current, demands, self.premises.ports)
+        return plan(self.current, demands, self.premises.ports, self.premises.has_core)
 
     def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
         """The optical ports by which a packet gets from a unit to several, by unit: one of each tuple."""
         members = list(members)
         for unit in (root, *members):
             self.premises.check_unit(unit)
-        return tree(self.current, self.premises.ports, root, members)
+        return tree(self.current, self.premises.ports, root, members, self.premises.has_core)
 
     def routes(self) -> dict[str, dict[str, str]]:
         """The device by which each unit's switches send to each address or network; several with + between
@@ -231,7 +237,7 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
     premises = Premises(
         topology,
         has_plane,
-        unit_ports(topology),
+        topology.ports,
         frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge),
     )
     state = State(premises, circuits=None, tor_flows=NO_TOR_FLOWS, history=tuple(history))

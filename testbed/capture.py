@@ -32,7 +32,10 @@ def main(argv: list[str]) -> int:
         description="Write the frames of one link to a pcap file: each once, when it leaves the link's "
         "queue. Ctrl-C ends it early; the file then holds what came by until then.",
     )
-    kinds = "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch"
+    kinds = (
+        "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, "
+        "u1c: that unit's to the core"
+    )
     parser.add_argument("link", metavar="LINK", help=kinds)
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(

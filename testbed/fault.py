@@ -55,8 +55,8 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
         "link",
         nargs="+",
         metavar="LINK",
-        help="u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch; the word "
-        "all: every link that has a rate",
+        help="u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, "
+        "u1c: that unit's to the core; the word all: every link that has a rate",
     )
     setting.add_argument(
         "--direction",

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from testbed.library.links import LinkState
 
 LINKS_HELP = (
-    "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch; u1: all of that "
-    "unit's; the word all: every link that has a rate"
+    "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, u1c: that "
+    "unit's to the core; u1: all of that unit's; the word all: every link that has a rate"
 )
 
 

@@ -124,6 +124,9 @@ def page(testbed: dict[str, Any]) -> str:
         f"  circuits    {circuits_text(testbed)}",
         f"  controller  {controller_text(testbed['controller'])}",
     ]
+    if core := testbed.get("core"):
+        links = named([f"{unit['name']}c" for unit in testbed["units"]])
+        lines.insert(-1, f"  core        electrical, {links}: {rate_text(core['rate_mbps'])}")
     if failed := testbed.get("failed_locks"):
         lines.append(f"  locks       {failed_text(failed)}")
     lines.append(f"  links       {links_text(testbed['links'])}")

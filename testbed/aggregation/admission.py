@@ -82,7 +82,7 @@ class Places:
         self._buckets = buckets_for(self._lanes, topology.inc.blocks)
         self._queue_packets = topology.host_link.buffer_packets
         self._topology = topology
-        self._engines = {unit.index: unit.engine for unit in topology.units}
+        self._engines = topology.engines
         self._segments: dict[Place, Segments] = {}
         self._shares: dict[Place, Shares] = {}  # of block records
         self._admitted: dict[Key, Admission] = {}

@@ -38,7 +38,7 @@ def _way(top: Place, receivers: Iterable[Host], controller: Callable[..., Any]) 
 def _between_units(
     root: Unit, units: set[Unit], controller: Callable[..., Any]
 ) -> dict[Dpid, list[tuple[str, ...]]]:
-    """Return the optical devices by which results go on from each unit's own switch."""
+    """Return the devices by which results go on from each unit's own switch, and from the core."""
     if units == {root}:
         return {}
     members = [addresses.unit_name(unit) for unit in sorted(units)]
@@ -46,7 +46,7 @@ def _between_units(
     devices: dict[Dpid, list[tuple[str, ...]]] = {}
     for number, bundles in ports.items():  # JSON's keys are texts
         unit = checked_unit(int(number))
-        devices[addresses.tor_dpid(unit)] = [
-            tuple(addresses.optical_device(unit, port) for port in bundle) for bundle in bundles
+        devices[addresses.tor_of(unit, 0)] = [
+            tuple(addresses.way_device(unit, port) for port in bundle) for bundle in bundles
         ]
     return devices

@@ -90,7 +90,7 @@ def _hosts(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
 
 def _links(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
     topology = _topology(parsed_args)
-    return (*topology.host_names, *topology.optical_ports) if topology else ()
+    return tuple(link for unit in topology.units for link in unit.links) if topology else ()
 
 
 def _topology(options: argparse.Namespace) -> Any:

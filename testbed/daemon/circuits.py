@@ -11,7 +11,7 @@ from typing import Any
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, checked, circuit
-from testbed.ocs.using import losing, used
+from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
@@ -38,7 +38,7 @@ def answer(
     target = _target(topology, controller, request)
     now = frozenset(circuit(*pair) for pair in controller("circuits")["circuits"])
     units = [unit.index for unit in topology.units]
-    lost = losing(now, target, units, _pairs(layouts()))
+    lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None)
     if lost and not force:
         raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
     event = controller("apply", circuits=_names(target))
@@ -95,11 +95,14 @@ def uses(
     """
     lit = frozenset(circuit(*pair) for pair in circuits or ())
     units = [unit.index for unit in topology.units]
-    by_job = used(lit, units, _pairs(layouts))
+    by_job = used(lit, units, _pairs(layouts), topology.core_link is not None)
     of_jobs = {
         job: {
             "circuits": _names(by_job.get(job, frozenset())),
-            "links": _links(layout, by_job.get(job, frozenset())),
+            "links": [
+                *_links(layout, by_job.get(job, frozenset())),
+                *(_core_links(layout, lit) if topology.core_link else ()),
+            ],
             "places": [str(place) for place in layout.forest.places] if layout.forest else [],
         }
         for job, layout in layouts.items()
@@ -109,6 +112,10 @@ def uses(
         for each in sorted(lit)
     ]
     return of_jobs, of_circuits
+
+
+def _core_links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:
+    return [addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands)]
 
 
 def _links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:

@@ -180,7 +180,8 @@ class Network:
         tors = [
             SwitchPort(device.dpid, device.number, device.device)
             for device in self.fabric.switch_devices()
-            if self.topology.unit(addresses.tor_unit(device.dpid)).data_plane.is_bridge
+            if device.dpid == addresses.CORE_DPID
+            or self.topology.unit(addresses.tor_unit(device.dpid)).data_plane.is_bridge
         ]
         return tors + [SwitchPort(None, device.number, device.device) for device in self.fabric.oxc_devices()]
 

@@ -316,6 +316,7 @@ class Daemon:
                     (addresses.host_name(unit.index, host), self._topology.host(unit.index, host))
                 ]
             ],
+            "core": {"rate_mbps": self._topology.core_link.rate_mbps} if self._topology.core_link else None,
             "circuits": light["circuits"],
             "circuit_jobs": circuit_jobs,
             "dark": light["dark"],

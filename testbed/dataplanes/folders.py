@@ -23,8 +23,10 @@ Router = Callable[[Mapping[tuple[str, int], tuple[tuple[str, ...], str]]], None]
 
 
 def used_by(topology: Topology) -> list[str]:
-    """The folders of the engines of a topology's units, in the order of DATA_PLANES."""
+    """The folders of the engines of a topology's units, and of its core, in the order of DATA_PLANES."""
     used = {unit.data_plane.folder for unit in topology.units}
+    if topology.core_link:
+        used.add(DATA_PLANES["none"].folder)
     return [
         folder for folder in dict.fromkeys(plane.folder for plane in DATA_PLANES.values()) if folder in used
     ]

@@ -21,7 +21,7 @@ def meant(words: Sequence[str], links: Sequence[str]) -> list[str]:
         if word == ALL:
             of_it = list(links)
         elif _UNIT.fullmatch(word):
-            of_it = [link for link in links if re.match(rf"{word}[hor]", link)]
+            of_it = [link for link in links if re.match(rf"{word}[hocr]", link)]
         else:
             of_it = [word]
         if not of_it:

@@ -16,13 +16,13 @@ from testbed.topology.model import LinkSpec, Topology, UnitSpec
 HOST_DEVICE = "eth0"
 PREFIX = 24
 _ETHERNET_BYTES = 14
-HOST_PORT, OPTICAL_PORT, POD_PORT = "host", "optical", "pod"
+HOST_PORT, OPTICAL_PORT, POD_PORT, CORE_PORT = "host", "optical", "pod", "core"
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchDevice:
-    """A port of a unit's switch, or of a pod's ToR, in the testbed's root network namespace. `kind` is
-    "host", "optical", or "pod", of the links between ToRs and pod switches.
+    """A port of a unit's switch, of a pod's ToR, or of the core, in the testbed's root network namespace.
+    `kind` is "host", "optical", "pod", of the links between ToRs and pod switches, or "core".
     """
 
     dpid: Dpid
@@ -60,7 +60,17 @@ def parts(topology: Topology) -> Parts:
     """The parts of a topology. One without optical ports has no optical switch; whether a unit has a
     bridge is its data plane's to say.
     """
-    switch_devices = tuple(device for unit in topology.units for device in _switch_devices(unit))
+    core_devices = [
+        SwitchDevice(
+            addresses.CORE_DPID,
+            addresses.core_far_device(unit.index),
+            addresses.core_port_number(unit.index),
+            CORE_PORT,
+        )
+        for unit in topology.units
+        if unit.has_core
+    ]
+    switch_devices = (*(device for unit in topology.units for device in _switch_devices(unit)), *core_devices)
     oxc_devices = tuple(
         OxcDevice(addresses.oxc_port_number(unit.index, port), addresses.oxc_device(unit.index, port))
         for unit in topology.units
@@ -76,6 +86,9 @@ def parts(topology: Topology) -> Parts:
         if unit.data_plane.is_bridge
         for dpid in unit.switches
     ]
+    if core_devices:
+        core_ports = tuple(Port(device.device, device.number) for device in core_devices)
+        bridges.append(Bridge(addresses.CORE_BRIDGE, addresses.CORE_DPID, core_ports))
     if oxc_devices:
         ports = tuple(Port(device.device, device.number) for device in oxc_devices)
         bridges.append(Bridge(addresses.OXC_BRIDGE, addresses.OXC_DPID, ports))
@@ -100,12 +113,15 @@ def _switch_devices(unit: UnitSpec) -> list[SwitchDevice]:
 def _kind(number: int) -> str:
     if addresses.is_host_port(number):
         return HOST_PORT
+    if number == addresses.optical_number(addresses.CORE_WAY):
+        return CORE_PORT
     return OPTICAL_PORT if addresses.is_optical_port(number) else POD_PORT
 
 
 def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
     """Host links run from the host (a) to its ToR (b); in a pod, links run from each ToR (a) to the pod
-    switch (b); optical links from the unit's switch (a) to the optical switch (b).
+    switch (b); optical links from the unit's switch (a) to the optical switch (b), and one from that to the
+    core (b).
     """
     mtu = topology.mtu
     host_buffer = buffer_bytes(topology.host_link, mtu)
@@ -133,6 +149,12 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
         name = addresses.optical_port_name(unit.index, port)
         optical_rate = topology.emulated_mbps(topology.optical_mbps(name))
         wires.append(WireSpec(name, a, b, optical_rate, optical_buffer, mtu))
+    if topology.core_link:
+        a = WireEnd(addresses.core_device(unit.index))
+        b = WireEnd(addresses.core_far_device(unit.index))
+        name, core_buffer = addresses.core_link_name(unit.index), buffer_bytes(topology.core_link, mtu)
+        core_rate = topology.emulated_mbps(topology.core_mbps(name))
+        wires.append(WireSpec(name, a, b, core_rate, core_buffer, mtu))
     return wires
 
 

@@ -251,12 +251,14 @@ class RemoteNet(FabricView):
 
 
 def link_name(link: RemoteLink) -> str:
-    """Return a link's name in the testbed's commands: the host's, the optical port's, or that of the ToR that
-    it joins to its pod switch.
+    """Return a link's name in the testbed's commands: the host's, the optical port's, that of the ToR that it
+    joins to its pod switch, or u1c of the one to the core.
     """
     for intf in (link.intf1, link.intf2):
         if isinstance(intf.node, FabricHost):
             return str(intf.node.name)
+    if link.intf2.node.name == addresses.CORE_BRIDGE:
+        return f"{link.intf1.node.name}c"
     if addresses.OXC_BRIDGE not in (link.intf1.node.name, link.intf2.node.name):
         return str(link.intf1.node.name)
     unit = link.intf1 if link.intf1.node.name != addresses.OXC_BRIDGE else link.intf2

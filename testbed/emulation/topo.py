@@ -18,7 +18,7 @@ from mininet.topo import Topo
 from testbed.emulation.parts import HOST_DEVICE, PREFIX
 from testbed.errors import RequestError
 from testbed.topology import addresses
-from testbed.topology.addresses import OXC_BRIDGE, host_name, rack_name, unit_name
+from testbed.topology.addresses import CORE_BRIDGE, OXC_BRIDGE, host_name, rack_name, unit_name
 from testbed.topology.fields import is_number, shown
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
@@ -75,6 +75,20 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             said = [{"bw": host.rate_mbps, "cpus": host.cpus} for host in hosts]
             ports, racks = unit.optical_ports, unit.racks
             self.addUnit(said, unit.kind, unit.engine, ports, None, optical_bw, racks=racks, pod_bw=pod_bw)
+        if topology.core_link:
+            self._add_core(topology, topology.core_link.rate_mbps)
+
+    def _add_core(self, topology: Topology, bw: float | None) -> None:
+        """Add the electrical core of a topology that is described; a user's class has it in `settings`."""
+        self.addNode(CORE_BRIDGE, isSwitch=True, dpid=f"{addresses.CORE_DPID:x}")
+        for unit in topology.units:
+            devices = {
+                "intfName1": addresses.core_device(unit.index),
+                "intfName2": addresses.core_far_device(unit.index),
+            }
+            ports = addresses.optical_number(addresses.CORE_WAY), addresses.core_port_number(unit.index)
+            opts = self._with_own_rate(addresses.core_link_name(unit.index), _said(bw))
+            super().addLink(unit.name, CORE_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
 
     # -------------------------------------------------------------- what a subclass calls
 

@@ -25,6 +25,7 @@ from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.placement import check_packets, laid_out
+from testbed.ocs.plan import servable
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
@@ -85,6 +86,8 @@ class Supply:
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._controller, self._holdings = controller, holdings
         self._own_mbps = topology.emulated_host_mbps
+        self._has_core = topology.core_link is not None
+        self._ports = topology.ports
         self._is_left = False
         self._optics = (
             threading.Lock()
@@ -301,6 +304,10 @@ class Supply:
             )
         layouts = self._holdings.layouts()
         demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
+        if self._has_core:  # carries what there are no ports for
+            demands = servable(demands, self._ports)
+            if not demands:
+                return
         names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
         if self._controller("request", demands=names) is not None:
             for other in self.across_units():

@@ -27,13 +27,31 @@ class Plan:
     added: frozenset[Circuit]
 
 
-def plan(current: frozenset[Circuit], demands: Iterable[UnitPair], ports: PortTable) -> Plan:
+def servable(demands: Iterable[UnitPair], ports: PortTable) -> list[UnitPair]:
+    """Return the demands, the first ones first, for whose circuits units have ports: what a core carries the
+    others of.
+    """
+    left = {unit: len(names) for unit, names in ports.items()}
+    served = []
+    for a, b in demands:
+        if a == b or (left.get(a) and left.get(b)):
+            served.append((a, b))
+            if a != b:
+                left[a] -= 1
+                left[b] -= 1
+    return served
+
+
+def plan(
+    current: frozenset[Circuit], demands: Iterable[UnitPair], ports: PortTable, has_core: bool = False
+) -> Plan:
     """Circuits such that every demanded pair of units has one for each time that it is demanded.
 
     Circuits that serve a demand stay, and as few of the others are cut as it takes. Where ports allow, every
     unit keeps a path to every other: free ports are joined for it, and circuits that serve no demand are cut
-    for it if need be. Ports that lost their circuit are joined to each other, which costs no further port its
-    light. `ports` lists each unit's optical ports. RequestError when a unit has fewer ports than demands.
+    for it if need be; with a core, by which they have one anyway, neither is done. Ports that lost their
+    circuit are joined to each other, which costs no further port its light. `ports` lists each unit's optical
+    ports. RequestError when a unit has fewer ports than demands.
     """
     wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
     _check(wanted, ports)
@@ -54,9 +72,10 @@ def plan(current: frozenset[Circuit], demands: Iterable[UnitPair], ports: PortTa
         )
         kept.add(circuit(*chosen))
         spare = _without(spare, *chosen)
-    spare |= _joined(kept | spare, ports, Counter())
-    while (better := _repaired(kept, spare, ports)) is not None:
-        spare = better
+    if not has_core:
+        spare |= _joined(kept | spare, ports, Counter())
+        while (better := _repaired(kept, spare, ports)) is not None:
+            spare = better
     spare |= _refilled(current, kept | spare)
     target = frozenset(kept | spare)
     return Plan(target, current - target, target - current)

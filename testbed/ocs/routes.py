@@ -11,7 +11,7 @@ import numpy as np
 
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit
-from testbed.topology.addresses import parse_optical_port, unit_name
+from testbed.topology.addresses import CORE_UNIT, CORE_WAY, parse_optical_port, unit_name
 from testbed.topology.units import Unit
 
 Ports = dict[tuple[Unit, Unit], list[int]]
@@ -37,7 +37,7 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph
 class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
     """First hops of shortest paths: for each unit and each other unit that it can reach, the optical ports of
     all circuits to the same next unit, over which packets are spread (`testbed.contract.spreading`).
-    Unreachable units are left out.
+    Unreachable units are left out. Where there is a core, CORE_WAY is the port to it.
 
     `units` is in order, `bundles` says which ports, none first, and `numbers` has by unit and by goal, in
     that order, the number of a bundle. Not to be written to.
@@ -87,11 +87,14 @@ class Rerouted:
     bundles: tuple[tuple[int, ...], ...]
 
 
-def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> Hops:
+def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit], has_core: bool = False) -> Hops:
     """Return the first hops of shortest paths: of several that are as short, that by the unit with the least
-    number. All goals are looked for at once, from near to far, a bit each.
+    number. All goals are looked for at once, from near to far, a bit each. With a core, units that no circuit
+    joins directly reach each other over that.
     """
     graph, ports = _graph(circuits, units)
+    if has_core:
+        return _direct_or_core(tuple(graph), ports)
     order = tuple(graph)
     row = {unit: number for number, unit in enumerate(order)}
     near = [sorted(graph[unit]) for unit in order]
@@ -121,15 +124,45 @@ def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit]) -> Hops:
     return Hops(order, tuple(bundles), numbers)
 
 
+def _direct_or_core(order: tuple[Unit, ...], ports: Ports) -> Hops:
+    row = {unit: number for number, unit in enumerate(order)}
+    bundles: dict[tuple[int, ...], int] = {(): 0, (CORE_WAY,): 1}
+    numbers = np.ones((len(order), len(order)), np.int32)
+    np.fill_diagonal(numbers, 0)
+    for (a, b), between in ports.items():
+        numbers[row[a], row[b]] = bundles.setdefault(tuple(between), len(bundles))
+    numbers.setflags(write=False)
+    return Hops(order, tuple(bundles), numbers)
+
+
+def _tree_with_core(ports: Ports, root: Unit, members: list[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
+    direct = [unit for unit in members if (root, unit) in ports]
+    over = [unit for unit in members if unit != root and unit not in direct]
+    downstream: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in members}
+    downstream[root] = sorted(tuple(ports[root, unit]) for unit in direct)
+    if over:
+        downstream[root].append((CORE_WAY,))
+        downstream[CORE_UNIT] = [(unit,) for unit in over]
+    return dict(sorted(downstream.items()))
+
+
 def tree(
-    circuits: Iterable[Circuit], units: Iterable[Unit], root: Unit, members: Iterable[Unit]
+    circuits: Iterable[Circuit],
+    units: Iterable[Unit],
+    root: Unit,
+    members: Iterable[Unit],
+    has_core: bool = False,
 ) -> dict[Unit, list[tuple[int, ...]]]:
     """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards
-    the members, by one of each tuple: those of parallel circuits to one unit.
+    the members, by one of each tuple: those of parallel circuits to one unit. With a core, members to which
+    no circuit leads directly are reached over that, which is CORE_UNIT then, and has the units' numbers as
+    ports.
 
     TestbedError when a member cannot be reached.
     """
     graph, ports = _graph(circuits, units)
+    if has_core:
+        return _tree_with_core(ports, root, sorted(members))
     parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=sorted))
     downstream: dict[Unit, set[tuple[int, ...]]] = {root: set()}
     for member in sorted(members):

@@ -6,23 +6,29 @@ from collections.abc import Iterable, Mapping
 
 from testbed.ocs.circuits import Circuit
 from testbed.ocs.routes import next_hops
-from testbed.topology.addresses import optical_port_name, parse_optical_port
+from testbed.topology.addresses import CORE_WAY, optical_port_name, parse_optical_port
 from testbed.topology.units import Unit, UnitPair
+
+OVER_CORE = (CORE_WAY,)
 
 
 def used(
-    circuits: Iterable[Circuit], units: Iterable[Unit], pairs: Mapping[int, Iterable[UnitPair]]
+    circuits: Iterable[Circuit],
+    units: Iterable[Unit],
+    pairs: Mapping[int, Iterable[UnitPair]],
+    has_core: bool = False,
 ) -> dict[int, frozenset[Circuit]]:
     """Return for each job the circuits by which its pairs of units reach each other now, either way, through
-    other units too; parallel ones are all used. A pair that no circuits join uses none.
+    other units too; parallel ones are all used. A pair that no circuits join, or that goes over the core,
+    uses none.
     """
     circuits = frozenset(circuits)
-    hops = next_hops(circuits, units)
+    hops = next_hops(circuits, units, has_core)
     by_port = {end: each for each in circuits for end in each.ports}
 
     def way(here: Unit, goal: Unit) -> set[Circuit]:
         taken: set[Circuit] = set()
-        while here != goal and (bundle := hops[here].get(goal)):
+        while here != goal and (bundle := hops[here].get(goal)) and bundle != OVER_CORE:
             crossed = [by_port[optical_port_name(here, port)] for port in bundle]
             taken.update(crossed)
             here = next(unit for end in crossed[0].ports if (unit := parse_optical_port(end)[0]) != here)
@@ -34,19 +40,27 @@ def used(
     }
 
 
+def over_core(circuits: Iterable[Circuit], pairs: Iterable[UnitPair]) -> list[Unit]:
+    """Return the units of pairs that no circuit joins directly: where there is a core, they use it."""
+    direct = {each.units for each in circuits}
+    apart = {unit for a, b in pairs if a != b and (min(a, b), max(a, b)) not in direct for unit in (a, b)}
+    return sorted(apart)
+
+
 def losing(
     now: Iterable[Circuit],
     then: Iterable[Circuit],
     units: Iterable[Unit],
     pairs: Mapping[int, Iterable[UnitPair]],
+    has_core: bool = False,
 ) -> dict[int, tuple[frozenset[Circuit], list[UnitPair]]]:
     """Return the jobs that use circuits now which there are not then: these circuits, and the job's pairs of
     units that are then cut off from each other.
     """
     then, units = frozenset(then), list(units)
-    hops = next_hops(then, units)
+    hops = next_hops(then, units, has_core)
     lost = {}
-    for job, circuits in used(now, units, pairs).items():
+    for job, circuits in used(now, units, pairs, has_core).items():
         if gone := circuits - then:
             cut = [(a, b) for a, b in pairs[job] if a != b and b not in hops[a]]
             lost[job] = (gone, cut)

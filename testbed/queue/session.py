@@ -34,7 +34,6 @@ from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.messages import ports_to_json, rotation_to_json
 from testbed.scheduling.model import Decision, Limits, Pair, State, UnitIndex
-from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, at_tor
 from testbed.topology.units import Unit
@@ -73,12 +72,7 @@ class Session:
         self.account = Account()
         # of the first slot in which the controller was there
         self.initial_ports: dict[Pair, int] | None = None
-        self._ports = {
-            unit.index: tuple(
-                addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)
-            )
-            for unit in topology.units
-        }
+        self._ports = topology.ports
         self._turning = Turning(self._controller, self._ports)
         self._ending = self._over = False
 

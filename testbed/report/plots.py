@@ -338,9 +338,14 @@ def ports_named(ports: Sequence[str], most: int = 4) -> str:
     return " ".join(ports) if len(ports) <= most else f"{' '.join(ports[:most])} and {len(ports) - most} more"
 
 
+_KINDS = {"o": "optical", "h": "host", "c": "core"}  # of links, by a letter of their names
+
+
 def link_name(name: str) -> str:
-    """Return a link's name with its kind: a host's, an optical port's, or of a ToR to its pod switch."""
-    kind = "optical" if "o" in name else "host" if "h" in name else "pod"
+    """Return a link's name with its kind: a host's, an optical port's, to the core, or of a ToR to its pod
+    switch.
+    """
+    kind = next((kind for letter, kind in _KINDS.items() if letter in name), "pod")
     return f"{name}  {kind}"
 
 

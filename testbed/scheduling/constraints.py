@@ -9,7 +9,7 @@ from itertools import combinations
 
 from testbed.errors import TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.model import Decision, Limits, Pair, State, pair
+from testbed.scheduling.model import Decision, Limits, Pair, State, pair, possible_gbps
 from testbed.scheduling.room import SLACK, Loads
 
 
@@ -40,7 +40,7 @@ def check_form(state: State, decision: Decision, name: str) -> None:
 
 
 def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> None:
-    """Equations (2), (3), (5) and (6), and that jobs run on as they started."""
+    """Equations (2), (3), (5) and (6), the core's links, and that jobs run on as they started."""
 
     def broken(what: str) -> TestbedError:
         return TestbedError(f"{name}, slot {state.slot}: {what}")
@@ -68,7 +68,7 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
         if unit is not None:
             places[unit] -= 1
         its = loads.of(limits, job, unit)
-        limit = its.limit_gbps if decision.rotation is None else its.ends_gbps
+        limit = possible_gbps(limits, its) if decision.rotation is None else its.ends_gbps
         if rate > limit * (1 + SLACK):
             raise broken(f"job {job.id} has a rate of {rate} Gb/s; at most {limit} is possible")
         for at, count in its.switches:
@@ -91,7 +91,16 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
     if decision.rotation is not None:
         check_meetings(state, decision, f"{name}, slot {state.slot}")
     circuits = decision.circuits
+    over_core = [0.0] * len(limits.ports)
     for pair_, gbps in links.items():
+        if limits.core_gbps and not circuits.get(pair_):
+            for unit in pair_:
+                over_core[unit] += gbps
+                if over_core[unit] > limits.core_gbps * (1 + SLACK):
+                    raise broken(
+                        f"unit {unit} has {over_core[unit]} Gb/s over the core, and {limits.core_gbps} there"
+                    )
+            continue
         most = circuits.get(pair_, 0) * limits.circuit_gbps(pair_)
         if gbps > most * (1 + SLACK) + SLACK:
             raise broken(f"the link {pair_} has {gbps} Gb/s, and circuits for {most}")

@@ -93,6 +93,7 @@ _LIMITS: Mapping[str, _Accepted] = {
     "slot_s": POSITIVE,
     "reconfiguration_s": FROM_ZERO,
     "step_gbps": POSITIVE,
+    "core_gbps": FROM_ZERO,
 }
 _UNITS: Mapping[str, _Accepted] = {
     "ports": COUNT,

@@ -55,16 +55,24 @@ def limits_of(
         reconfiguration_s=expected_ms(topology.ocs) / 1e3,
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
         unit_port_gbps=() if len(set(ports_gbps)) == 1 else ports_gbps,
+        core_gbps=_core_gbps(topology),
     )
+
+
+def _core_gbps(topology: Topology) -> float:
+    """Return the rate of the slowest link to the core; 0 without one."""
+    if not topology.core_link:
+        return 0.0
+    names = [addresses.core_link_name(unit.index) for unit in topology.units]
+    return min(_gbps(_key(topology, name, "core.rate_mbps"), topology.core_mbps(name)) for name in names)
 
 
 def _port_gbps(topology: Topology, unit: UnitSpec) -> float:
     """Return the rate of a unit's slowest optical port; that of all, where it has none."""
-    names = [addresses.optical_port_name(unit.index, port) for port in range(1, unit.optical_ports + 1)]
-    if not names:
+    if not unit.ports:
         return _gbps("optical_rate_mbps", topology.optical_link.rate_mbps)
     return min(
-        _gbps(_key(topology, name, "optical_rate_mbps"), topology.optical_mbps(name)) for name in names
+        _gbps(_key(topology, name, "optical_rate_mbps"), topology.optical_mbps(name)) for name in unit.ports
     )
 
 

@@ -40,6 +40,11 @@ class Limits:
     Where the testbed's optical ports are unequal, which the paper's are not, `unit_port_gbps` has the rate of
     each unit's slowest port, and `port_gbps` is the least of them: a policy that knows of nothing else asks
     no circuit for more than it carries.
+
+    `core_gbps` is the rate of each unit's link to the electrical core beside the optical switch, the slowest
+    one's; 0: there is none. Two units that a decision gives no circuit reach each other over it, and what all
+    of its jobs send so from and to a unit is at most that. The paper has no core, and its policies leave it
+    unused.
     """
 
     ports: tuple[int, ...]
@@ -53,6 +58,7 @@ class Limits:
     step_gbps: float = 10.0
     partial_inc: bool = False
     unit_port_gbps: tuple[float, ...] = ()
+    core_gbps: float = 0.0
 
     @property
     def units(self) -> Sequence[UnitIndex]:
@@ -169,6 +175,15 @@ def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
         limit = min(limit, limits.switch_gbps[unit] / taken)
     lit = min(limit, _optical_limit(limits, job.ps, links))
     return Load(links, tuple(sorted(switches.items())), inc, job.update_s, lit, limit)
+
+
+def possible_gbps(limits: Limits, its: Load) -> float:
+    """Return the largest rate that a job could have alone, over the core too, where all of its links meet at
+    the server's unit.
+    """
+    if not limits.core_gbps or not its.links:
+        return its.limit_gbps
+    return max(its.limit_gbps, min(its.ends_gbps, limits.core_gbps / sum(count for _, count in its.links)))
 
 
 def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, int]]) -> float:

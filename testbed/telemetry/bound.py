@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from testbed.telemetry.carried import Carried, Floats
-from testbed.telemetry.demand import DOWN, UP, Need, Traffic, crossing, needs, tail, unit_of
+from testbed.telemetry.demand import DOWN, UP, Need, Traffic, crossing, is_between_units, needs, tail, unit_of
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.left import number, sent_beside
 from testbed.telemetry.replay import Transfer, Use, replay
@@ -153,8 +153,8 @@ class _Job:
         collectives = timelines[0].collectives
         self._sizes: Floats = np.array([float(collectives[which].size_bytes) for which in self._numbers])
         strangers = set(carried.links) - traffic.held
-        self._optical = sorted(link for link in strangers if "o" in link)
-        self._of_pods = sorted(link for link in strangers if not {"o", "h"} & {*link})
+        self._optical = sorted(filter(is_between_units, strangers))
+        self._of_pods = sorted(link for link in strangers if "h" not in link and not is_between_units(link))
         self._shared = any(
             self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link
         )
@@ -286,7 +286,7 @@ class _Job:
             share = share_left(
                 self._carried, links, direction, own_so_far, self._asked_s, self._ready_s, rates, others[unit]
             )
-            name = links[0] if len(links) == 1 else f"{unit}'s optical links"
+            name = links[0] if len(links) == 1 else f"{unit}'s links to others"
             depth_s = max(self._depths_s.get(link, 0.0) for link in links)
             optics.append((f"{name} {direction}", own * 8e-6 / (rates * share), depth_s))
         return optics

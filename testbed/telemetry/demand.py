@@ -59,8 +59,13 @@ class Traffic:
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a host, of an optical port, or of a rack of a pod."""
-    return name.partition("h")[0].partition("o")[0].partition("r")[0]
+    """Return the unit of a host, of an optical port, of a rack of a pod, or of a link to the core."""
+    return name.partition("h")[0].partition("o")[0].partition("r")[0].partition("c")[0]
+
+
+def is_between_units(name: str) -> bool:
+    """Return whether a link is one by which a unit reaches others: an optical one, or that to the core."""
+    return "o" in name or "c" in name
 
 
 @dataclass(frozen=True, slots=True)

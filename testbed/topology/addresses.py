@@ -28,6 +28,10 @@ MAX_HOSTS_PER_UNIT = 200
 MAX_OPTICAL_PORTS_PER_UNIT = 40
 OXC_BRIDGE = "oxc"
 OXC_DPID = Dpid(0x1000)
+CORE_BRIDGE = "core"
+CORE_UNIT = Unit(MAX_UNITS + 1)  # no unit's: the number by which the electrical core is told from units
+CORE_DPID = Dpid(CORE_UNIT)
+CORE_WAY = MAX_OPTICAL_PORTS_PER_UNIT + 1  # a unit's port to the core, numbered behind its optical ones
 _OXC_STRIDE = next(size.value for size in SIZES if size.name == "OPTICAL_STRIDE")
 _OPTICAL_BASE = 200
 _UPLINK = 250  # port of a ToR to its pod switch
@@ -72,7 +76,7 @@ def place_in_rack(number: int) -> int:
 
 def unit_name(unit: Unit) -> str:
     """Also that of its switch, and of its bridge."""
-    return f"u{unit}"
+    return CORE_BRIDGE if unit == CORE_UNIT else f"u{unit}"
 
 
 def rack_name(unit: Unit, rack: int) -> str:
@@ -100,8 +104,10 @@ def tor_dpid(unit: Unit, rack: int = 0) -> Dpid:
 
 
 def tor_of(unit: Unit, host: int) -> Dpid:
-    """Return the number of the switch at which a host is."""
-    return tor_dpid(unit, rack_of(host))
+    """Return the number of the switch at which a host is, or that is host 0 of its rack; of CORE_UNIT, the
+    core's.
+    """
+    return CORE_DPID if unit == CORE_UNIT else tor_dpid(unit, rack_of(host))
 
 
 def tor_unit(dpid: Dpid) -> Unit:
@@ -240,6 +246,34 @@ def rack_behind(number: int) -> int:
 def optical_device(unit: Unit, port: int) -> str:
     """The unit's end."""
     return f"u{unit}-o{port}"
+
+
+def core_device(unit: Unit) -> str:
+    """The unit's end of its link to the core."""
+    return f"u{unit}-core"
+
+
+def core_far_device(unit: Unit) -> str:
+    """The core's end of a unit's link."""
+    return f"core-u{unit}"
+
+
+def core_link_name(unit: Unit) -> str:
+    return f"u{unit}c"
+
+
+def core_port_number(unit: Unit) -> int:
+    """OpenFlow port, at the core, of a unit's link."""
+    return _RACK_BASE + unit
+
+
+def way_device(unit: Unit, way: int) -> str:
+    """Return the device of a port by which a unit's switch reaches others: an optical one, or CORE_WAY. Of
+    the core, whose ports are numbered as the units are, that to a unit.
+    """
+    if unit == CORE_UNIT:
+        return core_far_device(Unit(way))
+    return core_device(unit) if way == CORE_WAY else optical_device(unit, way)
 
 
 def control_device(dpid: Dpid) -> str:

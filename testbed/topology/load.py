@@ -65,6 +65,7 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
             "optical_rate_mbps",
             "pod_rate_mbps",
             "links",
+            "core",
             "optical_ports",
             "buffer_packets",
             "ocs",
@@ -89,20 +90,23 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
     host_rate = _rate(top, "host_rate_mbps", scale, 40_000)
     usual = HostSpec(host_rate)
     units = tuple(_unit(raw, Unit(index), ports, usual, scale) for index, raw in enumerate(raw_units, 1))
+    core_link = _core_link(top, scale, units, buffer_packets)
+    if core_link:
+        units = tuple(replace(unit, has_core=True) for unit in units)
+    if len(units) > 1:
+        for unit in units:
+            if unit.optical_ports == 0 and not core_link:
+                raise RequestError(
+                    f"units[{unit.index - 1}].optical_ports: 0; with several units and no core each needs at "
+                    f"least 1"
+                )
+    else:
+        units = (replace(units[0], optical_ports=0),)
     link_rates = {
         link: rate_mbps
         for unit, raw in zip(units, raw_units, strict=True)
         for link, rate_mbps in _unit_rates(raw, unit, scale).items()
-    }
-    if len(units) > 1:
-        for unit in units:
-            if unit.optical_ports == 0:
-                raise RequestError(
-                    f"units[{unit.index - 1}].optical_ports: 0; with several units each needs at least 1"
-                )
-    else:
-        units = (replace(units[0], optical_ports=0),)
-    link_rates |= _link_rates(top, units, scale)
+    } | _link_rates(top, units, scale)
     topology = Topology(
         name=name_of(top, "name", name),
         units=units,
@@ -117,10 +121,25 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
         bmv2=_bmv2(top.get("bmv2", {})),
         controller=choice(top, "controller", CONTROLLERS[0], CONTROLLERS),
         pod_link=_pod_link(top, scale, units, buffer_packets),
+        core_link=core_link,
     )
-    links = [link for unit in units for link in unit.links]  # that is, of one unit no optical port
-    own = {link: link_rates[link] for link in links if link in link_rates}
-    return replace(topology, link_rates=own)
+    links = [link for unit in units for link in unit.links]
+    return replace(topology, link_rates={link: link_rates[link] for link in links if link in link_rates})
+
+
+def _core_link(
+    top: Mapping[str, Any], scale: int, units: tuple[UnitSpec, ...], buffer_packets: int
+) -> LinkSpec | None:
+    """Return the links between units and the electrical core; None where there is none."""
+    if "core" not in top:
+        return None
+    data = mapping(top["core"], "core", ("rate_mbps",))
+    if len(units) == 1:
+        raise RequestError(
+            f"core: {shown(top['core'])}; it joins units, and is accepted where there are several"
+        )
+    usual = top.get("host_rate_mbps", 40_000)
+    return LinkSpec(_rate(data, "rate_mbps", scale, usual, "core"), buffer_packets)
 
 
 def _unit_rates(raw: Mapping[str, Any], unit: UnitSpec, scale: int) -> dict[str, float | None]:

@@ -75,6 +75,7 @@ class UnitSpec:
     engine: str = "xdp"
     unequal: tuple[HostSpec, ...] = ()
     racks: int = 0  # 0: the unit is a rack
+    has_core: bool = False  # whether its switch has a link to the electrical core
 
     @property
     def name(self) -> str:
@@ -91,12 +92,19 @@ class UnitSpec:
         return range(1, self.racks + 1) if self.racks else range(1)
 
     @property
+    def ports(self) -> tuple[str, ...]:
+        """The names of its optical ports."""
+        return tuple(
+            addresses.optical_port_name(self.index, port) for port in range(1, self.optical_ports + 1)
+        )
+
+    @property
     def links(self) -> tuple[str, ...]:
-        """The names of its links: its hosts', in a pod its racks', and its optical ports'."""
+        """The names of its links: of hosts, of a pod's racks, of optical ports, and to the core."""
         hosts = [addresses.host_name(self.index, number) for number in self.numbers]
         racks = [addresses.rack_name(self.index, rack) for rack in self.rack_numbers] if self.racks else []
-        ports = range(1, self.optical_ports + 1)
-        return (*hosts, *racks, *(addresses.optical_port_name(self.index, port) for port in ports))
+        core = [addresses.core_link_name(self.index)] if self.has_core else []
+        return (*hosts, *racks, *self.ports, *core)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -133,6 +141,8 @@ class UnitSpec:
             ports[addresses.rack_device(unit, below)] = addresses.rack_number(below)
         for port in range(1, self.optical_ports + 1):
             ports[addresses.optical_device(unit, port)] = addresses.optical_number(port)
+        if self.has_core:
+            ports[addresses.core_device(unit)] = addresses.optical_number(addresses.CORE_WAY)
         return ports
 
     def _numbers_in(self, rack: int) -> list[int]:
@@ -157,6 +167,7 @@ class Topology:
     controller: str = CONTROLLERS[0]
     pod_link: LinkSpec | None = None  # between ToRs and pod switches; None: there are no pods
     link_rates: Mapping[str, float | None] = field(default_factory=dict)
+    core_link: LinkSpec | None = None  # between each unit's switch and the core; None: there is no core
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -170,8 +181,9 @@ class Topology:
 
     @property
     def switches(self) -> tuple[Dpid, ...]:
-        """All switches but the optical one, by unit, a pod's own before its ToRs."""
-        return tuple(dpid for unit in self.units for dpid in unit.switches)
+        """All switches but the optical one, by unit, a pod's own before its ToRs; the core is the last."""
+        core = (addresses.CORE_DPID,) if self.core_link else ()
+        return (*(dpid for unit in self.units for dpid in unit.switches), *core)
 
     def host(self, unit: Unit, host: int) -> HostSpec:
         """The host of that number in a unit. KeyError if there is no such unit."""
@@ -190,6 +202,10 @@ class Topology:
         unshaped.
         """
         return self.link_rates.get(rack, self.pod_link.rate_mbps if self.pod_link else None)
+
+    def core_mbps(self, link: str) -> float | None:
+        """The declared rate of the link of that name to the core; None where it is unshaped."""
+        return self.link_rates.get(link, self.core_link.rate_mbps if self.core_link else None)
 
     def emulated_mbps(self, rate_mbps: float | None) -> float | None:
         """The rate that a link of that declared rate really gets; None where it is unshaped."""
@@ -211,11 +227,18 @@ class Topology:
     @property
     def optical_ports(self) -> tuple[str, ...]:
         """Names of all optical ports."""
-        return tuple(
-            addresses.optical_port_name(unit.index, port)
-            for unit in self.units
-            for port in range(1, unit.optical_ports + 1)
-        )
+        return tuple(port for unit in self.units for port in unit.ports)
+
+    @property
+    def ports(self) -> dict[Unit, tuple[str, ...]]:
+        """Each unit's optical ports."""
+        return {unit.index: unit.ports for unit in self.units}
+
+    @property
+    def engines(self) -> dict[Unit, str]:
+        """The engine of each unit, and of the core, which sums nothing."""
+        core = {addresses.CORE_UNIT: "none"} if self.core_link else {}
+        return {unit.index: unit.engine for unit in self.units} | core
 
     def units_with(self, engine: str) -> tuple[UnitSpec, ...]:
         """The units whose switches sum with this engine."""
@@ -229,8 +252,8 @@ class Topology:
         raise KeyError(index)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads back to an equal topology. Of pods, and of links with a rate of
-        their own, it has words only where there are some.
+        """Text that `from_json` reads back to an equal topology. Of pods, of links with a rate of their
+        own and of a core it has words only where there are some.
         """
         data = asdict(self)
         for unit in data["units"]:
@@ -240,6 +263,8 @@ class Topology:
             del data["pod_link"]
         if not self.link_rates:
             del data["link_rates"]
+        if self.core_link is None:
+            del data["core_link"]
         return json.dumps(data)
 
     @classmethod
@@ -259,6 +284,7 @@ class Topology:
             bmv2=Bmv2Spec(**data["bmv2"]),
             pod_link=LinkSpec(**data["pod_link"]) if "pod_link" in data else None,
             link_rates=data.get("link_rates", {}),
+            core_link=LinkSpec(**data["core_link"]) if "core_link" in data else None,
         )
 
 
@@ -267,8 +293,11 @@ def _unit_of(data: dict[str, Any]) -> UnitSpec:
     return UnitSpec(**{**data, "index": checked_unit(data["index"]), "unequal": unequal})
 
 
-def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
-    """Circuits that join the units in a ring, or in a line where a unit has one port only."""
+def ring_circuits(every: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
+    """Circuits that join the units in a ring, or in a line where a unit has one port only; those without
+    ports are left out.
+    """
+    units = [unit for unit in every if unit.optical_ports]
     circuits: list[tuple[str, str]] = []
     used = dict.fromkeys((unit.index for unit in units), 0)
 

@@ -34,6 +34,7 @@ def words(topology: Topology) -> dict[str, Any]:
         "optical_rate_mbps": rate_said(topology.optical_link.rate_mbps),
         **({"pod_rate_mbps": rate_said(topology.pod_link.rate_mbps)} if topology.pod_link else {}),
         **({"links": _links(topology)} if topology.link_rates else {}),
+        **({"core": {"rate_mbps": rate_said(topology.core_link.rate_mbps)}} if topology.core_link else {}),
         "buffer_packets": topology.host_link.buffer_packets,
         "ocs": _ocs(topology.ocs),
         "inc": {

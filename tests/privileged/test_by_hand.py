@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixt
 LONG = str(Path(__file__).with_name("jobs") / "long.py")
 UNDELAYED = {"delay_ms": 0, "jitter_ms": 0}
 CONFIG = """
-units: [{hosts: 3}, {hosts: 2}, {hosts: 2, rate_mbps: 60}]
+units: [{hosts: 3}, {hosts: 2}, {hosts: 2, rate_mbps: 60}, {hosts: 2, optical_ports: 0}]
+core: {rate_mbps: 50}
 scale: 1
 host_rate_mbps: 100
 optical_rate_mbps: 100
@@ -72,6 +73,7 @@ def test_links_and_circuits_by_hand(tmp_path: Path) -> None:
         links_delay_where_the_kernel_can(testbed)
         circuits_are_set_cleared_and_reset(testbed)
         transceivers_that_fail_to_lock_are_dark_for_as_long_as_is_said(testbed)
+        units_without_a_circuit_reach_each_other_over_the_core(testbed, tmp_path)
         a_job_keeps_its_circuits_and_follows_its_links(testbed, tmp_path)
         a_script_is_carried_out_and_a_capture_comes_on_stdout(testbed, tmp_path)
 
@@ -92,15 +94,16 @@ def links_are_set_and_carry_or_not(testbed: Testbed) -> None:
     said(testbed, "link", "set", "u1h2", "--up")
     assert answers(testbed, "u1h1", "u1h2")
     unit = said(testbed, "link", "set", "u2", "--rate", "30")
-    assert [link["link"] for link in unit] == ["u2h1", "u2h2", "u2o1", "u2o2"]
-    own = {"u1o2": 80, "u3h1": 60, "u3h2": 40, "u3o1": 60, "u3o2": 60}
+    assert [link["link"] for link in unit] == ["u2h1", "u2h2", "u2o1", "u2o2", "u2c"]
+    own = {"u1o2": 80, "u3h1": 60, "u3h2": 40, "u3o1": 60, "u3o2": 60, "u3c": 60}
+    own |= dict.fromkeys(("u1c", "u2c", "u4c"), 50)
     reset = said(testbed, "link", "reset", "all")
     assert {link["link"]: link["rate_mbps"] for link in reset if link["rate_mbps"] != 100} == own
     assert all(link["rate_mbps"] == link["configured_mbps"] for link in reset)
     page = command("testbed.status", "--name", testbed.name).stdout
     assert "u1o2: 0.08 Gb/s" in page
     assert "u3h2: 0.04 Gb/s" in page
-    assert "u3o1 u3o2: 0.06 Gb/s" in page
+    assert "u3o1 u3o2 u3c: 0.06 Gb/s" in page
     assert "no such" not in refused(testbed, "link", "set", "u1h1")
     assert "link u9h1: there is none" in refused(testbed, "link", "set", "u1h1", "u9h1", "--down")
     assert "Mb/s are accepted" in refused(testbed, "link", "set", "u1h1", "--rate", "-3")
@@ -154,6 +157,35 @@ def transceivers_that_fail_to_lock_are_dark_for_as_long_as_is_said(testbed: Test
     assert said(testbed, "status")["failed_locks"] == failed
     text = command("testbed.status", "--name", testbed.name).stdout
     assert f"locks       {failed.total()} attempts failed: " in text
+
+
+def units_without_a_circuit_reach_each_other_over_the_core(testbed: Testbed, folder: Path) -> None:
+    assert (
+        "core        electrical, u1c u2c u3c u4c: 0.05 Gb/s"
+        in command("testbed.status", "--name", testbed.name).stdout
+    )
+    assert "need 1 optical ports of u4; it has 0" in refused(testbed, "circuits", "request", "u1-u4")
+    for pair in (("u1h1", "u4h1"), ("u4h2", "u3h1"), ("u1h1", "u2h1")):
+        assert answers(testbed, *pair)
+    said(testbed, "circuits", "clear")
+    assert answers(testbed, "u1h1", "u2h1"), "over the core, too"
+    said(testbed, "link", "set", "u2c", "--down")
+    assert not answers(testbed, "u1h1", "u2h1")
+    said(testbed, "circuits", "set", "u1o1-u2o2")
+    assert answers(testbed, "u1h1", "u2h1"), "a circuit comes before the core"
+    said(testbed, "link", "set", "u2c", "--up")
+    said(testbed, "circuits", "reset")
+    before = {link["name"]: link["bytes"] for link in said(testbed, "status")["links"]}
+    with a_job(testbed, folder, "u1:1,u3:1,u4:2"):
+        (job,) = said(testbed, "status")["jobs"]
+        assert {"u1c", "u4c"} <= set(job["uses"]["links"])
+    (folder / "over").unlink()
+    result = json.loads((folder / "result.json").read_text())
+    assert result["sync"] == "inc"
+    carried = {link["name"]: link["bytes_up"] + link["bytes_down"] for link in result["links"]}
+    assert carried["u4c"] > 0
+    after = {link["name"]: link["bytes"] for link in said(testbed, "status")["links"]}
+    assert after["u4c"] > before["u4c"]
 
 
 def a_job_keeps_its_circuits_and_follows_its_links(testbed: Testbed, folder: Path) -> None:

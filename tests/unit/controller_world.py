@@ -62,7 +62,12 @@ class World:
     """
 
     def __init__(
-        self, engines: tuple[str, ...], has_plane: bool, chance: Random, lock_failure: float = 0.0
+        self,
+        engines: tuple[str, ...],
+        has_plane: bool,
+        chance: Random,
+        lock_failure: float = 0.0,
+        **more: Any,
     ) -> None:
         delay = {
             "switch_ms": {"uniform": [2, 9]},
@@ -70,13 +75,14 @@ class World:
             "lock_failure": lock_failure,
         }
         units = [{"hosts": 3, "engine": engine} for engine in engines]
-        self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay}, "world")
+        self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay, **more}, "world")
         self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
         self.now_ns = self.due_ns = 1_000
         self.turned_ns = 0
         self.dark_ns: dict[int, int] = {}  # of the ports of new circuits
         self.tors = {addresses.tor_dpid(unit.index): unit for unit in self.topology.units}
         self.dpids = [dpid for dpid, unit in self.tors.items() if unit.data_plane.is_bridge] + [OXC_DPID]
+        self.dpids += [addresses.CORE_DPID] * ("core" in more)
         self.held: dict[Dpid, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
         self.linked: set[Dpid] = set()  # the switches with a connection
         self.deaf = Counter[Dpid]()  # how many more changes a switch does not make
@@ -330,7 +336,7 @@ class World:
                 ends = [tuple(self.numbers(c.ports)) for c in circuits]
                 assert self.peers == dict(itertools.chain(ends, [pair[::-1] for pair in ends]))
             return
-        unit = addresses.tor_unit(dpid)
+        unit = addresses.tor_unit(dpid)  # of the core, its own number
         flows = tor_flows(self.topology, circuits)[unit]
         if self.state.premises.speaks_openflow(dpid):
             assert frozenset(self.held[dpid].values()) == flows

@@ -88,6 +88,7 @@ def test_everything_of_pods_has_a_name_and_a_number_of_its_own() -> None:
     devices += [f(u, r) for u in UNITS for r in RACKS[1:] for f in (a.uplink_device, a.rack_device)]
     devices += [f(dpid) for dpid in switches for f in (a.control_device, a.control_far_device)]
     devices += [f(u, p) for u in UNITS for p in PORTS for f in (a.optical_device, a.oxc_device)]
+    devices += [f(u) for u in UNITS for f in (a.core_device, a.core_far_device)]
     assert len(set(devices)) == len(devices)
     assert max(map(len, devices)) <= 15
 
@@ -95,11 +96,24 @@ def test_everything_of_pods_has_a_name_and_a_number_of_its_own() -> None:
 def test_ports_of_a_pod_differ_and_say_what_they_lead_to() -> None:
     racks = [a.rack_number(r) for r in RACKS[1:]]
     hosts, optical = [a.tor_port_number(h) for h in HOSTS], [a.optical_number(p) for p in PORTS]
-    every = [*racks, *hosts, *optical, a.uplink_number(), a.CONTROL_PORT]
+    core = a.optical_number(a.CORE_WAY)
+    every = [*racks, *hosts, *optical, a.uplink_number(), a.CONTROL_PORT, core]
     assert len(set(every)) == len(every)
     assert max(every) < 511, "BMv2's ports have nine bits, the last of which drops"
     assert [port for port in every if a.is_host_port(port)] == hosts
     assert [port for port in every if a.is_optical_port(port)] == optical
+    at_core = [a.core_port_number(u) for u in range(1, a.MAX_UNITS + 1)]
+    assert not [port for port in at_core if a.is_host_port(port) or a.is_optical_port(port)]
+
+
+def test_the_core_is_told_from_units() -> None:
+    assert a.tor_name(a.CORE_DPID) == a.unit_name(a.CORE_UNIT) == "core"
+    assert (a.tor_of(a.CORE_UNIT, 0), a.tor_of(7, 0)) == (a.CORE_DPID, a.tor_dpid(7))
+    assert (a.way_device(1, 3), a.way_device(1, a.CORE_WAY), a.way_device(a.CORE_UNIT, 3)) == (
+        "u1-o3",
+        "u1-core",
+        "core-u3",
+    )
 
 
 def test_openflow_ports_differ_on_each_switch() -> None:

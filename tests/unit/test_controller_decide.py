@@ -6,6 +6,7 @@ controllers that die.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +41,12 @@ from testbed.topology.addresses import OXC_DPID
 from tests.unit.controller_world import MIXED, SWITCHED, Died, World
 from tests.unit.model_switches import with_change
 
-WORLDS = [(SWITCHED, True, 0.0), (SWITCHED, True, 0.4), (SWITCHED, False, 0.4), (MIXED, True, 0.0)]
+WORLDS: list[tuple[tuple[str, ...], bool, dict[str, Any]]] = [
+    (SWITCHED, True, {}),
+    (SWITCHED, True, {"lock_failure": 0.4, "core": {}}),
+    (SWITCHED, False, {"lock_failure": 0.4}),
+    (MIXED, True, {}),
+]
 EVENTS = 12
 
 
@@ -105,7 +111,7 @@ def settle(world: World) -> None:
         world.run(Restarted(unit))
 
 
-@pytest.mark.parametrize(("engines", "has_plane", "lock_failure"), WORLDS)
+@pytest.mark.parametrize(("engines", "has_plane", "more"), WORLDS)
 @settings(max_examples=100, deadline=None)
 @given(
     chance=st.randoms(use_true_random=True),
@@ -115,12 +121,12 @@ def settle(world: World) -> None:
 def test_whatever_happens(
     engines: tuple[str, ...],
     has_plane: bool,
-    lock_failure: float,
+    more: dict[str, Any],
     chance: Random,
     mishaps: float,
     deafness: float,
 ) -> None:
-    world = World(engines, has_plane, chance, lock_failure)
+    world = World(engines, has_plane, chance, **more)
     world.run(Began())
     world.mishaps, world.deafness = mishaps, deafness
     for _ in range(EVENTS):

@@ -301,7 +301,7 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
         (lambda topo: topo.addUnit(2, engine="tofino"), "units[0].engine: tofino; xdp, bmv2, none are"),
         (lambda topo: topo.addUnit(0), "units[0].hosts: 0; a whole number from 1 to 200"),
         (lambda topo: None, "units: []; a list of 1 to 250 units is accepted"),
-        (lambda topo: setattr(topo, "settings", {"colour": 1}), "colour: 1; unknown key; accepted are name"),
+        (lambda topo: setattr(topo, "settings", {"paint": 1}), "paint: 1; unknown key; accepted are name"),
         (lambda topo: setattr(topo, "settings", {"units": 1}), "settings['units']: nodes and links say that"),
         (
             lambda topo: setattr(topo, "settings", [1]),

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.aggregation.held import Group
 from testbed.aggregation.packets import AS_USUAL
-from testbed.aggregation.system import Rack
+from testbed.aggregation.system import Rack, racks_of
 from testbed.discovery.registry import find
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings
@@ -195,3 +195,23 @@ def test_a_users_own_system_lays_out_whole_jobs() -> None:
         RequestError, match=r"^mine.py:Mine is a user's own system, which lays out whole jobs$"
     ):
         network.supply.give_group(number, own, Group((0, 1), (40_000, 40_001)))
+
+
+def test_with_a_core_jobs_ask_for_the_circuits_that_there_are_ports_for() -> None:
+    network = Network()
+    units = [{"hosts": 2, "optical_ports": 1}, {"hosts": 2, "kind": "cpu"}, {"hosts": 2, "optical_ports": 0}]
+    topology = parse({"units": units, "core": {}, "inc": {"jobs": 4}}, "cored")
+    asked: list[Any] = []
+
+    def ask(operation: str, **arguments: Any) -> Any:
+        if operation == "request":
+            asked.append(arguments["demands"])
+            return None
+        return network.ask(operation, **arguments)
+
+    network.holdings = Holdings(racks_of(topology))  # a server is in u2
+    network.supply = Supply(topology, network, network.world.all, ask, network.holdings)
+    network.run("inc", (1, 1), (3, 1))
+    assert asked == [[["u1", "u2"]]], "u3 has no port"
+    network.run("inc", (1, 2), (3, 2))
+    assert asked[1:] == asked[:1]

@@ -111,6 +111,26 @@ def test_policies_see_the_slowest_optical_port_of_each_unit() -> None:
         live.limits_of(replace(topology, link_rates={"u1o1": None}), 1.0, None, PROGRAMS)
 
 
+def test_policies_see_the_core_and_may_leave_jobs_to_it() -> None:
+    units = [{"hosts": 2}, {"hosts": 2}, {"hosts": 1, "optical_ports": 0}]
+    topology = parse({"units": units, "core": {"rate_mbps": 10_000}, "links": {"u3c": 8_000}}, "cored")
+    limits = live.limits_of(topology, 1.0, None, PROGRAMS)
+    assert (limits.core_gbps, limits.ports, limits.port_gbps) == (8.0, (2, 2, 0), 40.0)
+    assert live.limits_of(TOPOLOGY, 1.0, None, PROGRAMS).core_gbps == 0.0
+    near, far = Job(1, ((0, 1),), 1, 1.0), Job(2, ((0, 1), (1, 1)), 2, 1.0)
+    state = State(limits, 0, (Progress(near, 1.0), Progress(far, 1.0)), {})
+
+    def check(rates: dict[int, float], ports: dict[tuple[int, int], int]) -> None:
+        check_decision(state, Decision(rates, {}, ports), "ours")  # type: ignore[arg-type]
+
+    check({1: 40.0, 2: 4.0}, {(0, 1): 1})
+    check({1: 4.0, 2: 4.0}, {})
+    with pytest.raises(TestbedError, match=r"job 2 has a rate of 5.0 Gb/s; at most 4.0 is possible"):
+        check({1: 1.0, 2: 5.0}, {})
+    with pytest.raises(TestbedError, match=r"unit 0 has 9.0 Gb/s over the core, and 8.0 there"):
+        check({1: 5.0, 2: 4.0}, {})
+
+
 def test_links_without_a_rate_cannot_be_scheduled() -> None:
     own = parse({"units": [{"hosts": [{}, {"rate_mbps": "unshaped"}]}]}, "unequal")
     with pytest.raises(RequestError, match=r"^units\[0\].hosts\[1\].rate_mbps: unshaped; to schedule jobs"):

@@ -17,9 +17,10 @@ from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.exact import counted, exact
 from testbed.ocs.latency import MOST_DARK_NS, DarkTime, draw, expected_ms, locks
-from testbed.ocs.plan import plan
+from testbed.ocs.plan import plan, servable
 from testbed.ocs.routes import next_hops, tree
-from testbed.topology.addresses import optical_port_name, parse_optical_port
+from testbed.ocs.using import losing, over_core, used
+from testbed.topology.addresses import CORE_UNIT, CORE_WAY, optical_port_name, parse_optical_port
 from testbed.topology.optical import Delay, OcsSpec, Transceiver
 
 
@@ -221,6 +222,52 @@ def test_a_tree_reaches_each_member_once(
 def test_a_member_without_a_path_is_an_error() -> None:
     with pytest.raises(TestbedError, match="reach u2 from u1: no path"):
         tree(frozenset(), [1, 2], 1, [2])
+
+
+@given(fabrics())
+def test_with_a_core_circuits_are_for_direct_neighbours_alone(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],
+) -> None:
+    table, current, _ = fabric
+    hops, alone = next_hops(current, table, has_core=True), next_hops(current, table)
+    direct = {c.units for c in current}
+    for unit, goal in itertools.permutations(table, 2):
+        joined = (min(unit, goal), max(unit, goal)) in direct
+        assert hops[unit][goal] == (alone[unit][goal] if joined else (CORE_WAY,))
+
+
+def test_a_tree_over_a_core_leaves_it_once_for_each_unit_that_is_not_joined_directly() -> None:
+    circuits = checked([("u1o1", "u2o1"), ("u2o2", "u3o1")], ["u1o1", "u2o1", "u2o2", "u3o1"])
+    ways = tree(circuits, [1, 2, 3, 4], 1, [1, 2, 3, 4], has_core=True)
+    assert ways == {1: [(1,), (CORE_WAY,)], 2: [], 3: [], 4: [], CORE_UNIT: [(3,), (4,)]}
+    assert tree(circuits, [1, 2, 3, 4], 1, [1, 2], has_core=True) == {1: [(1,)], 2: []}
+
+
+def test_with_a_core_a_plan_cuts_and_joins_nothing_for_the_sake_of_a_path() -> None:
+    table = {1: ("u1o1",), 2: ("u2o1", "u2o2"), 3: ("u3o1",), 4: ()}
+    assert plan(frozenset(), [], table, has_core=True).target == frozenset()
+    assert plan(frozenset(), [(1, 2)], table, has_core=True).target == {circuit("u1o1", "u2o1")}
+    assert len(plan(frozenset(), [(1, 2)], table).target) == 2, "without one u3 is joined too"
+    with pytest.raises(RequestError, match="need 1 optical ports of u4; it has 0"):
+        plan(frozenset(), [(1, 4)], table, has_core=True)
+
+
+def test_demands_for_which_there_are_no_ports_are_left_to_the_core() -> None:
+    table = {1: ("u1o1",), 2: ("u2o1", "u2o2"), 3: ("u3o1",), 4: ()}
+    assert servable([(1, 4), (1, 2), (1, 3), (2, 3), (2, 2)], table) == [(1, 2), (2, 3), (2, 2)]
+
+
+def test_jobs_use_the_core_between_units_that_no_circuit_joins_directly() -> None:
+    circuits = checked([("u1o1", "u2o1"), ("u2o2", "u3o1")], ["u1o1", "u2o1", "u2o2", "u3o1"])
+    pairs = {7: [(1, 3), (2, 3)], 8: [(1, 2)]}
+    assert used(circuits, [1, 2, 3], pairs, has_core=True) == {
+        7: {circuit("u2o2", "u3o1")},
+        8: {circuit("u1o1", "u2o1")},
+    }
+    assert over_core(circuits, pairs[7]) == [1, 3]
+    assert over_core(circuits, pairs[8]) == []
+    lost = losing(circuits, frozenset(), [1, 2, 3], pairs, has_core=True)
+    assert [cut for _, cut in lost.values()] == [[], []], "slower, and not cut off"
 
 
 def test_latency_is_drawn_from_the_model() -> None:

@@ -37,6 +37,14 @@ UNITS = st.fixed_dictionaries(
     {"hosts": st.integers(1, 3), "optical_ports": st.integers(2, 3)}, optional={"racks": st.integers(1, 3)}
 )
 TOPOLOGIES = st.lists(UNITS, min_size=1, max_size=4).map(lambda units: parse({"units": units}, "some"))
+CORED = st.lists(
+    st.fixed_dictionaries(
+        {"hosts": st.integers(1, 2), "optical_ports": st.integers(0, 2)},
+        optional={"racks": st.integers(1, 2)},
+    ),
+    min_size=2,
+    max_size=5,
+).map(lambda units: parse({"units": units, "core": {}}, "cored"))
 
 
 def lit(topology: Topology) -> frozenset[Circuit]:
@@ -62,10 +70,7 @@ class World:
         self.topology, self.ends = topology, ends(topology, circuits)
         flows = tor_flows(topology, circuits)
         self.routes = {dpid: routes_of(dpid, flows[dpid]) for dpid in flows}
-        units = {unit.index: unit for unit in topology.units}
-        self.at = {
-            device: dpid for dpid in flows for device in units[addresses.tor_unit(dpid)].ports_of(dpid)
-        }
+        self.at = {device.device: device.dpid for device in parts(topology).switch_devices}
         state = begin(topology, has_plane=True).with_circuits(circuits)
         names = {unit.name: unit.index for unit in topology.units}
         self.ask = lambda op, root, members: {
@@ -110,6 +115,39 @@ def test_every_host_reaches_every_host_and_nothing_goes_round(topology: Topology
     for ip in ("10.0.1.199", "10.1.1.199", "10.9.1.1", "10.0.77.1", "10.3.77.1", "192.0.2.1"):
         for dpid in topology.switches:
             assert world.walk(dpid, ip)[1] is None
+
+
+@given(CORED)
+def test_over_circuits_or_a_core_every_host_reaches_every_host_and_nothing_goes_round(
+    topology: Topology,
+) -> None:
+    world, direct = World(topology), {each.units for each in lit(topology)}
+    for a in topology.hosts:
+        for b in topology.hosts:
+            passed, came = world.walk(addresses.tor_of(*a), addresses.host_ip(*b))
+            assert came == addresses.host_name(*b)
+            pair = (min(a[0], b[0]), max(a[0], b[0]))
+            apart = a[0] != b[0] and pair not in direct
+            assert (addresses.CORE_DPID in passed) == apart, "a circuit before the core, that before a detour"
+            assert {addresses.tor_unit(dpid) for dpid in passed} <= {a[0], b[0], addresses.CORE_UNIT}
+    for ip in ("10.0.1.199", "10.1.1.199", "10.0.77.1", "10.0.251.254", "192.0.2.1"):
+        for dpid in topology.switches:
+            assert world.walk(dpid, ip)[1] is None
+
+
+@given(CORED)
+def test_over_a_core_results_come_down_to_every_worker_once(topology: Topology) -> None:
+    world, workers = World(topology), topology.hosts
+    tree = below_top(workers, at_tor(topology.units[-1].switches[0]))
+    (going_on,) = ways(Forest(workers, (tree,)), world.ask)
+    came: list[Dpid] = []
+    todo = [topology.units[-1].switches[0]]
+    while todo:
+        came.append(todo.pop())
+        for bundle in going_on.get(came[-1], ()):
+            todo += [world.at[world.ends[bundle[-1]]]]
+    assert len(came) == len(set(came))
+    assert {addresses.tor_of(*host) for host in workers} <= set(came)
 
 
 def test_a_change_of_circuits_leaves_the_racks_of_pods_alone() -> None:

@@ -9,12 +9,14 @@ import pytest
 import yaml
 
 from testbed.aggregation.system import racks_of
+from testbed.emulation.parts import parts
 from testbed.errors import RequestError
 from testbed.topology import catalogue
-from testbed.topology.addresses import tor_dpid, tor_name
+from testbed.topology.addresses import CORE_DPID, CORE_UNIT, tor_dpid, tor_name
 from testbed.topology.load import load, parse
 from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, Topology
 from testbed.topology.optical import Delay, Transceiver
+from testbed.topology.places import at_tor
 from testbed.topology.words import words
 
 GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
@@ -136,6 +138,29 @@ def test_hosts_links_with_a_rate_of_their_own_are_those_that_systems_see() -> No
     assert pod.fastest(pod.members(), 3) == [pod.members()[at] for at in (0, 1, 3)]
 
 
+def test_a_core_joins_units_that_need_no_optical_ports_then() -> None:
+    units = [{"hosts": 1}, {"hosts": 1, "optical_ports": 0}, {"hosts": 1, "racks": 2, "rate_mbps": 5_000}]
+    topology = parse({"units": units, "core": {"rate_mbps": 10_000}, "links": {"u2c": 7_000}}, "cored")
+    assert [topology.core_mbps(f"u{unit}c") for unit in (1, 2, 3)] == [10_000, 7_000, 5_000]
+    assert topology.ocs.circuits == (("u1o1", "u3o1"),), "the ring leaves units without ports out"
+    assert [tor_name(dpid) for dpid in topology.switches] == ["u1", "u2", "u3", "u3r1", "u3r2", "core"]
+    assert topology.unit(2).tor_ports == {"u2-h1": 1, "u2-core": 241}
+    assert topology.unit(1).links == ("u1h1", "u1o1", "u1o2", "u1c")
+    assert topology.engines == {1: "xdp", 2: "xdp", 3: "xdp", CORE_UNIT: "none"}
+    core = at_tor(CORE_DPID)
+    assert (str(core), core.tor) == ("core", CORE_DPID), "results pass there as at any switch"
+    wires = {wire.name: wire for wire in parts(topology).wires}
+    assert (wires["u2c"].a.device, wires["u2c"].b.device, wires["u2c"].rate_mbps) == (
+        "u2-core",
+        "core-u2",
+        35,
+    )
+    assert Topology.from_json(topology.to_json()) == topology
+    assert parse(words(topology), "other") == topology
+    assert parse({**GOOD, "core": {}}, "usual").core_link == LinkSpec(40_000), "as hosts' links"
+    assert "core" not in parse(GOOD, "plain").to_json().replace("has_core", "")
+
+
 def test_transceivers_and_distributions_survive_json_and_words() -> None:
     ports = {"u1o2": {"lock_ms": {"lognormal": [40, 10]}, "lock_failure": 0.3}, "u2o1": {"retry_ms": 9}}
     ocs = {
@@ -233,7 +258,7 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"units": [{"kind": "tpu", "hosts": 1}]}, r"units\[0\].kind: tpu; gpu, cpu, optimizer are accepted"),
         ({"units": [{"hosts": True}]}, r"units\[0\].hosts: True; a whole number"),
         ({"units": [{"hosts": 1, "hots": 2}]}, r"units\[0\].hots: 2; unknown key; did you mean hosts"),
-        ({"optical_ports": 0}, r"units\[0\].optical_ports: 0; with several units each needs at least 1"),
+        ({"optical_ports": 0}, r"units\[0\].optical_ports: 0; with several units and no core each needs at"),
         ({"scale": 0}, "scale: 0; a whole number from 1"),
         ({"scale": "fast"}, "scale: fast; a whole number"),
         ({"host_rate_mbps": -5}, "host_rate_mbps: -5; a rate in Mb/s or the word unshaped"),
@@ -250,6 +275,11 @@ def test_default_is_the_paper_s_testbed() -> None:
         ),
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
+        ({"core": 100}, "^core: 100; keys and values are accepted, the keys being rate_mbps"),
+        ({"core": {"rate": 100}}, r"^core.rate: 100; unknown key; did you mean rate_mbps\?"),
+        ({"core": {"rate_mbps": "fast"}}, "^core.rate_mbps: fast; a rate in Mb/s or the word unshaped"),
+        ({"core": {}, "units": [{"hosts": 1}]}, "^core: {}; it joins units, and is accepted where there are"),
+        ({"links": {"u1c": 500}}, "^links.u1c: 500; no such link"),
         ({"links": ["u1h1"]}, r"^links: \[u1h1\]; names of links, each with a rate in Mb/s, are accepted"),
         (
             {"links": {"u1h9": 500}},

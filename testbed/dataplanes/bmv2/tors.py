@@ -181,6 +181,8 @@ class Tors:
         if addresses.is_optical_port(number):
             port = addresses.optical_port_name(unit, addresses.optical_port_of(number))
             return self._topology.optical_mbps(port) is None
+        if number == addresses.optical_number(addresses.CORE_WAY):
+            return self._topology.core_mbps(addresses.core_link_name(unit)) is None
         return (
             self._topology.pod_mbps(addresses.rack_name(unit, rack or addresses.rack_behind(number))) is None
         )

@@ -96,7 +96,7 @@ def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:
     for pair in np.flatnonzero(np.bincount(pairs)):  # far fewer than there are routes
         unit, bundle = divmod(int(pair), len(bundles))
         for way, port in enumerate(bundles[bundle]):
-            device = addresses.optical_device(Unit(unit), port)
+            device = addresses.way_device(Unit(unit), port)
             values[way, pair] = np.frombuffer(_value(device, len(bundles[bundle]), ""), layout.ROUTE)[0]
     before, now = ways[rerouted.before], ways[rerouted.now]
     gone = [np.flatnonzero((before > way) & (now <= way)) for way in range(len(_WAYS))]

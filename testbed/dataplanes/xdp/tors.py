@@ -23,9 +23,10 @@ def require(_topology: Topology) -> None:
 
 
 class Tors:
-    """Those of the units of this folder, by their numbers."""
+    """Those of the units of this folder, and the core, by their numbers."""
 
     def __init__(self, topology: Topology, _log: Path, _progress: object) -> None:
+        self._core = [addresses.core_far_device(unit.index) for unit in topology.units if topology.core_link]
         self._units = [unit for unit in topology.units if unit.data_plane.folder == FOLDER]
         self.by_dpid: dict[Dpid, XdpSwitch] = {}
         self.restarts: Counter[int] = Counter()
@@ -37,6 +38,10 @@ class Tors:
                 for dpid in unit.switches:
                     self.by_dpid[dpid] = XdpSwitch(cells, dpid, *_ports(unit, dpid))
                     stack.callback(self.by_dpid[dpid].close)
+            if self._core:
+                port = socket.if_nametoindex(self._core[0])
+                self.by_dpid[addresses.CORE_DPID] = XdpSwitch(cells, addresses.CORE_DPID, {}, port)
+                stack.callback(self.by_dpid[addresses.CORE_DPID].close)
             yield
 
     def verdicts(self) -> Mapping[str, int]:
