@@ -62,7 +62,7 @@ class Api:
         }
 
     def _schedule(self, request: dict[str, Any]) -> dict[str, Any]:
-        table = parse(request.get("schedule"), self._conductor.state.premises.topology.optical_ports)
+        table = parse(request.get("schedule"), self._conductor.state.premises.topology.planes)
         self._conductor.keep(table)
         return as_data(table)
 

@@ -85,6 +85,7 @@ class Conductor:
         """`when_ready` is called once, when all switches hold what they should for the first time."""
         self._when_ready = when_ready
         self._topology, self._plane, self._history = topology, plane, History(history)
+        self._planes = topology.planes
         self._switches: dict[Dpid, Switch] = {}
         self._arrived: dict[Dpid, Switch] = {}  # these have connected, and nobody has seen to them
         self._state = begin(topology, plane is not None, self._history.read())
@@ -179,7 +180,7 @@ class Conductor:
 
     def apply(self, pairs: Iterable[Sequence[str]]) -> dict[str, Any] | None:
         """Makes exactly these circuits. The history's record, or None when nothing had to change."""
-        return self._change(Ordered(checked(pairs, self._topology.optical_ports)))
+        return self._change(Ordered(checked(pairs, self._planes)))
 
     def keep(self, table: Timetable) -> None:
         """Has the fast path keep a timetable, by its own clock and whatever becomes of this process. Circuits

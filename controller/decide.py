@@ -233,7 +233,7 @@ def _prepare_change(state: State, random: Random) -> Course:
         tor_flows=tor_flows(topology, target),
         dark=dark,
         asked_ns=_errand(state).asked_ns,
-        locks=locks(topology.ocs, dark, len(state.history) + 1, added),
+        locks=locks(topology.ocs, dark, len(state.history) + 1, added, state.premises.planes),
     )
     state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
@@ -461,7 +461,7 @@ def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[S
         ports=ports,
         tor_flows=state.tor_flows,
         dark=dark,
-        locks=locks(ocs, dark, len(state.history) + 1, state.current),
+        locks=locks(ocs, dark, len(state.history) + 1, state.current, state.premises.planes),
         asked_ns=now_ns,
         began_ns=now_ns,
         began_unix_s=unix_s,

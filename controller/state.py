@@ -11,7 +11,7 @@ from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of,
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.latency import ALIKE, DarkTime, Locks
-from testbed.ocs.plan import Plan, plan
+from testbed.ocs.plan import Plan, plan_planes
 from testbed.ocs.routes import tree
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -31,6 +31,11 @@ class Premises:
     @property
     def has_core(self) -> bool:
         return self.topology.core_link is not None
+
+    @property
+    def planes(self) -> Mapping[str, str]:
+        """The plane of each optical port, by its name; nothing where there is one optical switch."""
+        return self.topology.planes if self.topology.ocs.planes else {}
 
     def speaks_openflow(self, dpid: Dpid) -> bool:
         """Say whether this switch connects to the controller: all but units' without OpenFlow do."""
@@ -208,7 +213,8 @@ class State:
 
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """The circuits that would serve these pairs of units, and what changes."""
-        return plan(self.current, demands, self.premises.ports, self.premises.has_core)
+        premises = self.premises
+        return plan_planes(self.current, demands, premises.ports, premises.planes, premises.has_core)
 
     def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
         """The optical ports by which a packet gets from a unit to several, by unit: one of each tuple."""

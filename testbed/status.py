@@ -113,7 +113,8 @@ def page(testbed: dict[str, Any]) -> str:
         lines.append(
             f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
             f"{racks_text(unit.get('racks', []))}"
-            f"  {unit['optical_ports']} optical ports  engine {unit['engine']}{restarted}"
+            f"  {unit['optical_ports']} optical ports{planes_text(unit.get('planes', {}))}"
+            f"  engine {unit['engine']}{restarted}"
         )
         own = unit.get("link_rates_mbps", {})
         its_hosts = [host for host in testbed["hosts"] if host["unit"] == unit["name"]]
@@ -227,6 +228,11 @@ def named(names: list[str]) -> str:
 
 def rate_text(rate_mbps: float | None) -> str:
     return "unshaped" if rate_mbps is None else f"{rate_mbps / 1e3:g} Gb/s"
+
+
+def planes_text(planes: dict[str, int]) -> str:
+    """Return how many of a unit's optical ports are of which plane, in brackets."""
+    return f" ({', '.join(f'{count} of {name}' for name, count in planes.items())})" if planes else ""
 
 
 def unequal_lines(hosts: list[dict[str, Any]], own: Collection[str] = ()) -> list[str]:

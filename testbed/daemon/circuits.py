@@ -71,7 +71,7 @@ def _target(topology: Topology, controller: Controller, request: Mapping[str, An
         raise RequestError(
             f"circuits: {shown(pairs)}; a list of pairs of optical ports like [u1o1, u2o1] is accepted"
         )
-    return checked(pairs or (), topology.optical_ports)
+    return checked(pairs or (), topology.planes)
 
 
 def _pairs(layouts: Mapping[int, Layout]) -> dict[int, tuple[UnitPair, ...]]:

@@ -290,6 +290,7 @@ class Daemon:
                     "kind": unit.kind,
                     "hosts": len(unit.members),
                     "optical_ports": unit.optical_ports,
+                    "planes": dict(unit.planes),
                     "engine": unit.engine,
                     "restarts": self._network.tors.restarts[addresses.tor_dpid(unit.index)],
                     "link_rates_mbps": {

@@ -87,7 +87,7 @@ class Supply:
         self._controller, self._holdings = controller, holdings
         self._own_mbps = topology.emulated_host_mbps
         self._has_core = topology.core_link is not None
-        self._ports = topology.ports
+        self._ports, self._planes = topology.ports, topology.planes
         self._is_left = False
         self._optics = (
             threading.Lock()
@@ -305,7 +305,7 @@ class Supply:
         layouts = self._holdings.layouts()
         demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
         if self._has_core:  # carries what there are no ports for
-            demands = servable(demands, self._ports)
+            demands = servable(demands, self._ports, self._planes)
             if not demands:
                 return
         names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,11 +40,13 @@ def circuit(a: str, b: str) -> Circuit:
     return Circuit(first, second)
 
 
-def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str]) -> frozenset[Circuit]:
-    """Circuits from pairs of names. RequestError for an unknown port, a port in two circuits, or a circuit
-    from a port to itself.
+def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str] | Mapping[str, str]) -> frozenset[Circuit]:
+    """Circuits from pairs of names. `ports` are all that there are, or say of each its plane. RequestError
+    for an unknown port, a port in two circuits, or a circuit from a port to itself or to one of another
+    plane.
     """
     known, used = set(ports), set[str]()
+    planes = ports if isinstance(ports, Mapping) else {}
     circuits = set()
     for pair in pairs:
         if len(pair) != 2 or pair[0] == pair[1]:
@@ -56,6 +58,12 @@ def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str]) -> frozenset[C
             if end in used:
                 raise RequestError(f"circuit {list(pair)}: {end} is in another circuit; a port carries one")
             used.add(end)
+        a, b = pair
+        if planes.get(a) != planes.get(b):
+            raise RequestError(
+                f"circuit {list(pair)}: {a} is of plane {planes[a]} and {b} of plane {planes[b]}; a circuit "
+                f"is within one plane"
+            )
         circuits.add(circuit(*pair))
     return frozenset(circuits)
 

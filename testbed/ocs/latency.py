@@ -46,19 +46,31 @@ def draw(spec: OcsSpec, random: Random) -> DarkTime:
     return DarkTime(_draw(spec.switch_ms, random), _draw(spec.lock_ms, random))
 
 
-def locks(spec: OcsSpec, dark: DarkTime, number: int, circuits: Iterable[Circuit]) -> Locks:
+def locks(
+    spec: OcsSpec,
+    dark: DarkTime,
+    number: int,
+    circuits: Iterable[Circuit],
+    planes: Mapping[str, str] | None = None,
+) -> Locks:
     """The darkness of each circuit that the reconfiguration of that number makes: until both of its
-    transceivers have locked. What a port draws depends on the seed, the number and the port alone.
+    transceivers have locked. What a port draws depends on the seed, the number and the port alone. `planes`
+    says of which a port is: each of several optical switches has a draw of its own in the place of `dark`.
     """
     if spec.locks_alike:
         return ALIKE
     dark_ns: dict[Circuit, int] = {}
     failed: dict[str, int] = {}
+    draws = {
+        plane.name: draw(spec.of_plane(plane.name), Random(f"{spec.seed} {number} plane {plane.name}"))
+        for plane in spec.planes
+    }
     for circuit in sorted(circuits):
-        ends_ns = []
+        ends_ns, plane = [], (planes or {}).get(circuit.a, "")
+        its, base = spec.of_plane(plane), draws.get(plane, dark)
         for port in circuit.ports:
-            lock_ns, failures = _lock(spec, port, dark, Random(f"{spec.seed} {number} {port}"))
-            ends_ns.append(dark.switch_ns + lock_ns)
+            lock_ns, failures = _lock(its, port, base, Random(f"{spec.seed} {number} {port}"))
+            ends_ns.append(base.switch_ns + lock_ns)
             if failures:
                 failed[port] = failures
         dark_ns[circuit] = max(ends_ns)
@@ -66,7 +78,7 @@ def locks(spec: OcsSpec, dark: DarkTime, number: int, circuits: Iterable[Circuit
 
 
 def expected_ms(spec: OcsSpec) -> float:
-    """The mean dark time of a port, the slowest one's where they differ."""
+    """The mean dark time of a port of an optical switch, the slowest one's where they differ."""
     names = [port for port, _ in spec.ports]
     return spec.switch_ms.mean_ms + max(_expected_lock_ms(spec, port) for port in (*names, ""))
 

@@ -27,19 +27,79 @@ class Plan:
     added: frozenset[Circuit]
 
 
-def servable(demands: Iterable[UnitPair], ports: PortTable) -> list[UnitPair]:
-    """Return the demands, the first ones first, for whose circuits units have ports: what a core carries the
-    others of.
+def servable(demands: Iterable[UnitPair], ports: PortTable, planes: Mapping[str, str]) -> list[UnitPair]:
+    """Return the demands, the first ones first, that can have a circuit together: a core carries what the
+    others are about.
     """
-    left = {unit: len(names) for unit, names in ports.items()}
-    served = []
-    for a, b in demands:
-        if a == b or (left.get(a) and left.get(b)):
-            served.append((a, b))
-            if a != b:
-                left[a] -= 1
-                left[b] -= 1
+    served: list[UnitPair] = []
+    for pair in demands:
+        try:
+            plan_planes(frozenset(), [*served, pair], ports, planes, has_core=True)
+        except RequestError:
+            continue
+        served.append(pair)
     return served
+
+
+def plan_planes(
+    current: frozenset[Circuit],
+    demands: Iterable[UnitPair],
+    ports: PortTable,
+    planes: Mapping[str, str],
+    has_core: bool = False,
+) -> Plan:
+    """Do as `plan` does where ports are of several planes: each demand is one plane's, which plans on its own
+    then. A demand that circuits of a plane serve stays there; of the others those come first that the fewest
+    planes have ports for, and go to the plane with the most ports left of both units.
+
+    RequestError when a demand is left without a plane that has a port of both units.
+    """
+    names = sorted(set(planes.values()))
+    if len(names) < 2:
+        return plan(current, demands, ports, has_core)
+    tables = {
+        name: {unit: tuple(port for port in its if planes[port] == name) for unit, its in ports.items()}
+        for name in names
+    }
+    parts = [
+        plan(frozenset(c for c in current if planes[c.a] == name), theirs, tables[name], has_core)
+        for name, theirs in _by_plane(current, list(demands), tables, planes).items()
+    ]
+    target = frozenset(c for part in parts for c in part.target)
+    return Plan(target, current - target, target - current)
+
+
+def _by_plane(
+    current: frozenset[Circuit],
+    demands: list[UnitPair],
+    tables: Mapping[str, PortTable],
+    planes: Mapping[str, str],
+) -> dict[str, list[UnitPair]]:
+    left = {name: {unit: len(its) for unit, its in table.items()} for name, table in tables.items()}
+    theirs: dict[str, list[UnitPair]] = {name: [] for name in tables}
+
+    def give(name: str, pair: UnitPair) -> None:
+        theirs[name].append(pair)
+        for unit in pair:
+            left[name][unit] -= 1
+
+    def able(pair: UnitPair) -> list[str]:
+        return [name for name in tables if all(left[name].get(unit) for unit in pair)]
+
+    wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
+    for serving in sorted(current):
+        if wanted[serving.units] > 0:
+            wanted[serving.units] -= 1
+            give(planes[serving.a], serving.units)
+    missing = list(wanted.elements())
+    while missing:
+        pair = min(missing, key=lambda each: (len(able(each)), each))
+        missing.remove(pair)
+        if not able(pair):
+            a, b = map(unit_name, pair)
+            raise RequestError(f"demand {a}-{b}: no plane has an optical port left of both units")
+        give(max(able(pair), key=lambda name: (min(left[name][unit] for unit in pair), name)), pair)
+    return theirs
 
 
 def plan(

@@ -77,7 +77,7 @@ def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
                 f"matchings[{number}].start_ms: {start_ms:g}; it lasts {lasts_ms:g} ms, and more than "
                 f"guard_ms, {guard_ms:g}, is accepted"
             )
-    known = None if ports is None else list(ports)
+    known = ports if ports is None or isinstance(ports, Mapping) else list(ports)
     matchings = []
     for number, (start_ms, matching) in enumerate(zip(starts_ms, listed, strict=True)):
         try:

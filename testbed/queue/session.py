@@ -72,7 +72,9 @@ class Session:
         self.account = Account()
         # of the first slot in which the controller was there
         self.initial_ports: dict[Pair, int] | None = None
-        self._ports = topology.ports
+        self._ports = topology.scheduled_ports
+        self._others: frozenset[Circuit] = frozenset()  # as they were when they were last looked at
+        self._theirs = {port for ports in self._ports.values() for port in ports}
         self._turning = Turning(self._controller, self._ports)
         self._ending = self._over = False
 
@@ -279,7 +281,10 @@ class Session:
             queued.look(self._began)
 
     def _lit(self) -> frozenset[Circuit]:
-        return checked(self._controller("circuits")["circuits"], self._topology.optical_ports)
+        """Return the circuits of the plane that policies decide on; those of others stay as they are."""
+        every = checked(self._controller("circuits")["circuits"], self._topology.planes)
+        self._others = frozenset(each for each in every if each.a not in self._theirs)
+        return every - self._others
 
     def _limits_now(self, shown: Sequence[Queued]) -> Limits:
         """Return the limits with the places that jobs of `testbed run` leave; in a pod, at the switch where
@@ -343,7 +348,7 @@ class Session:
         else:
             target = exact(lit, acts.circuits, self._ports)
         if target != lit:
-            self._controller("apply", circuits=[list(c.ports) for c in sorted(target)])
+            self._controller("apply", circuits=[list(c.ports) for c in sorted(target | self._others)])
             self._supply.follow_circuits()
             added = len(target - lit)
             self.account.connections += added

@@ -42,7 +42,7 @@ def limits_of(
     port_gbps = min(ports_gbps)
     host_gbps = max(_host_gbps(topology, host) for unit in topology.units for host in _hosts_of(unit))
     return Limits(
-        ports=tuple(unit.optical_ports for unit in topology.units),
+        ports=tuple(map(len, topology.scheduled_ports.values())),
         inc=tuple(
             topology.inc.jobs if programs.get(unit.engine) in unit.data_plane.programs else 0
             for unit in topology.units
@@ -52,7 +52,7 @@ def limits_of(
         host_gbps=host_gbps,
         ps_gbps=host_gbps,
         slot_s=slot_s,
-        reconfiguration_s=expected_ms(topology.ocs) / 1e3,
+        reconfiguration_s=expected_ms(topology.ocs.of_plane(topology.first_plane)) / 1e3,
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
         unit_port_gbps=() if len(set(ports_gbps)) == 1 else ports_gbps,
         core_gbps=_core_gbps(topology),
@@ -69,10 +69,11 @@ def _core_gbps(topology: Topology) -> float:
 
 def _port_gbps(topology: Topology, unit: UnitSpec) -> float:
     """Return the rate of a unit's slowest optical port; that of all, where it has none."""
-    if not unit.ports:
+    ports = unit.ports_in(topology.first_plane)
+    if not ports:
         return _gbps("optical_rate_mbps", topology.optical_link.rate_mbps)
     return min(
-        _gbps(_key(topology, name, "optical_rate_mbps"), topology.optical_mbps(name)) for name in unit.ports
+        _gbps(_key(topology, name, "optical_rate_mbps"), topology.optical_mbps(name)) for name in ports
     )
 
 

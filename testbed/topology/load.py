@@ -24,7 +24,7 @@ from testbed.topology.fields import (
     read_yaml,
     shown,
 )
-from testbed.topology.load_optical import ocs
+from testbed.topology.load_optical import ocs, optical_ports, plane_names
 from testbed.topology.model import (
     BMV2_LAYOUTS,
     CONTROLLERS,
@@ -79,7 +79,9 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
     scale = integer(top, "scale", 200, low=1, high=100_000)
     mtu = integer(top, "mtu", 1500, low=1280, high=MAX_MTU)
     buffer_packets = integer(top, "buffer_packets", 256, low=16, high=10_000)
-    ports = integer(top, "optical_ports", 2, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT)
+    planes = plane_names(top)
+    ports = top.get("optical_ports", 2)
+    optical_ports(ports, "optical_ports", planes)
     if "units" not in top:
         raise RequestError("units: missing; a list of units is needed, each with kind and hosts")
     raw_units = top["units"]
@@ -89,7 +91,9 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
         )
     host_rate = _rate(top, "host_rate_mbps", scale, 40_000)
     usual = HostSpec(host_rate)
-    units = tuple(_unit(raw, Unit(index), ports, usual, scale) for index, raw in enumerate(raw_units, 1))
+    units = tuple(
+        _unit(raw, Unit(index), ports, usual, scale, planes) for index, raw in enumerate(raw_units, 1)
+    )
     core_link = _core_link(top, scale, units, buffer_packets)
     if core_link:
         units = tuple(replace(unit, has_core=True) for unit in units)
@@ -101,7 +105,7 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
                     f"least 1"
                 )
     else:
-        units = (replace(units[0], optical_ports=0),)
+        units = (replace(units[0], optical_ports=0, planes=()),)
     link_rates = {
         link: rate_mbps
         for unit, raw in zip(units, raw_units, strict=True)
@@ -183,19 +187,21 @@ def _pod_link(
     return LinkSpec(_rate(top, "pod_rate_mbps", scale, top.get("host_rate_mbps", 40_000)), buffer_packets)
 
 
-def _unit(raw: Any, index: Unit, ports: int, usual: HostSpec, scale: int) -> UnitSpec:
+def _unit(
+    raw: Any, index: Unit, ports: Any, usual: HostSpec, scale: int, planes: tuple[str, ...]
+) -> UnitSpec:
     path = f"units[{index - 1}]"
     data = mapping(raw, path, ("kind", "racks", "hosts", "rate_mbps", "optical_ports", "engine"))
     if "hosts" not in data:
         raise RequestError(f"{path}.hosts: missing; a unit needs 1 to {addresses.MAX_HOSTS_PER_UNIT} hosts")
     hosts, unequal = _hosts(data, path, usual, scale)
+    count, by_plane = optical_ports(data.get("optical_ports", ports), f"{path}.optical_ports", planes)
     return UnitSpec(
         index=index,
         kind=choice(data, "kind", "gpu", UNIT_KINDS, path),
         hosts=hosts,
-        optical_ports=integer(
-            data, "optical_ports", ports, low=0, high=addresses.MAX_OPTICAL_PORTS_PER_UNIT, path=f"{path}."
-        ),
+        optical_ports=count,
+        planes=by_plane,
         engine=choice(data, "engine", "xdp", ENGINES, path),
         unequal=unequal,
         racks=integer(data, "racks", 1, low=1, high=addresses.MAX_RACKS_PER_POD, path=f"{path}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, read_lines, shown
 from testbed.topology.model import UnitSpec, ring_circuits
-from testbed.topology.optical import MOST_DELAY_MS, Delay, OcsSpec, Transceiver
+from testbed.topology.optical import MOST_DELAY_MS, Delay, OcsSpec, Plane, Transceiver
 
 MOST_FAILURE = 0.9
 MOST_VALUES = 10_000
+MOST_PLANES = 8
 _OF_LOCK = ("lock_ms", "lock_failure", "retry_ms")
+_OF_PLANE = ("switch_ms", *_OF_LOCK)
+_PLANE = re.compile(r"[A-Za-z0-9]{1,16}")
 _TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # by the unit of a file's numbers
 _ACCEPTED = (
     "milliseconds from 0 to 60000, {uniform: [low, high]}, {normal: [mean, deviation]}, {lognormal: [mean, "
@@ -27,18 +31,67 @@ def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
     """Return what a configuration says of the optical switch. Files that it names are in `folder`; None: it
     may name none. RequestError names the first thing that is wrong.
     """
-    data = mapping(raw, "ocs", ("switch_ms", *_OF_LOCK, "ports", "seed", "circuits"))
+    data = mapping(raw, "ocs", ("switch_ms", *_OF_LOCK, "ports", "planes", "seed", "circuits"))
     default, circuits = OcsSpec(), data.get("circuits", "ring")
-    ports = {addresses.optical_port_name(u.index, p) for u in units for p in range(1, u.optical_ports + 1)}
+    planes = {port: name for unit in units for name in _plane_names(unit) for port in unit.ports_in(name)}
+    ports = set(planes)
     return OcsSpec(
         switch_ms=_delay(data, "switch_ms", "ocs", folder) or default.switch_ms,
         lock_ms=_delay(data, "lock_ms", "ocs", folder) or default.lock_ms,
         lock_failure=_failure(data, "ocs") or 0.0,
         retry_ms=_delay(data, "retry_ms", "ocs", folder),
         ports=_transceivers(data.get("ports", {}), ports, folder),
+        planes=_planes(data, folder),
         seed=integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
-        circuits=ring_circuits(units) if circuits == "ring" else _circuits(circuits, ports),
+        circuits=ring_circuits(units) if circuits == "ring" else _circuits(circuits, planes),
     )
+
+
+def _plane_names(unit: UnitSpec) -> list[str]:
+    return [name for name, _ in unit.planes] or [""]
+
+
+def plane_names(top: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the planes that a configuration has; nothing where it has one optical switch."""
+    raw = top.get("ocs", {})
+    planes = raw.get("planes", {}) if isinstance(raw, dict) else {}
+    return tuple(planes) if isinstance(planes, dict) else ()
+
+
+def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """Return how many optical ports a unit has, and how many of each plane: of the first where it says one
+    number.
+    """
+    most = addresses.MAX_OPTICAL_PORTS_PER_UNIT
+    if not isinstance(raw, dict) or not planes:
+        count = integer({path: raw}, path, 0, low=0, high=most)
+        return count, ((planes[0], count),) if planes else ()
+    data = mapping(raw, path, planes)
+    counts = tuple((name, integer(data, name, 0, low=0, high=most, path=f"{path}.")) for name in planes)
+    total = sum(count for _, count in counts)
+    if total > most:
+        raise RequestError(f"{path}: {shown(raw)}; at most {most} ports of all planes together are accepted")
+    return total, tuple((name, count) for name, count in counts if count) or ((planes[0], 0),)
+
+
+def _planes(data: Mapping[str, Any], folder: Path | None) -> tuple[Plane, ...]:
+    raw = data.get("planes", {})
+    if not isinstance(raw, dict) or len(raw) > MOST_PLANES:
+        raise RequestError(
+            f"ocs.planes: {shown(raw)}; up to {MOST_PLANES} names, each with what the plane has of its own "
+            f"of {listed(_OF_PLANE)}, are accepted"
+        )
+    planes = []
+    for name, said in raw.items():
+        path = f"ocs.planes.{name}"
+        if not isinstance(name, str) or not _PLANE.fullmatch(name):
+            raise RequestError(f"{path}: a name of up to 16 letters and digits is accepted")
+        own = mapping(said, path, _OF_PLANE)
+        switch_ms, lock_ms, retry_ms = (
+            _delay(own, key, path, folder) for key in ("switch_ms", "lock_ms", "retry_ms")
+        )
+        planes.append(Plane(name, switch_ms, Transceiver(lock_ms, _failure(own, path), retry_ms)))
+    return tuple(planes)
 
 
 def _transceivers(raw: Any, ports: set[str], folder: Path | None) -> tuple[tuple[str, Transceiver], ...]:
@@ -70,11 +123,12 @@ def _failure(data: Mapping[str, Any], path: str) -> float | None:
     return float(raw)
 
 
-def _circuits(raw: Any, ports: set[str]) -> tuple[tuple[str, str], ...]:
+def _circuits(raw: Any, planes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if not isinstance(raw, list):
         raise RequestError(
             f"ocs.circuits: {shown(raw)}; the word ring or a list of pairs like [u1o1, u2o1] is accepted"
         )
+    ports = set(planes)
     if 2 * len(raw) > len(ports):
         raise RequestError(
             f"ocs.circuits: {len(raw)} circuits; {len(ports)} optical ports carry at most {len(ports) // 2}"
@@ -93,7 +147,13 @@ def _circuits(raw: Any, ports: set[str]) -> tuple[tuple[str, str], ...]:
             if end in used:
                 raise RequestError(f"{path}: {end} is in another circuit; a port carries one")
             used.add(end)
-        circuits.append((pair[0], pair[1]))
+        a, b = pair
+        if planes[a] != planes[b]:
+            raise RequestError(
+                f"{path}: {a} is of plane {planes[a]} and {b} of plane {planes[b]}; a circuit is within one "
+                f"plane"
+            )
+        circuits.append((a, b))
     return tuple(circuits)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -76,6 +76,9 @@ class UnitSpec:
     unequal: tuple[HostSpec, ...] = ()
     racks: int = 0  # 0: the unit is a rack
     has_core: bool = False  # whether its switch has a link to the electrical core
+    planes: tuple[
+        tuple[str, int], ...
+    ] = ()  # its optical ports by plane, in their order, where there are some
 
     @property
     def name(self) -> str:
@@ -97,6 +100,13 @@ class UnitSpec:
         return tuple(
             addresses.optical_port_name(self.index, port) for port in range(1, self.optical_ports + 1)
         )
+
+    def ports_in(self, plane: str) -> tuple[str, ...]:
+        """The names of its optical ports of a plane; all of them where there are no planes."""
+        if not self.planes:
+            return self.ports
+        names = [name for name, count in self.planes for _ in range(count)]
+        return tuple(port for port, name in zip(self.ports, names, strict=True) if name == plane)
 
     @property
     def links(self) -> tuple[str, ...]:
@@ -235,6 +245,22 @@ class Topology:
         return {unit.index: unit.ports for unit in self.units}
 
     @property
+    def planes(self) -> dict[str, str]:
+        """The plane of each optical port, by its name; "" where there is one optical switch."""
+        names = [plane.name for plane in self.ocs.planes] or [""]
+        planes = {port: name for unit in self.units for name in names for port in unit.ports_in(name)}
+        return {port: planes[port] for port in self.optical_ports}
+
+    @property
+    def scheduled_ports(self) -> dict[Unit, tuple[str, ...]]:
+        """Each unit's optical ports of the plane whose circuits policies decide on: the first."""
+        return {unit.index: unit.ports_in(self.first_plane) for unit in self.units}
+
+    @property
+    def first_plane(self) -> str:
+        return self.ocs.planes[0].name if self.ocs.planes else ""
+
+    @property
     def engines(self) -> dict[Unit, str]:
         """The engine of each unit, and of the core, which sums nothing."""
         core = {addresses.CORE_UNIT: "none"} if self.core_link else {}
@@ -290,26 +316,21 @@ class Topology:
 
 def _unit_of(data: dict[str, Any]) -> UnitSpec:
     unequal = tuple(HostSpec(**host) for host in data["unequal"])
-    return UnitSpec(**{**data, "index": checked_unit(data["index"]), "unequal": unequal})
+    planes = tuple((name, count) for name, count in data["planes"])
+    return UnitSpec(**{**data, "index": checked_unit(data["index"]), "unequal": unequal, "planes": planes})
 
 
-def ring_circuits(every: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
-    """Circuits that join the units in a ring, or in a line where a unit has one port only; those without
-    ports are left out.
+def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
+    """Circuits that join the units in a ring, or in a line where a unit has one port only, on each plane;
+    those without ports are left out.
     """
-    units = [unit for unit in every if unit.optical_ports]
-    circuits: list[tuple[str, str]] = []
-    used = dict.fromkeys((unit.index for unit in units), 0)
+    names = list(dict.fromkeys(name for unit in units for name, _ in unit.planes)) or [""]
+    return tuple(circuit for name in names for circuit in _ring([unit.ports_in(name) for unit in units]))
 
-    def join(a: UnitSpec, b: UnitSpec) -> None:
-        if used[a.index] < a.optical_ports and used[b.index] < b.optical_ports:
-            used[a.index] += 1
-            used[b.index] += 1
-            ends = ((a.index, used[a.index]), (b.index, used[b.index]))
-            circuits.append((addresses.optical_port_name(*ends[0]), addresses.optical_port_name(*ends[1])))
 
-    for a, b in itertools.pairwise(units):
-        join(a, b)
-    if len(units) > 2:
-        join(units[-1], units[0])
-    return tuple(circuits)
+def _ring(every: list[tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    left = [list(ports) for ports in every if ports]
+    pairs = [*itertools.pairwise(left), *([(left[-1], left[0])] if len(left) > 2 else [])]
+    for a, b in pairs:
+        if a and b:
+            yield a.pop(0), b.pop(0)

@@ -5,7 +5,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 DISTRIBUTIONS = ("constant", "uniform", "normal", "lognormal", "values")
@@ -42,13 +42,23 @@ class Transceiver:
 
 
 @dataclass(frozen=True, slots=True)
+class Plane:
+    """One of several optical switches, with what it has of its own; None: what is said of all."""
+
+    name: str
+    switch_ms: Delay | None = None
+    lock: Transceiver = Transceiver()
+
+
+@dataclass(frozen=True, slots=True)
 class OcsSpec:
     """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock),
     and what is lit at first.
 
     An attempt to lock fails with probability `lock_failure`, takes `retry_ms` then (None: as `lock_ms`), and
-    is made again. `ports` are the transceivers that have something of their own. `circuits` are pairs of
-    optical port names such as ("u1o1", "u2o1"). Durations are real time: no scale touches them.
+    is made again. `ports` are the transceivers that have something of their own, `planes` the optical
+    switches where there are several. `circuits` are pairs of optical port names such as ("u1o1", "u2o1").
+    Durations are real time: no scale touches them.
     """
 
     switch_ms: Delay = Delay("constant", 10.0)
@@ -58,6 +68,22 @@ class OcsSpec:
     lock_failure: float = 0.0
     retry_ms: Delay | None = None
     ports: tuple[tuple[str, Transceiver], ...] = ()
+    planes: tuple[Plane, ...] = ()
+
+    def of_plane(self, name: str) -> OcsSpec:
+        """Return one of several optical switches as if it were the only one."""
+        plane = next((plane for plane in self.planes if plane.name == name), None)
+        if plane is None:
+            return self
+        failure = plane.lock.lock_failure
+        return replace(
+            self,
+            switch_ms=plane.switch_ms or self.switch_ms,
+            lock_ms=plane.lock.lock_ms or self.lock_ms,
+            lock_failure=self.lock_failure if failure is None else failure,
+            retry_ms=plane.lock.retry_ms or self.retry_ms,
+            planes=(),
+        )
 
     def at(self, port: str) -> Transceiver:
         """Return how a port's transceiver locks, in full but for a `lock_ms` that it shares with others."""
@@ -68,7 +94,7 @@ class OcsSpec:
     @property
     def locks_alike(self) -> bool:
         """Say whether all transceivers lock at the same time, and at once."""
-        return not self.lock_failure and not self.ports
+        return not self.lock_failure and not self.ports and not self.planes
 
 
 def ocs_of(data: Mapping[str, Any]) -> OcsSpec:
@@ -80,8 +106,13 @@ def ocs_of(data: Mapping[str, Any]) -> OcsSpec:
         "retry_ms": _delay_of(data["retry_ms"]),
         "circuits": tuple((a, b) for a, b in data["circuits"]),
         "ports": tuple((port, _transceiver_of(own)) for port, own in data["ports"]),
+        "planes": tuple(_plane_of(plane) for plane in data["planes"]),
     }
     return OcsSpec(**read)
+
+
+def _plane_of(data: Mapping[str, Any]) -> Plane:
+    return Plane(data["name"], _delay_of(data["switch_ms"]), _transceiver_of(data["lock"]))
 
 
 def _transceiver_of(data: Mapping[str, Any]) -> Transceiver:

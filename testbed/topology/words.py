@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.errors import RequestError
 from testbed.topology.model import HostSpec, Topology, UnitSpec
-from testbed.topology.optical import Delay, OcsSpec, Transceiver
+from testbed.topology.optical import Delay, OcsSpec, Plane, Transceiver
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def words(topology: Topology) -> dict[str, Any]:
             {
                 "kind": unit.kind,
                 "hosts": _hosts(unit),
-                "optical_ports": unit.optical_ports,
+                "optical_ports": dict(unit.planes) or unit.optical_ports,
                 "engine": unit.engine,
                 **({"racks": unit.racks} if unit.racks else {}),
             }
@@ -74,9 +74,15 @@ def _ocs(ocs: OcsSpec) -> dict[str, Any]:
         **({"lock_failure": ocs.lock_failure} if ocs.lock_failure else {}),
         **({"retry_ms": _delay(ocs.retry_ms)} if ocs.retry_ms else {}),
         **({"ports": {port: _transceiver(own) for port, own in ocs.ports}} if ocs.ports else {}),
+        **({"planes": {plane.name: _plane(plane) for plane in ocs.planes}} if ocs.planes else {}),
         "seed": ocs.seed,
         "circuits": [list(circuit) for circuit in ocs.circuits],
     }
+
+
+def _plane(plane: Plane) -> dict[str, Any]:
+    switch = {} if plane.switch_ms is None else {"switch_ms": _delay(plane.switch_ms)}
+    return switch | _transceiver(plane.lock)
 
 
 def _transceiver(own: Transceiver) -> dict[str, Any]:

@@ -131,6 +131,15 @@ def test_policies_see_the_core_and_may_leave_jobs_to_it() -> None:
         check({1: 5.0, 2: 4.0}, {})
 
 
+def test_policies_decide_on_the_circuits_of_the_first_plane() -> None:
+    ocs = {"planes": {"mems": {"switch_ms": 30}, "fast": {"switch_ms": 0, "lock_ms": 0}}, "lock_ms": 10}
+    units = [{"hosts": 1}, {"hosts": 1, "optical_ports": {"fast": 2}}]
+    topology = parse({"units": units, "optical_ports": {"mems": 2, "fast": 1}, "ocs": ocs}, "planes")
+    limits = live.limits_of(replace(topology, link_rates={"u1o3": 500.0}), 1.0, None, PROGRAMS)
+    assert (limits.ports, limits.port_gbps, limits.unit_port_gbps) == ((2, 0), 40.0, ())
+    assert limits.reconfiguration_s == pytest.approx(0.040)
+
+
 def test_links_without_a_rate_cannot_be_scheduled() -> None:
     own = parse({"units": [{"hosts": [{}, {"rate_mbps": "unshaped"}]}]}, "unequal")
     with pytest.raises(RequestError, match=r"^units\[0\].hosts\[1\].rate_mbps: unshaped; to schedule jobs"):

@@ -17,11 +17,11 @@ from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.exact import counted, exact
 from testbed.ocs.latency import MOST_DARK_NS, DarkTime, draw, expected_ms, locks
-from testbed.ocs.plan import plan, servable
+from testbed.ocs.plan import plan, plan_planes, servable
 from testbed.ocs.routes import next_hops, tree
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology.addresses import CORE_UNIT, CORE_WAY, optical_port_name, parse_optical_port
-from testbed.topology.optical import Delay, OcsSpec, Transceiver
+from testbed.topology.optical import Delay, OcsSpec, Plane, Transceiver
 
 
 def ports(units: int, each: int) -> dict[int, tuple[str, ...]]:
@@ -254,7 +254,7 @@ def test_with_a_core_a_plan_cuts_and_joins_nothing_for_the_sake_of_a_path() -> N
 
 def test_demands_for_which_there_are_no_ports_are_left_to_the_core() -> None:
     table = {1: ("u1o1",), 2: ("u2o1", "u2o2"), 3: ("u3o1",), 4: ()}
-    assert servable([(1, 4), (1, 2), (1, 3), (2, 3), (2, 2)], table) == [(1, 2), (2, 3), (2, 2)]
+    assert servable([(1, 4), (1, 2), (1, 3), (2, 3), (2, 2)], table, {}) == [(1, 2), (2, 3), (2, 2)]
 
 
 def test_jobs_use_the_core_between_units_that_no_circuit_joins_directly() -> None:
@@ -268,6 +268,66 @@ def test_jobs_use_the_core_between_units_that_no_circuit_joins_directly() -> Non
     assert over_core(circuits, pairs[8]) == []
     lost = losing(circuits, frozenset(), [1, 2, 3], pairs, has_core=True)
     assert [cut for _, cut in lost.values()] == [[], []], "slower, and not cut off"
+
+
+PLANES = {"u1o1": "a", "u1o2": "b", "u2o1": "a", "u2o2": "b", "u3o1": "a", "u4o1": "b"}
+OF_PLANES = {1: ("u1o1", "u1o2"), 2: ("u2o1", "u2o2"), 3: ("u3o1",), 4: ("u4o1",)}
+
+
+def test_a_circuit_is_within_one_plane() -> None:
+    assert len(checked([("u1o1", "u2o1"), ("u1o2", "u2o2")], PLANES)) == 2
+    with pytest.raises(
+        RequestError, match="u1o1 is of plane a and u2o2 of plane b; a circuit is within one pl"
+    ):
+        checked([("u1o1", "u2o2")], PLANES)
+    with pytest.raises(RequestError, match="no optical port u9o1; there are u1o1, u1o2"):
+        checked([("u1o1", "u9o1")], PLANES)
+
+
+def test_demands_go_to_planes_that_have_ports_of_both_units() -> None:
+    def target(*demands: tuple[int, int], current: frozenset[Circuit] = frozenset()) -> frozenset[Circuit]:
+        return plan_planes(current, demands, OF_PLANES, PLANES, has_core=True).target
+
+    assert target((1, 3), (2, 4)) == {circuit("u1o1", "u3o1"), circuit("u2o2", "u4o1")}
+    assert target((1, 2), (1, 2)) == {circuit("u1o1", "u2o1"), circuit("u1o2", "u2o2")}
+    assert target((1, 2), (1, 3)) == {circuit("u1o2", "u2o2"), circuit("u1o1", "u3o1")}, (
+        "u3 has but one plane"
+    )
+    lit = frozenset({circuit("u1o1", "u2o1")})
+    assert target((1, 2), current=lit) == lit, "what serves stays"
+    with pytest.raises(RequestError, match="demand u3-u4: no plane has an optical port left of both units"):
+        target((3, 4))
+    assert servable([(3, 4), (1, 3), (1, 2), (1, 4)], OF_PLANES, PLANES) == [(1, 3), (1, 2)]
+
+
+@given(fabrics(), st.data())
+def test_no_plan_has_a_circuit_across_planes(
+    fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    table, lit, demands = fabric
+    planes = {port: data.draw(st.sampled_from("abc")) for its in table.values() for port in its}
+    current = frozenset(c for c in lit if planes[c.a] == planes[c.b])
+    try:
+        planned = plan_planes(current, demands, table, planes)
+    except RequestError:  # no plane has a port left of both units
+        return
+    target = checked([c.ports for c in planned.target], planes)
+    assert current - planned.removed | planned.added == target
+    wanted = Counter((min(pair), max(pair)) for pair in demands if pair[0] != pair[1])
+    assert all(counted(target).get(pair, 0) >= count for pair, count in wanted.items())
+
+
+def test_each_plane_draws_its_own_dark_time() -> None:
+    fast = Plane("b", Delay("constant", 0.05), Transceiver(Delay("constant", 1.0)))
+    spec = OcsSpec(Delay("uniform", 20.0, 40.0), Delay("constant", 5.0), planes=(Plane("a"), fast))
+    made = [circuit("u1o1", "u2o1"), circuit("u1o2", "u2o2"), circuit("u3o1", "u3o2")]
+    planes = {**PLANES, "u3o2": "a"}
+    drawn = [locks(spec, BASE, number, made, planes).dark_ns for number in range(20)]
+    assert {each[made[1]] for each in drawn} == {1_050_000}
+    assert all(25_000_000 <= each[made[0]] == each[made[2]] <= 45_000_000 for each in drawn)
+    assert len({each[made[0]] for each in drawn}) > 10
+    assert expected_ms(spec.of_plane("b")) == 1.05
+    assert expected_ms(spec.of_plane("a")) == 35.0
 
 
 def test_latency_is_drawn_from_the_model() -> None:

@@ -22,6 +22,9 @@ from testbed.jobs import life, manager
 from testbed.queue.policy_process import OverrunError, PolicyError
 from testbed.queue.result import of_batch, of_session
 from testbed.scheduling.model import Decision, State
+from testbed.topology import catalogue
+from testbed.topology.load import parse
+from tests.unit import session_world
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
 from workloads.job_env import Board
 
@@ -317,6 +320,25 @@ def test_a_ring_in_one_unit_has_the_whole_rate_of_its_links(world: Callable[...,
     made.running(1)
     assert made.machine.told[1]["transport"] == "gloo"
     assert made.machine.rates == dict.fromkeys(("u1h1", "u1h2", "u1h3", "u1h4"), 200.0)
+    made.end()
+
+
+def test_circuits_of_planes_that_no_policy_decides_on_stay(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ocs = {"planes": {"ours": {}, "theirs": {}}}
+    raw = {**catalogue.READY["default"], "optical_ports": {"ours": 2, "theirs": 1}, "ocs": ocs}
+    monkeypatch.setattr(session_world, "TOPOLOGY", parse(raw, "planes"))
+    made = world({"name": "a", "place": "u1:1,u2:1", "ps": "u3"}).start()
+    others = [["u1o3", "u2o3"], ["u3o3", "u4o3"]]
+    assert all(pair in made.machine.circuits for pair in others)
+    made.until(lambda: len(made.machine.applied) > 0, "circuits are set")
+    applied = made.machine.applied[0]
+    assert all(pair in applied for pair in others)
+    ours = [pair for pair in applied if pair not in others]
+    joined = [sorted(end[:2] for end in pair) for pair in ours]
+    assert all(pair in joined for pair in (["u1", "u3"], ["u2", "u3"]))
+    assert not any(end.endswith("o3") for pair in ours for end in pair)
     made.end()
 
 

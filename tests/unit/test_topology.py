@@ -161,6 +161,31 @@ def test_a_core_joins_units_that_need_no_optical_ports_then() -> None:
     assert "core" not in parse(GOOD, "plain").to_json().replace("has_core", "")
 
 
+def test_ports_are_of_planes_with_latencies_of_their_own() -> None:
+    planes = {"mems": {}, "fast": {"switch_ms": 0.05, "lock_failure": 0.1}}
+    units = [
+        {"hosts": 1, "optical_ports": {"fast": 1, "mems": 2}},
+        {"hosts": 1},
+        {"hosts": 1, "optical_ports": 1},
+    ]
+    ports = {"mems": 1, "fast": 1}
+    topology = parse({"units": units, "optical_ports": ports, "ocs": {"planes": planes}}, "planes")
+    assert topology.planes == {
+        **{"u1o1": "mems", "u1o2": "mems", "u1o3": "fast"},
+        **{"u2o1": "mems", "u2o2": "fast", "u3o1": "mems"},
+    }
+    assert set(map(frozenset, topology.ocs.circuits)) == {
+        frozenset(pair) for pair in (("u1o1", "u2o1"), ("u3o1", "u1o2"), ("u1o3", "u2o2"))
+    }
+    assert topology.scheduled_ports == {1: ("u1o1", "u1o2"), 2: ("u2o1",), 3: ("u3o1",)}
+    fast = topology.ocs.of_plane("fast")
+    assert (fast.switch_ms, fast.lock_failure) == (Delay("constant", 0.05), 0.1)
+    assert topology.ocs.of_plane("mems").switch_ms == Delay("constant", 10.0)
+    assert Topology.from_json(topology.to_json()) == topology
+    assert parse(words(topology), "other") == topology
+    assert set(parse(GOOD, "plain").planes.values()) == {""}
+
+
 def test_transceivers_and_distributions_survive_json_and_words() -> None:
     ports = {"u1o2": {"lock_ms": {"lognormal": [40, 10]}, "lock_failure": 0.3}, "u2o1": {"retry_ms": 9}}
     ocs = {
@@ -275,6 +300,35 @@ def test_default_is_the_paper_s_testbed() -> None:
         ),
         ({"ocs": {"switch_ms": {"uniform": [5, 1]}}}, "ocs.switch_ms: .*milliseconds from 0"),
         ({"ocs": {"lock_ms": -1}}, "ocs.lock_ms: -1; milliseconds"),
+        ({"optical_ports": {"a": 1}}, "^optical_ports: .*a: 1.*; a whole number from 0 to 40 is accepted"),
+        (
+            {"ocs": {"planes": ["a"]}},
+            r"^ocs.planes: \[a\]; up to 8 names, each with what the plane has of its",
+        ),
+        (
+            {"ocs": {"planes": {"a b": {}}}},
+            "^ocs.planes.a b: a name of up to 16 letters and digits is accepted",
+        ),
+        (
+            {"ocs": {"planes": {"a": {"seed": 1}}}},
+            "^ocs.planes.a.seed: 1; unknown key; accepted are switch_ms",
+        ),
+        ({"ocs": {"planes": {"a": {"lock_ms": -1}}}}, "^ocs.planes.a.lock_ms: -1; milliseconds from 0 to"),
+        (
+            {"ocs": {"planes": {"a": {}, "b": {}}}, "optical_ports": {"c": 1}},
+            "^optical_ports.c: 1; unknown key; accepted are a, b",
+        ),
+        (
+            {"ocs": {"planes": {"a": {}, "b": {}}}, "optical_ports": {"a": 30, "b": 30}},
+            "^optical_ports: .*; at most 40 ports of all planes together are accepted",
+        ),
+        (
+            {
+                "ocs": {"planes": {"a": {}, "b": {}}, "circuits": [["u1o1", "u2o2"]]},
+                "optical_ports": {"a": 1, "b": 1},
+            },
+            r"^ocs.circuits\[0\]: u1o1 is of plane a and u2o2 of plane b; a circuit is within one plane",
+        ),
         ({"core": 100}, "^core: 100; keys and values are accepted, the keys being rate_mbps"),
         ({"core": {"rate": 100}}, r"^core.rate: 100; unknown key; did you mean rate_mbps\?"),
         ({"core": {"rate_mbps": "fast"}}, "^core.rate_mbps: fast; a rate in Mb/s or the word unshaped"),
