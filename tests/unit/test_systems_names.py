@@ -30,7 +30,7 @@ OTHERS = {
     ("testbed/topology/catalogue.py", "aleph"): "the configuration that is its paper's testbed",
     ("testbed/topology/catalogue.py", "trio"): "the configuration that is its paper's testbed",
     ("testbed/topology/catalogue.py", "luwu"): "the configuration that is its paper's testbed",
-    ("testbed/topology/load_optical.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/topology/load.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/load_optical.py", "ring"): "units wired in a ring",
     ("testbed/topology/model.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/words.py", "inc"): "the topology's key of the jobs that a switch sums for",
