@@ -58,8 +58,8 @@ class LinkControl:
         delay: str | None = None,
         jitter: str | None = None,
     ) -> list[LinkState]:
-        """Set the rate of links, both directions of each, what each direction delays, such as "5ms", where the
-        kernel can, or have them up or down, and return them.
+        """Set the rate of links, both directions of each, what each direction delays, such as "5ms", where
+        the kernel can, or have them up or down, and return them.
         """
         return self._ask("set", links=list(links), rate_mbps=rate_mbps, up=up, delay=delay, jitter=jitter)
 
