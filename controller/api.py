@@ -28,7 +28,7 @@ class Api:
             "ready": lambda request: conductor.state.is_ready,
             "known": lambda request: conductor.state.circuits is not None,
             "circuits": self._circuits,
-            "history": lambda request: list(conductor.state.history),
+            "history": self._changes,
             "plan": self._plan,
             "apply": lambda request: conductor.apply(_circuits(request)),
             "request": lambda request: conductor.request(_demands(request)),
@@ -60,6 +60,10 @@ class Api:
             "failed_locks": state.failed_locks,
             **kept,
         }
+
+    def _changes(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        after = _number(request, "after") if "after" in request else 0
+        return [event for event in self._conductor.state.history if event["id"] > after]
 
     def _schedule(self, request: dict[str, Any]) -> dict[str, Any]:
         table = parse(request.get("schedule"), self._conductor.state.premises.topology.planes)

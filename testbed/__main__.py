@@ -18,6 +18,7 @@ COMMANDS = {
     "submit": "queue training jobs; a policy schedules them",
     "cancel": "end queued jobs",
     "status": "show what runs on it",
+    "web": "show it as a page in the browser, with metrics for Prometheus",
     "runs": "show, compare and remove the records of what was run",
     "circuits": "show, plan and set its optical circuits",
     "link": "set rates of its links while it runs, and have them down or up",

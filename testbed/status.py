@@ -254,14 +254,8 @@ def unequal_lines(hosts: list[dict[str, Any]], own: Collection[str] = ()) -> lis
 def queue_lines(schedule: dict[str, Any]) -> list[str]:
     """Return the policy, and the jobs that are not over; those that have not arrived are counted."""
     jobs = schedule["jobs"]
-    states = {state: sum(job["state"] == state for job in jobs) for state in ("coming", "ended")}
     lines = [
-        f"  queue       policy {schedule['policy']}, slot {schedule['slot']} of {schedule['slot_s']:g} s; "
-        f"{len(jobs)} jobs,"
-        f" {states['ended']} ended, {states['coming']} to come",
-        f"              {schedule['reconfigured_connections']} connections set up in "
-        f"{schedule['reconfigurations']} reconfigurations;"
-        f" {schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid decision",
+        f"  {head:<10}  {line}" for head, line in zip(("queue", ""), policy_lines(schedule), strict=True)
     ]
     lines += [f"  attention   {text}" for text in schedule["complaints"]]
     lines += [
@@ -280,6 +274,18 @@ def queue_lines(schedule: dict[str, Any]) -> list[str]:
             f"{' '.join(job['hosts']) or '-'}{ps}"
         )
     return lines
+
+
+def policy_lines(schedule: dict[str, Any]) -> tuple[str, str]:
+    """Return the policy with its jobs by state, and what it did so far."""
+    states = [job["state"] for job in schedule["jobs"]]
+    return (
+        f"policy {schedule['policy']}, slot {schedule['slot']} of {schedule['slot_s']:g} s; "
+        f"{len(states)} jobs, {states.count('ended')} ended, {states.count('coming')} to come",
+        f"{schedule['reconfigured_connections']} connections set up in "
+        f"{schedule['reconfigurations']} reconfigurations; "
+        f"{schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid decision",
+    )
 
 
 def circuits_text(testbed: dict[str, Any]) -> str:

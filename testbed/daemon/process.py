@@ -32,6 +32,7 @@ from testbed.daemon.names import mount_names
 from testbed.daemon.network import Network
 from testbed.emulation import faults
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
@@ -101,6 +102,7 @@ class Daemon:
         self._end = EndWish()
         self._controller_restarts = 0
         self._circuits: list[list[str]] | None = None
+        self._journal = Journal()
 
     def run(self) -> None:
         """Bring the testbed up, serve, and take it down. Raises what went wrong."""
@@ -128,7 +130,7 @@ class Daemon:
                 places=self._network.places,
                 files=self._files,
             )
-            self._jobs = Jobs(means)
+            self._jobs = Jobs(means, self._journal.add)
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
             self._commands = Commands(self._network.fabric.popen_in)
             self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
@@ -185,7 +187,13 @@ class Daemon:
     def _note(self, text: str) -> None:
         """Write to the screen of `up`, and to the daemon's log for who looks later."""
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+        self._journal.add("note", text)
         self._main.say(note=text)
+
+    def _note_by_hand(self, what: str, request: dict[str, Any]) -> None:
+        """Note in the journal what somebody did to links."""
+        if request["action"] != "list":
+            self._journal.add(what, by_hand_in_words(what, request))
 
     def _follow_circuits(self) -> None:
         """Tell running jobs of circuits that were changed past the daemon, as `testbed circuits request`
@@ -211,6 +219,9 @@ class Daemon:
         operation, asker = request["op"], Caller.asking(peer, request.get("uid"))
         if operation == "status":
             return self._status()
+        if operation == "journal":
+            (after,) = numbers([request.get("after", 0)], "after")
+            return {"entries": self._journal.after(after), "running": self._jobs.so_far()}
         if operation in ("run", "submit"):
             work = self._jobs.run if operation == "run" else self._scheduler.submit
             asker.check_may_act(self._owner)
@@ -228,9 +239,13 @@ class Daemon:
             (job,) = numbers([request.get("job")], "job")
             return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
-            return faults.answer(self._network.fabric.faults, request)
+            answer = faults.answer(self._network.fabric.faults, request)
+            self._note_by_hand("fault", request)
+            return answer
         if operation == "link":
-            return links.answer(self._network.fabric.by_hand, self._jobs, request)
+            answer = links.answer(self._network.fabric.by_hand, self._jobs, request)
+            self._note_by_hand("link", request)
+            return answer
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts
             return circuits.answer(self._topology, layouts, self._network.ask, request)
@@ -249,8 +264,8 @@ class Daemon:
             self._end.set()
             return None
         raise RequestError(
-            f"op {operation!r}: accepted are status, run, submit, cancel, stop, fault, link, circuits, "
-            f"capture, exec, down"
+            f"op {operation!r}: accepted are status, journal, run, submit, cancel, stop, fault, link, "
+            f"circuits, capture, exec, down"
         )
 
     def _summary(self) -> dict[str, Any]:

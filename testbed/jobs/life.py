@@ -93,7 +93,7 @@ class Job:
         self.started_at: float | None = None  # by the monotonic clock, as all times here
         self.ended_at: float | None = None
         self._means, self._terms = means, terms
-        self._began_unix = time.time()
+        self.began_unix = time.time()
         self._notes_told = self._restarts = 0
         self._lock = threading.RLock()  # the fields below; taken before the supply's and the holdings'
         self._start = terms.start
@@ -140,8 +140,9 @@ class Job:
             "ps_host": self.ps_host,
             "other_hosts": self.other_hosts,
             "sums": self.sums,
-            "running_s": round(time.time() - self._began_unix, 3),
+            "running_s": round(time.time() - self.began_unix, 3),
             "progress": progress,
+            "summed_bytes": self.summed_bytes(),
             "service": service,
             "blocks": self._blocks or self._blocks_now(),
         }

@@ -18,10 +18,12 @@ from testbed.client.runtime import Runtime
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.emulation.spawner import Started
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.holdings import Holdings
+from testbed.jobs.journal import ENDED, Journaling, circumstances, ended_in_words, epitaph, silent
 from testbed.jobs.life import Job, Means, Terms
+from testbed.jobs.outlook import LOOK_BACK_S, outlook
 from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
 from testbed.jobs.request import JobRequest
@@ -89,8 +91,8 @@ def means_of(
 class Jobs:
     """Takes requests, and keeps the jobs that live."""
 
-    def __init__(self, means: Means) -> None:
-        self.means = means
+    def __init__(self, means: Means, journal: Journaling = silent) -> None:
+        self.means, self._journal = means, journal
         self._idle = threading.Condition()  # of the fields below
         self._living: dict[int, Job] = {}
         self._ending: str | None = None
@@ -108,6 +110,34 @@ class Jobs:
     def cores_busy(self) -> list[float] | None:
         """Return the share of the last moments in which each core was busy; None while no job runs."""
         return self.means.sampler.cores_busy()
+
+    def so_far(self) -> list[dict[str, Any]]:
+        """Return of each running job since when it is, which pairs of units it joins, and the verdict on the
+        last seconds of it.
+        """
+        running = [job for job in self._all() if job.state == "running"]
+        recent = self.means.sampler.recent(LOOK_BACK_S) if running else None
+        return [
+            {
+                **circumstances(job),
+                "verdict": outlook(recent, [*job.hosts, *job.other_hosts], self.means.mtu),
+            }
+            for job in running
+        ]
+
+    def _heard(self, terms: Terms, number: int, queued: int | None) -> Terms:
+        """Return terms by which the journal hears, too, what a reader of the result must know. A queue tells
+        it of its own jobs.
+        """
+        if queued is not None:
+            return terms
+
+        def hear(event: dict[str, Any]) -> None:
+            if "note" in event:
+                self._journal("job", f"job {number}: {event['note']}")
+            terms.emit(event)
+
+        return replace(terms, emit=hear)
 
     def stop(self, job_id: int, reason: str, asker: Caller) -> None:
         """Ask a job of that user to end, root any. Raises RequestError when there is none of this number."""
@@ -195,7 +225,7 @@ class Jobs:
                 return None
             held = self.means.holdings.take(layout, number)
             if held is not None:
-                job = Job(held, request, layout, self.means, terms(layout))
+                job = Job(held, request, layout, self.means, self._heard(terms(layout), held[0], number))
                 with self._idle:
                     self._living[job.id] = job
                     if self._ending is not None:
@@ -204,10 +234,18 @@ class Jobs:
 
     def live(self, job: Job) -> dict[str, Any]:
         """Let a job live, forget it, and return its result."""
+        outcome: dict[str, Any] | None = None
+        failure: str | None = "it raised an error, which the daemon's log has"
         try:
-            return job.live()
+            outcome = job.live()
+            failure = outcome["failure"]
+            return outcome
+        except TestbedError as error:
+            failure = str(error)
+            raise
         finally:
             self.forget(job)
+            self._journal(ENDED, ended_in_words(job, failure), job=epitaph(job, failure, outcome))
 
     def forget(self, job: Job) -> None:
         """Free its hosts, if it has any still, and forget it."""

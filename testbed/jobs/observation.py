@@ -5,7 +5,7 @@ verdict.
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -34,6 +34,11 @@ class Hosts(Protocol):
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
     def ever_by_hand(self) -> Collection[str]: ...
+
+
+def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[str, int]:
+    """Return how many bytes the shaper of each link that has a rate may send at once."""
+    return {link: burst_bytes(rate_mbps, mtu) for link, rate_mbps in rates_mbps if rate_mbps}
 
 
 def require_links(hosts: Hosts, names: Sequence[str]) -> None:
@@ -91,9 +96,7 @@ class Observation:
         lost = {link["name"]: link["device_drops"] for link in links}
         for host, count in self._unsent_after.items():
             lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
-        bursts = {
-            link["name"]: burst_bytes(link["rate_mbps"], self._mtu) for link in links if link["rate_mbps"]
-        }
+        bursts = bursts_of(((link["name"], link["rate_mbps"]) for link in links), self._mtu)
         seen = evidence(self._recording, bursts, lost, self._job_hosts)
         depths_s = {
             link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from testbed.client import rpc
@@ -11,13 +12,13 @@ from testbed.errors import HostError, OwnerError, RequestError, TestbedError
 NOT_ANSWERING = "not answering"
 
 
-def status(runtime: Runtime) -> dict[str, Any]:
+def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> dict[str, Any]:
     """Return what the daemon says; while it does not answer, what the main process wrote. Raises HostError
-    for another user's.
+    for another user's. `call` asks in rpc.call's place.
     """
     written = runtime.read_main()
     try:
-        return dict(rpc.call(runtime.socket, "status", timeout_s=10.0))
+        return dict(call(runtime.socket, "status", timeout_s=10.0))
     except (OwnerError, RequestError) as error:
         raise HostError(str(error)) from error
     except TestbedError as error:

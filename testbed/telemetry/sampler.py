@@ -98,6 +98,26 @@ class Sampler:
         )
         return [round(float(share), 2) for share in busy.clip(0, 1)]
 
+    def recent(self, seconds: float) -> Recording | None:
+        """Return the samples of the last so many seconds, from one that has links on; None while nothing is
+        sampled, or where links were read less than twice.
+        """
+        with self._lock:
+            if not self._recordings:
+                return None
+            whole = self._recordings[0]  # the longest
+            samples = whole.samples[-1 - math.ceil(seconds / whole.interval_s) :]
+            interval_s, failure = whole.interval_s, whole.failure
+        read = [at for at, sample in enumerate(samples) if sample.links is not None]
+        if len(read) < 2:
+            return None
+        samples = samples[read[0] : read[-1] + 1]
+        first = samples[0].links
+        rates = whole.rates_mbps
+        if first is not None and first.rates_mbps is not None:
+            rates = tuple(None if math.isnan(rate) else float(rate) for rate in first.rates_mbps)
+        return Recording(interval_s, whole.names, rates, whole.began_unix, samples, failure)
+
     def _sample(self, due_s: float | None, read_links: bool) -> Sample:
         began = self._clock()
         late_s = None if due_s is None else began - due_s

@@ -1,0 +1,69 @@
+"""`testbed web`: a page in the browser that shows a testbed and opens records, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.client import environment
+
+if TYPE_CHECKING:
+    from testbed.webpage.access import Access
+
+PORT = 8050
+
+
+def main(argv: list[str]) -> int:
+    """Return the exit code; see testbed/errors.py. Serves until Ctrl-C."""
+    from testbed.client.caller import Caller
+    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.errors import RequestError
+    from testbed.records.store import Store
+
+    parser = argparse.ArgumentParser(
+        prog="testbed web",
+        description="Show a testbed as a page in the browser, on this machine alone, until Ctrl-C; and "
+        "metrics for Prometheus at /metrics. It needs no root, and costs nothing while nobody looks.",
+    )
+    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    parser.add_argument(
+        "--port", type=int, default=PORT, help=f"to listen on, at 127.0.0.1; 0: any that is free ({PORT})"
+    )
+    parser.add_argument("--records", type=Path, metavar="DIR", help="where records are: docs/records.md")
+    parser.add_argument("--json", action="store_true", help="print the addresses as one JSON object")
+    options = parser.parse_args(argv)
+    if not 0 <= options.port < 1 << 16:
+        raise RequestError(f"--port {options.port}: 0 to 65535 are accepted")
+    runtime, caller = Runtime.of(options.name), Caller.of_this_process()
+    store = Store.of(caller, options.records)
+    if os.geteuid() == 0 and caller.uid != 0:
+        caller.become()
+    from testbed.webpage.serving import serve  # late: as root behind sudo nothing more is read in
+
+    def ready(access: Access) -> None:
+        _say(access, options.json)
+
+    serve(runtime, store, options.port, ready)
+    return 0
+
+
+def _say(access: Access, as_json: bool) -> None:
+    """Print where the page is."""
+    page = f"http://127.0.0.1:{access.port}/"
+    addresses = {"page": page, "acting": f"{page}#token={access.token}", "metrics": f"{page}metrics"}
+    if as_json:
+        print(json.dumps(addresses), flush=True)
+        return
+    print(f"page     {addresses['page']}")
+    print(f"         {addresses['acting']} (this one may also act; keep it to yourself)")
+    print(f"metrics  {addresses['metrics']}")
+    print("Ctrl-C ends it; the testbed goes on", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    environment.ensure()
+    environment.command_main(main)

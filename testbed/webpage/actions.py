@@ -1,0 +1,54 @@
+"""What can be done on the page, for whoever has its token: the requests that the commands send, and nothing
+beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.circuits import ANSWER_TIMEOUT_S, demands_of
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
+from testbed.errors import RequestError
+from testbed.webpage.view import change_text
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """Each action returns what came of it, in a line. TestbedError says why nothing did."""
+
+    runtime: Runtime
+    uid: int  # as whom, which the daemon heeds from root alone
+    call: Callable[..., Any] = rpc.call
+
+    def request_circuits(self, text: str, force: bool) -> str:
+        """Connect units, as `testbed circuits request`: "u1-u3 u2-u4"."""
+        words = text.replace(",", " ").split()
+        answer = self._ask(
+            "circuits",
+            action="request",
+            force=force,
+            demands=demands_of("request", words),
+            timeout_s=ANSWER_TIMEOUT_S,
+        )
+        lost = "".join(f"; job {job['job']} lost circuits" for job in answer["lost"])
+        return (change_text(answer["event"]) if answer["event"] else "nothing had to change") + lost
+
+    def end_job(self, text: str) -> str:
+        """End a job, which is queued or runs."""
+        if not text.strip().isdecimal():
+            raise RequestError(f"job {text!r}: the number of a job is accepted")
+        number = int(text)
+        said = self._ask("status")
+        queued = {job["id"] for job in (said["schedule"] or {"jobs": []})["jobs"]}
+        if number in queued:
+            self._ask("cancel", jobs=[number], reason="cancelled on the page", uid=self.uid)
+        else:
+            self._ask("stop", job=number, reason="ended on the page", uid=self.uid)
+        return f"job {number} is asked to end"
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        self.runtime.require_alive()
+        return self.call(self.runtime.socket, operation, **arguments)

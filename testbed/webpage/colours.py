@@ -1,0 +1,39 @@
+"""The colours of the page's pictures: alike on light and dark ground. Pure."""
+
+from __future__ import annotations
+
+# Okabe and Ito's, which the colour-blind tell apart, without black
+JOBS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b3a125")
+FREE = "#9aa0a6"  # nobody's
+DARK, LIT = "#4a4f57", "#f0c419"  # an optical port without light, and with it
+GOOD, BAD = "#1a9850", "#d73027"
+# (above this share of a rate, its colour, the width of its line, its words)
+USES = (
+    (0.90, "#d73027", 5.0, "above 90 %"),
+    (0.50, "#fc8d59", 4.0, "50 to 90 %"),
+    (0.10, "#e0b90f", 3.0, "10 to 50 %"),
+    (0.001, "#66bd63", 2.5, "up to 10 %"),
+    (-1.0, "#9aa0a6", 1.5, "idle"),
+)
+UNKNOWN = ("#9aa0a6", 1.0, "not measured")
+DOWN = ("#d73027", 1.5, "down")
+
+
+def of_job(number: int | None) -> str:
+    """Return a job's colour, which others may have too."""
+    return FREE if number is None else JOBS[(number - 1) % len(JOBS)]
+
+
+def ink_on(colour: str) -> str:
+    """Return black or white, whichever is read better on a colour, by how bright it is to the eye."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#ffffff"
+
+
+def of_use(share: float | None, is_up: bool = True) -> tuple[str, float, str]:
+    """Return the colour, the width and the words of a link that carries such a share of its rate."""
+    if not is_up:
+        return DOWN
+    if share is None or share < 0:
+        return UNKNOWN
+    return next((colour, width, words) for least, colour, width, words in USES if share > least)

@@ -1,0 +1,164 @@
+"""The parts of the page that are no pictures, as Dash's components, made of a view."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dash import html
+from dash.development.base_component import Component
+
+from testbed.records.record import Record
+from testbed.webpage import colours
+from testbed.webpage.view import Happening, ShownJob, ShownQueued, View
+
+RECORDS_SHOWN = 100
+OF_TIMELINE = (
+    "Circuits have the colour of the job that uses them, and a dark edge where they were dark. Drag the "
+    "picture to go back, turn the wheel to zoom, click twice for now."
+)
+Parts = list[str | Component]
+Content = str | Component | Parts
+
+
+def head(view: View) -> list[Component]:
+    """Return what is said of the whole."""
+    return [
+        html.H1(view.title),
+        html.Ul([html.Li(line) for line in view.attention], className="attention"),
+        html.Dl([part for name, text in view.facts for part in (html.Dt(name), html.Dd(text))]),
+    ]
+
+
+def legend() -> Component:
+    """Return what the colours of the fabric's picture mean."""
+    lines = [
+        html.Li([html.Span(className="line", style={"background": colour, "height": f"{width:g}px"}), words])
+        for _, colour, width, words in reversed(colours.USES)
+    ]
+    lit = html.Span(className="square", style={"background": colours.LIT})
+    dark = html.Span(className="square", style={"background": colours.DARK})
+    return html.Ul(
+        [
+            html.Li("of a link's rate, in its busier direction:"),
+            *lines,
+            html.Li([lit, "optical port with light"]),
+            html.Li([dark, "without"]),
+            html.Li("hosts have their jobs' colours"),
+        ],
+        className="legend",
+    )
+
+
+def jobs(view: View) -> list[Component]:
+    """Return the table of jobs that run, and after them those that are over."""
+    if not view.jobs:
+        return [html.P("no jobs", className="empty")]
+    names = ("job", "state", "summed by", "script", "hosts", "progress", "circuits", "verdict")
+    return [_table("jobs", names, [_job_row(job) for job in view.jobs])]
+
+
+def _job_row(job: ShownJob) -> list[Content]:
+    dot = html.Span(className="dot", style={"background": colours.of_job(job.number)})
+    trust = {True: "good", False: "bad", None: ""}[job.trustworthy]
+    verdict: Parts = [html.Span(job.verdict, className=f"verdict {trust}")]
+    if job.attention:
+        lines = html.Ul([html.Li(line) for line in job.attention])
+        verdict.append(html.Details([html.Summary(f"{len(job.attention)} more"), lines]))
+    number: Parts = [dot, f" {job.number}"]
+    return [number, job.state, job.sync, job.script, job.hosts, job.progress, job.uses, verdict]
+
+
+def queue(view: View) -> list[Component]:
+    """Return what the policy did, and the table of its jobs."""
+    if not view.queue_lines:
+        return [html.P("nothing is queued", className="empty")]
+    names = ("job", "name", "state", "mode", "Gb/s", "done", "hosts")
+    return [
+        *(html.P(line) for line in view.queue_lines),
+        _table("queue", names, [_queue_row(job) for job in view.queue]),
+    ]
+
+
+def _queue_row(job: ShownQueued) -> list[Content]:
+    done: Parts = [html.Progress(value=str(round(job.done, 3)), max="1"), f" {job.done:.0%}"]
+    return [str(job.number), job.name, job.state, job.mode, job.rate, done, job.hosts]
+
+
+def circuits(view: View) -> list[Component]:
+    """Return the table of circuits; dark ones are shown dark."""
+    if not view.circuits:
+        return [html.P("no circuits", className="empty")]
+    rows = [
+        html.Tr(
+            [
+                html.Td(circuit.name),
+                html.Td("dark" if circuit.is_dark else "lit"),
+                html.Td(" ".join(map(str, circuit.jobs))),
+            ],
+            className="dark" if circuit.is_dark else "lit",
+        )
+        for circuit in view.circuits
+    ]
+    return [_framed("circuits", ("circuit", "light", "jobs"), rows)]
+
+
+def cores(view: View) -> list[Component]:
+    """Return how busy each core is."""
+    if not view.cores:
+        return [html.P("not sampled while no job runs", className="empty")]
+    return [
+        html.Div(
+            [
+                html.Span(f"core {core}"),
+                html.Progress(value=f"{share:.2f}", max="1"),
+                html.Span(f"{share:.0%}", className="share"),
+            ],
+            className="core",
+        )
+        for core, share in enumerate(view.cores)
+    ]
+
+
+def happenings(lines: Iterable[Happening]) -> list[Component]:
+    """Return what happened, a line each."""
+    items = [
+        html.Li([html.Time(time.strftime("%H:%M:%S", time.localtime(line.at))), f" {line.text}"])
+        for line in lines
+    ]
+    return [html.Ul(items, className="happenings")] if items else [html.P("nothing yet", className="empty")]
+
+
+def records(found: Sequence[Record]) -> list[Component]:
+    """Return the table of records, the newest first, each of which the page opens."""
+    if not found:
+        return [html.P("no records yet", className="empty")]
+    names = ("record", "command", "state", "verdict")
+    rows: list[list[Content]] = [
+        [
+            html.A(record.name, href=f"/record/{record.name}"),
+            " ".join(record.words),
+            record.state,
+            "; ".join(run.verdict.removeprefix("verdict: ") for run in record.runs if run.verdict),
+        ]
+        for record in reversed(found[-RECORDS_SHOWN:])
+    ]
+    return [_table("records", names, rows)]
+
+
+def _table(name: str, names: Sequence[str], rows: Iterable[Sequence[Content]]) -> Component:
+    """Return a table. Each cell has its column's name, which is shown where the page is narrow."""
+    cells = [[_cell(each, cell) for each, cell in zip(names, row, strict=True)] for row in rows]
+    return _framed(name, names, [html.Tr(row) for row in cells])
+
+
+def _cell(name: str, content: Content) -> Component:
+    named: dict[str, Any] = {"data-name": name}
+    return html.Td(html.Div(content) if isinstance(content, list) else content, **named)
+
+
+def _framed(name: str, names: Sequence[str], rows: Sequence[Component]) -> Component:
+    """Return a table in a frame in which it can be moved where it is wider than the page."""
+    header = html.Thead(html.Tr([html.Th(each) for each in names]))
+    return html.Div(html.Table([header, html.Tbody(rows)], id=f"table-{name}"), className="frame")

@@ -1,0 +1,236 @@
+"""The metrics of a testbed, by OpenMetrics' names and base units: from one look, when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from testbed.webpage.source import Look
+
+PATH = "/metrics"
+_FAULTS = ("lost", "duplicated", "held", "corrupted")
+
+
+class LookCollector(Collector):
+    """The metrics of one look."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield `testbed_up`, and the rest where a testbed answers."""
+        look = self._look
+        yield _gauge("testbed_up", "Whether the testbed answers.", [((), float(look.status is not None))])
+        if look.status is None:
+            return
+        yield from _whole(look.status)
+        yield from _links(look.status)
+        yield from _optics(look, look.status)
+        yield from _jobs(look, look.status)
+        yield from _queue(look.status["schedule"])
+
+
+def exposition(look: Look, accept: str) -> tuple[bytes, str]:
+    """Return the metrics in the format that the header `Accept` asks for, and its content type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(LookCollector(look))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def _whole(said: Mapping[str, Any]) -> Iterator[Metric]:
+    words = {name: str(said[name]) for name in ("name", "configuration", "user", "state", "datapath")}
+    yield InfoMetricFamily("testbed", "The testbed.", words)
+    yield _gauge(
+        "testbed_uptime_seconds", "Since the testbed began.", [((), said["uptime_s"])], unit="seconds"
+    )
+    yield _gauge("testbed_units", "Racks and pods.", [((), len(said["units"]))])
+    busy = sum(host["job"] is not None for host in said["hosts"])
+    yield _gauge(
+        "testbed_hosts",
+        "Hosts, by whether a job holds them.",
+        [(("busy",), busy), (("free",), len(said["hosts"]) - busy)],
+        ["state"],
+    )
+    yield _gauge(
+        "testbed_core_busy_ratio",
+        "How much of the last second each core was busy; only while a job runs.",
+        [((str(core),), share) for core, share in enumerate(said["cores_busy"] or ())],
+        ["core"],
+        "ratio",
+    )
+    controller = said["controller"]
+    yield _gauge(
+        "testbed_controller_up", "Whether the controller answers.", [((), controller["state"] == "running")]
+    )
+    yield _counter(
+        "testbed_controller_restarts", "How often it was started again.", [((), controller["restarts"])]
+    )
+    yield _counter(
+        "testbed_switch_restarts",
+        "How often a ToR was started again.",
+        [((unit["name"],), unit["restarts"]) for unit in said["units"]],
+        ["unit"],
+    )
+
+
+def _links(said: Mapping[str, Any]) -> Iterator[Metric]:
+    links = said["links"]
+    yield _counter(
+        "testbed_link_bytes",
+        "Bytes that a link carried, with Ethernet headers; up: from its host, port or rack.",
+        [((link["name"], way), link[f"bytes_{way}"]) for link in links for way in ("up", "down")],
+        ["link", "direction"],
+        "bytes",
+    )
+    yield _gauge(
+        "testbed_link_rate_bytes_per_second",
+        "The rate of a link that has one, each way.",
+        [((link["name"],), link["rate_mbps"] * 125e3) for link in links if link["rate_mbps"] is not None],
+        ["link"],
+        "bytes_per_second",
+    )
+    yield _counter(
+        "testbed_link_dropped_frames",
+        "Frames that a link dropped.",
+        [((link["name"],), link["drops"]) for link in links],
+        ["link"],
+    )
+    yield _gauge(
+        "testbed_link_up",
+        "Whether a link has carrier.",
+        [((link["name"],), link["up"]) for link in links],
+        ["link"],
+    )
+    yield _counter(
+        "testbed_fault_frames",
+        "Frames that a fault lost, duplicated, held or corrupted.",
+        [
+            ((fault["link"], fault["direction"], what), fault["counters"][what])
+            for fault in said["faults"]
+            for what in _FAULTS
+        ],
+        ["link", "direction", "effect"],
+    )
+
+
+def _optics(look: Look, said: Mapping[str, Any]) -> Iterator[Metric]:
+    dark = set(said["dark"] or ())
+    yield _gauge(
+        "testbed_circuit_lit",
+        "Whether a circuit between two optical ports is lit (1) or dark still (0).",
+        [((a, b), not {a, b} & dark) for a, b in said["circuits"] or ()],
+        ["a", "b"],
+    )
+    yield SummaryMetricFamily(
+        "testbed_reconfiguration_dark_seconds",
+        "Reconfigurations of the optical switch, and how long their ports were dark, as measured.",
+        count_value=look.totals.changes,
+        sum_value=look.totals.dark_s,
+        unit="seconds",
+    )
+
+
+def _jobs(look: Look, said: Mapping[str, Any]) -> Iterator[Metric]:
+    jobs = said["jobs"]
+    states = [job["state"] for job in jobs]
+    yield _gauge(
+        "testbed_jobs",
+        "Jobs that hold hosts, by state.",
+        [((state,), states.count(state)) for state in sorted({*states, "running"})],
+        ["state"],
+    )
+    labels = [(str(job["id"]), job["sync"]) for job in jobs]
+    yield _counter(
+        "testbed_job_summed_bytes",
+        "Bytes that every worker of a job has its sums of, since its script began.",
+        [(label, job["summed_bytes"]) for label, job in zip(labels, jobs, strict=True)],
+        ["job", "sync"],
+        "bytes",
+    )
+    yield _gauge(
+        "testbed_job_age_seconds",
+        "Since a job has its hosts.",
+        [(label, job["running_s"]) for label, job in zip(labels, jobs, strict=True)],
+        ["job", "sync"],
+        "seconds",
+    )
+    yield _gauge(
+        "testbed_job_trustworthy",
+        "What the verdict thinks of the last seconds of a job: 1 to be trusted, 0 not.",
+        [
+            (label, verdict["trustworthy"])
+            for label, job in zip(labels, jobs, strict=True)
+            if (verdict := look.running.get(job["id"], {}).get("verdict"))
+            and verdict["trustworthy"] is not None
+        ],
+        ["job", "sync"],
+    )
+    yield _gauge(
+        "testbed_job_workers_absent",
+        "Workers and places that are left out of a job's sums now, as stragglers.",
+        [
+            (label, sum(absence["back_s"] is None for absence in job["blocks"]["left"]))
+            for label, job in zip(labels, jobs, strict=True)
+            if job["blocks"] and "left" in job["blocks"]
+        ],
+        ["job", "sync"],
+    )
+    yield _counter(
+        "testbed_jobs_ended",
+        "Jobs that are over, by outcome and by whether their result is to be trusted.",
+        [(key, count) for key, count in sorted(look.totals.ended.items())],
+        ["outcome", "trust"],
+    )
+
+
+def _queue(schedule: Mapping[str, Any] | None) -> Iterator[Metric]:
+    if schedule is None:
+        return
+    states = [job["state"] for job in schedule["jobs"]]
+    yield _gauge(
+        "testbed_queue_jobs",
+        "Jobs in the queue, by state.",
+        [((state,), states.count(state)) for state in sorted(set(states))],
+        ["state"],
+    )
+    yield _gauge(
+        "testbed_queue_job_progress_ratio",
+        "How much of its iterations a queued job has done.",
+        [
+            ((str(job["id"]), job["name"]), job["progress"])
+            for job in schedule["jobs"]
+            if job["state"] not in ("coming", "ended")
+        ],
+        ["job", "name"],
+        "ratio",
+    )
+    yield _counter("testbed_queue_slots_overrun", "Slots that lasted too long.", [((), schedule["overruns"])])
+
+
+Rows = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _gauge(name: str, text: str, rows: Rows, labels: list[str] | None = None, unit: str = "") -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels or [], unit=unit)
+    for values, value in rows:
+        family.add_metric(values, float(value))
+    return family
+
+
+def _counter(name: str, text: str, rows: Rows, labels: list[str] | None = None, unit: str = "") -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels or [], unit=unit)
+    for values, value in rows:
+        family.add_metric(values, float(value))
+    return family

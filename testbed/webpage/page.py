@@ -1,0 +1,259 @@
+"""The page itself: its layout, and what fills it. One request of the browser's brings all that has changed;
+nothing runs between them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import unquote
+
+import dash
+from dash import Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from testbed.errors import RequestError, TestbedError
+from testbed.records.store import Store
+from testbed.webpage import elements, fabric_picture, timeline_picture
+from testbed.webpage.access import Access
+from testbed.webpage.actions import Actions
+from testbed.webpage.recorded import of_record
+from testbed.webpage.source import Source
+from testbed.webpage.view import View, of_look
+
+EVERY_MS = 2000
+OF_RECORD, RECORDS = "/record/", "/records"
+REDRAWN_S = 10  # the timeline, while nothing happens
+SECTIONS = {
+    "head": "",
+    "fabric": "Units, links and circuits",
+    "timeline": "Jobs over circuits",
+    "jobs": "Jobs",
+    "queue": "Queue",
+    "circuits": "Circuits",
+    "cores": "Processors",
+    "happenings": "What happened",
+    "records": "Records",
+}
+_CONFIG: Any = {
+    "displayModeBar": False,
+    "responsive": True,
+    "scrollZoom": True,
+    "doubleClick": "reset+autosize",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is in a section of the page. Two with one mark look the same."""
+
+    content: Any
+    mark: str
+
+    @classmethod
+    def of(cls, content: Any) -> Self:
+        """Return a part whose mark is made of all that it has."""
+        return cls(content, _digest(json.dumps(content, default=lambda each: each.to_plotly_json())))
+
+
+Parts = dict[str, Part]
+
+
+def made(source: Source, store: Store | None, access: Access, actions: Actions, assets: str) -> dash.Dash:
+    """Return the application. All that the browser needs comes from the packages' own folders."""
+    app = dash.Dash(
+        "testbed",
+        assets_folder=assets,
+        serve_locally=True,
+        include_pages_meta=False,
+        title="testbed",
+        update_title="",
+        enable_mcp=False,
+        add_log_handler=False,
+    )
+    app.layout = _layout()
+    _fill(app, lambda path: shown(path, source, store))
+    _act(app, access, actions)
+    return app
+
+
+def shown(path: str, source: Source, store: Store | None) -> Parts:
+    """Return the parts of the page at a path: the testbed's at "/", else the records, or one of them."""
+    path = unquote(path)
+    if path == RECORDS:
+        found = store.records() if store else []
+        view = View("records", () if store else ("records are switched off",), ())
+        return {"head": Part.of(elements.head(view)), "records": Part.of(elements.records(found))}
+    try:
+        if path.startswith(OF_RECORD):
+            if store is None:
+                raise RequestError("records are switched off")
+            view = of_record(store.find(path.removeprefix(OF_RECORD).replace("/", "")))
+        elif path == "/":
+            view = of_look(source.look())
+        else:
+            raise RequestError(f"no page {path}; accepted are /, {RECORDS} and {OF_RECORD}NAME")
+    except TestbedError as error:
+        return {"head": Part.of(elements.head(View("testbed", (str(error),), ())))}
+    return parts(view)
+
+
+def parts(view: View) -> Parts:
+    """Return the parts that show a view; those that have nothing to show are left out."""
+    shown_parts = {"head": Part.of(elements.head(view))}
+    if not view.units:
+        return shown_parts
+    # the end of what runs moves all the time
+    moment = (view.spans.jobs, view.spans.circuits, view.spans.now // REDRAWN_S)
+    drawn = timeline_picture.figure(view.spans)
+    shown_parts |= {
+        "fabric": Part.of([elements.legend(), _graph("fabric", fabric_picture.figure(view))]),
+        "timeline": Part(
+            [html.P(elements.OF_TIMELINE, className="caption"), _graph("timeline", drawn)],
+            _digest(repr(moment)),
+        ),
+        "jobs": Part.of(elements.jobs(view)),
+        "circuits": Part.of(elements.circuits(view)),
+        "cores": Part.of(elements.cores(view)),
+        "happenings": Part.of(elements.happenings(view.happenings)),
+    }
+    if view.queue_lines:
+        shown_parts["queue"] = Part.of(elements.queue(view))
+    return shown_parts
+
+
+def _graph(name: str, figure: dict[str, Any]) -> Component:
+    """Return a picture in a frame in which it can be moved where the page is narrower."""
+    layout = figure["layout"]
+    style = {"height": f"{layout['height']}px", "minWidth": f"{figure.pop('width_px')}px"}
+    graph = dcc.Graph(id=f"picture-{name}", figure=figure, config=_CONFIG, responsive=True, style=style)
+    return html.Div(graph, className="frame")
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+# ---- layout ----
+
+
+def _layout() -> Component:
+    return html.Div(
+        [
+            dcc.Location(id="location", refresh=False),
+            dcc.Interval(id="clock", interval=EVERY_MS),
+            dcc.Store(id="marks", data={}),
+            html.Nav([dcc.Link("live", href="/"), dcc.Link("records", href=RECORDS)]),
+            html.Div(id="head"),
+            _action_panel(),
+            *(_section(name, title) for name, title in SECTIONS.items() if name != "head"),
+        ],
+        className="page",
+    )
+
+
+def _section(name: str, title: str) -> Component:
+    return html.Section(
+        [html.H2(title), html.Div(id=name)], id=f"section-{name}", className=f"of-{name}", hidden=True
+    )
+
+
+def _action_panel() -> Component:
+    """Return what can be done, which is shown to whoever has the token."""
+    return html.Section(
+        [
+            html.H2("Do"),
+            html.Div(
+                [
+                    dcc.Input(id="demands", placeholder="u1-u3 u2-u4", debounce=True),
+                    dcc.Checklist(["from running jobs, too"], [], id="force"),
+                    html.Button("request circuits", id="request"),
+                ],
+                className="action",
+            ),
+            html.Div(
+                [
+                    dcc.Input(id="ended-job", placeholder="a job's number", debounce=True),
+                    html.Button("end this job", id="end"),
+                ],
+                className="action",
+            ),
+            html.Output(id="done"),
+        ],
+        id="section-actions",
+        hidden=True,
+    )
+
+
+# ---- what fills it ----
+
+
+def _fill(app: dash.Dash, parts_at: Callable[[str], Parts]) -> None:
+    """Fill the page at every tick of its clock, which stands still where nothing changes any more."""
+    names = tuple(SECTIONS)
+    outputs = [Output(name, "children") for name in names]
+    outputs += [Output(f"section-{name}", "hidden") for name in names if name != "head"]
+    outputs += [Output("clock", "disabled"), Output("marks", "data")]
+
+    @app.callback(
+        outputs, Input("clock", "n_intervals"), Input("location", "pathname"), State("marks", "data")
+    )
+    def fill(_ticks: int | None, path: str | None, marks: Mapping[str, str] | None) -> list[Any]:
+        path = path or "/"
+        return filled(parts_at(path), marks or {}, path)
+
+
+def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:
+    """Return a value for each output: of what the browser has already, by its mark, nothing is sent again."""
+    known = {name: part.mark for name, part in now.items()} | {"path": path}
+    seen = marks if marks.get("path") == path else {}
+    values = [
+        now[name].content if name in now and seen.get(name) != known[name] else no_update for name in SECTIONS
+    ]
+    values += [name not in now for name in SECTIONS if name != "head"]
+    return [*values, path != "/", no_update if dict(seen) == known else known]
+
+
+def _act(app: dash.Dash, access: Access, actions: Actions) -> None:
+    """Do what somebody with the token asks for."""
+
+    def token_of(fragment: str | None) -> str:
+        return (fragment or "").removeprefix("#token=")
+
+    @app.callback(
+        Output("section-actions", "hidden"), Input("location", "hash"), Input("location", "pathname")
+    )
+    def show(fragment: str | None, path: str | None) -> bool:
+        return path != "/" or not access.may_act(token_of(fragment))
+
+    def done(fragment: str | None, act: Callable[[], str]) -> str:
+        if not access.may_act(token_of(fragment)):
+            return "refused: the page's address has no token, or another's; `testbed web` printed it"
+        try:
+            return act()
+        except TestbedError as error:
+            return f"refused: {error}"
+
+    @app.callback(
+        Output("done", "children"),
+        Input("request", "n_clicks"),
+        State("location", "hash"),
+        State("demands", "value"),
+        State("force", "value"),
+        prevent_initial_call=True,
+    )
+    def request(_: int, fragment: str | None, demands: str | None, force: list[str] | None) -> str:
+        return done(fragment, lambda: actions.request_circuits(demands or "", bool(force)))
+
+    @app.callback(
+        Output("done", "children", allow_duplicate=True),
+        Input("end", "n_clicks"),
+        State("location", "hash"),
+        State("ended-job", "value"),
+        prevent_initial_call=True,
+    )
+    def end(_: int, fragment: str | None, number: str | None) -> str:
+        return done(fragment, lambda: actions.end_job(number or ""))

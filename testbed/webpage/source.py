@@ -1,0 +1,170 @@
+"""The source of the page: what a testbed answers, asked when somebody looks and not before.
+
+Viewers who look within FRESH_S of each other are shown the same answers. Thread-safe: every viewer's request
+has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from testbed import status
+from testbed.client import rpc
+from testbed.client.runtime import Runtime
+from testbed.errors import TestbedError
+from testbed.jobs.journal import ENDED
+
+FRESH_S = 1.0
+MOST_APART_S = 30.0  # what a link carried is not told of a longer time
+MOST_CHANGES = 2000
+_ANSWER_S = 10.0
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFlow:
+    """What a link carried between two answers: bytes a second each way, from its host or port and to it."""
+
+    up_bytes_s: float
+    down_bytes_s: float
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the life of a testbed, as far as its journal and history reach back."""
+
+    changes: int = 0
+    dark_s: float = 0.0
+    ended: dict[tuple[str, str], int] = field(default_factory=dict)  # (outcome, trust) -> jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The answers of one moment. `status` is None where no testbed answers; `why` says why. `running` has by
+    number what the journal says of jobs that run.
+    """
+
+    name: str
+    at: float  # seconds since 1970
+    status: Answer | None = None
+    why: str = ""
+    flows: Mapping[str, LinkFlow] = field(default_factory=dict)
+    entries: tuple[Answer, ...] = ()
+    changes: tuple[Answer, ...] = ()
+    running: Mapping[int, Answer] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+
+
+class Source:
+    """The answers of one testbed, by its name: whichever runs under it now."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        call: Callable[..., Any] = rpc.call,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._runtime, self._call, self._clock = runtime, call, clock
+        self._lock = threading.Lock()
+        self._look = Look(runtime.name, 0.0, why="not asked yet")
+        self._forget(None)
+
+    def look(self) -> Look:
+        """Return what the testbed says now, or said within FRESH_S."""
+        with self._lock:
+            now = self._clock()
+            if not 0 <= now - self._look.at < FRESH_S:
+                self._look = self._asked(now)
+            return self._look
+
+    def _forget(self, pid: int | None) -> None:
+        """Begin anew, with the testbed of that main process."""
+        self._pid = pid
+        self._before: Answer | None = None
+        self._entries: deque[Answer] = deque(maxlen=MOST_CHANGES)
+        self._changes: deque[Answer] = deque(maxlen=MOST_CHANGES)
+        self._totals = Totals()
+
+    def _asked(self, now: float) -> Look:
+        name = self._runtime.name
+        try:
+            self._runtime.require_alive()
+            answer = status.status(self._runtime, self._call)
+        except TestbedError as error:
+            return Look(name, now, why=str(error))
+        if "uptime_s" not in answer:
+            return Look(name, now, why=f"testbed {name}: {answer['state']}: {answer['error']}")
+        if answer["pid"] != self._pid:
+            self._forget(answer["pid"])
+        before, self._before = self._before, answer
+        running = self._read_on()
+        return Look(
+            name,
+            now,
+            answer,
+            flows=flows(before, answer),
+            entries=tuple(self._entries),
+            changes=tuple(self._changes),
+            running=running,
+            totals=replace(self._totals, ended=dict(self._totals.ended)),
+        )
+
+    def _read_on(self) -> dict[int, Answer]:
+        """Read what is new in the journal and the history; return what the daemon says of running jobs."""
+        last = self._entries[-1]["number"] if self._entries else 0
+        try:
+            journal = self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last)
+        except TestbedError:  # it ends
+            return {}
+        for entry in journal["entries"]:
+            self._entries.append(entry)
+            if entry["kind"] == ENDED:
+                key = (outcome(entry["job"]), trust(entry["job"]["verdict"]))
+                self._totals.ended[key] = self._totals.ended.get(key, 0) + 1
+        last = self._changes[-1]["id"] if self._changes else 0
+        try:
+            changes = self._call(self._runtime.controller_socket, "history", timeout_s=_ANSWER_S, after=last)
+        except TestbedError:  # the controller is away, and `status` says so
+            changes = []
+        for change in changes:
+            self._changes.append(change)
+            self._totals.changes += 1
+            self._totals.dark_s += (change["measured_ms"] or 0.0) / 1e3
+        return {job["id"]: job for job in journal["running"]}
+
+
+def flows(before: Answer | None, now: Answer) -> dict[str, LinkFlow]:
+    """Return what each link carried between two answers of one testbed; nothing where they are too far apart.
+    Pure.
+    """
+    if before is None:
+        return {}
+    apart_s = now["uptime_s"] - before["uptime_s"]
+    if not 0 < apart_s <= MOST_APART_S:
+        return {}
+    counted = {link["name"]: link for link in before["links"]}
+    return {
+        link["name"]: LinkFlow(
+            max(0, link["bytes_up"] - counted[link["name"]]["bytes_up"]) / apart_s,
+            max(0, link["bytes_down"] - counted[link["name"]]["bytes_down"]) / apart_s,
+        )
+        for link in now["links"]
+        if link["name"] in counted
+    }
+
+
+def outcome(job: Mapping[str, Any]) -> str:
+    """Return how a job ended, in a word."""
+    return "failed" if job["failure"] else "done"
+
+
+def trust(verdict: Mapping[str, Any] | None) -> str:
+    """Return in a word what a verdict came to; None of a job without a result."""
+    trustworthy = verdict["trustworthy"] if verdict else None
+    return {True: "yes", False: "no", None: "none"}[trustworthy]

@@ -1,0 +1,150 @@
+"""The spans of time in which jobs ran and circuits were lit, and which jobs used these. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+from testbed.ocs.circuits import circuit
+from testbed.ocs.using import used
+from testbed.topology.units import unit_named
+
+Ports = tuple[str, str]
+Names = tuple[str, str]  # of two units
+NOT_OVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class LitChange:
+    """A reconfiguration: the circuits that went and those that came, and from when to when these were dark,
+    in seconds since 1970.
+    """
+
+    number: int
+    at: float
+    lit_at: float
+    removed: frozenset[Ports]
+    added: frozenset[Ports]
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> Self:
+        """Return the change that an event of the controller's history is."""
+        at, dark_s = float(event["time"]), (event["measured_ms"] or 0.0) / 1e3
+        return cls(event["id"], at, at + dark_s, ports_in(event["removed"]), ports_in(event["added"]))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpan:
+    """A job from its begin to its end. Times are seconds since 1970."""
+
+    number: int
+    name: str
+    began: float
+    ended: float
+    pairs: tuple[Names, ...]
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitSpan:
+    """A stretch in which a circuit was dark, or lit and used by the same jobs."""
+
+    name: str
+    began: float
+    ended: float
+    jobs: tuple[int, ...] = ()
+    is_dark: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """What is drawn over time, from `began` on. What is not over ends `now`."""
+
+    jobs: tuple[JobSpan, ...] = ()
+    circuits: tuple[CircuitSpan, ...] = ()
+    began: float = 0.0
+    now: float = 0.0
+
+
+def ports_in(circuits: Iterable[Sequence[str]]) -> frozenset[Ports]:
+    """Return circuits as pairs of ports."""
+    return frozenset((a, b) for a, b in circuits)
+
+
+def lit_before(lit: frozenset[Ports], changes: Sequence[LitChange]) -> frozenset[Ports]:
+    """Return the circuits that there were before these changes, of those that there are after them."""
+    for change in reversed(changes):
+        lit = (lit - change.added) | change.removed
+    return lit
+
+
+@lru_cache(4)  # the same again while nothing happens
+def circuit_spans(
+    first: frozenset[Ports],
+    changes: tuple[LitChange, ...],
+    jobs: tuple[JobSpan, ...],
+    units: tuple[str, ...],
+    began: float,
+) -> tuple[CircuitSpan, ...]:
+    """Return the spans of all circuits from `began` on, when there were the `first` ones. Which jobs use
+    which is what `status` would have said then.
+    """
+    spans = []
+    for start, end, lit, dark in _stretches(first, changes, jobs, began):
+        running = tuple((job.number, job.pairs) for job in jobs if job.began <= start < job.ended)
+        users = _users(lit - dark, units, running)
+        spans += [
+            CircuitSpan("-".join(ports), start, end, users.get(ports, ()), ports in dark)
+            for ports in sorted(lit)
+        ]
+    return tuple(_joined(spans))
+
+
+def _stretches(
+    first: frozenset[Ports], changes: Sequence[LitChange], jobs: Sequence[JobSpan], began: float
+) -> Iterator[tuple[float, float, frozenset[Ports], frozenset[Ports]]]:
+    """Yield the stretches between changes: begin, end, circuits, and the dark ones of these."""
+    times = [at for job in jobs for at in (job.began, job.ended)]
+    times += [at for change in changes for at in (change.at, change.lit_at)]
+    edges = sorted({began, NOT_OVER, *(at for at in times if at > began)})
+    lit, waiting = first, list(reversed(changes))
+    dark: dict[Ports, float] = {}
+    for start, end in itertools.pairwise(edges):
+        while waiting and waiting[-1].at <= start:
+            change = waiting.pop()
+            lit = (lit - change.removed) | change.added
+            dark |= dict.fromkeys(change.added, change.lit_at)
+        dark = {ports: until for ports, until in dark.items() if until > start}
+        yield start, end, lit, lit & dark.keys()
+
+
+def _joined(spans: Iterable[CircuitSpan]) -> Iterator[CircuitSpan]:
+    """Yield the spans with those of a circuit made one that follow each other and are alike."""
+    last: dict[str, CircuitSpan] = {}
+    for span in spans:
+        before = last.get(span.name)
+        if before and (before.ended, before.jobs, before.is_dark) == (span.began, span.jobs, span.is_dark):
+            last[span.name] = replace(before, ended=span.ended)
+            continue
+        if before:
+            yield before
+        last[span.name] = span
+    yield from last.values()
+
+
+@lru_cache(1 << 12)
+def _users(
+    lit: frozenset[Ports], units: tuple[str, ...], running: tuple[tuple[int, tuple[Names, ...]], ...]
+) -> Mapping[Ports, tuple[int, ...]]:
+    """Return by circuit the jobs that use it."""
+    pairs = {job: [(unit_named(a), unit_named(b)) for a, b in of_it] for job, of_it in running}
+    taken = used([circuit(*ports) for ports in lit], [unit_named(name) for name in units], pairs)
+    return {
+        ports: jobs
+        for ports in lit
+        if (jobs := tuple(job for job in sorted(taken) if circuit(*ports) in taken[job]))
+    }

@@ -1,0 +1,376 @@
+"""The view: all that the page shows, as data, whether of a testbed that runs or of a record. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed import status as command
+from testbed.ocs.circuits import circuit
+from testbed.topology.addresses import optical_port_name
+from testbed.topology.units import unit_named
+from testbed.webpage.source import Look, outcome
+from testbed.webpage.spans import (
+    NOT_OVER,
+    JobSpan,
+    LitChange,
+    Ports,
+    Spans,
+    circuit_spans,
+    lit_before,
+    ports_in,
+)
+
+MOST_ENDED = 30  # jobs that are over, in the table of jobs
+MOST_HAPPENINGS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHost:
+    """A host, the switch that it is at, and the job that holds it."""
+
+    name: str
+    switch: str
+    job: int | None = None
+
+    @property
+    def short(self) -> str:
+        return self.name.removeprefix(self.switch)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownUnit:
+    """A rack, or a pod of `racks`, by the names of their switches; its hosts and optical ports."""
+
+    name: str
+    what: str
+    hosts: tuple[ShownHost, ...]
+    racks: tuple[str, ...]
+    ports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLink:
+    """A link, by the name of its host, rack or optical port. `share` is how much of its rate its busier
+    direction carried, None where that is not known or it has no rate.
+    """
+
+    name: str
+    rate_mbps: float | None
+    up_mbps: float | None
+    down_mbps: float | None
+    share: float | None
+    is_up: bool
+    drops: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCircuit:
+    """A circuit between two optical ports, and the jobs that use it."""
+
+    a: str
+    b: str
+    is_dark: bool
+    jobs: tuple[int, ...]
+
+    @property
+    def ports(self) -> tuple[str, str]:
+        return (self.a, self.b)
+
+    @property
+    def name(self) -> str:
+        return f"{self.a}-{self.b}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownJob:
+    """A job that runs, or is over. `trustworthy` is what the verdict says by now."""
+
+    number: int
+    state: str
+    sync: str
+    script: str
+    hosts: str
+    progress: str
+    uses: str
+    verdict: str
+    trustworthy: bool | None
+    attention: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownQueued:
+    """A job in the queue."""
+
+    number: int
+    name: str
+    state: str
+    mode: str
+    rate: str
+    done: float
+    hosts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """A line of what happened when, in seconds since 1970."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown. `attention` are lines on what is wrong, `facts` what is said of the whole."""
+
+    title: str
+    attention: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    units: tuple[ShownUnit, ...] = ()
+    links: Mapping[str, ShownLink] = field(default_factory=dict)
+    circuits: tuple[ShownCircuit, ...] = ()
+    dark: frozenset[str] = frozenset()
+    jobs: tuple[ShownJob, ...] = ()
+    queue: tuple[ShownQueued, ...] = ()
+    queue_lines: tuple[str, ...] = ()
+    happenings: tuple[Happening, ...] = ()
+    spans: Spans = field(default_factory=Spans)
+    cores: tuple[float, ...] = ()
+
+
+def of_look(look: Look) -> View:
+    """Return what is shown of a testbed that was looked at."""
+    if look.status is None:
+        return View(f"testbed {look.name}", (look.why,), ())
+    said = look.status
+    jobs_of = {tuple(each["circuit"]): tuple(each["jobs"]) for each in said["circuit_jobs"]}
+    dark = frozenset(said["dark"] or ())
+    pairs = ports_in(said["circuits"] or ())
+    return View(
+        title=f"testbed {said['name']}",
+        attention=tuple(_attention(said)),
+        facts=tuple(_facts(said)),
+        units=tuple(_unit(unit, said["hosts"]) for unit in said["units"]),
+        links={link["name"]: _link(link, look) for link in said["links"]},
+        circuits=tuple(
+            ShownCircuit(*ports, bool(dark & {*ports}), jobs_of.get(ports, ()))
+            for ports in sorted(pairs, key=lambda ports: circuit(*ports))
+        ),
+        dark=dark,
+        jobs=(*_running(look), *_ended(look)),
+        queue=tuple(_queued(job) for job in (said["schedule"] or {"jobs": []})["jobs"]),
+        queue_lines=tuple(command.policy_lines(said["schedule"])) if said["schedule"] else (),
+        happenings=tuple(happenings(look.entries, look.changes)),
+        spans=_spans(look, said, pairs),
+        cores=tuple(said["cores_busy"] or ()),
+    )
+
+
+def _attention(said: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if said["state"] != "ready":
+        lines.append(f"the testbed is {said['state']}")
+    if said["circuits"] is None:
+        lines.append("circuits are not known while the controller is away")
+    lines += [
+        f"link {link}: its device {device} was deleted: down, and up again"
+        for link, device in said["gone_links"].items()
+    ]
+    if down := [link["name"] for link in said["links"] if not link["up"]]:
+        lines.append(f"links down: {' '.join(down)}")
+    if said["faults"]:
+        lines.append(f"faults {command.faults_text(said['faults'])}")
+    return [*lines, *((said["schedule"] or {}).get("complaints") or ())]
+
+
+def _facts(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = [
+        ("state", f"{said['state']}, up {duration(said['uptime_s'])}, {said['user']}'s"),
+        ("configuration", f"{said['configuration']}, scale {said['scale']:g}"),
+        ("controller", command.controller_text(said["controller"])),
+        ("links", command.links_text(said["links"])),
+    ]
+    if table := said.get("timetable"):
+        turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
+        facts.append(("timetable", turns))
+    return facts
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def _unit(unit: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> ShownUnit:
+    return ShownUnit(
+        name=unit["name"],
+        what=f"{unit['kind']}, {unit['engine']}{command.restarted_text(unit['restarts'])}",
+        hosts=tuple(
+            ShownHost(host["name"], switch_of(host["name"]), host["job"])
+            for host in hosts
+            if host["unit"] == unit["name"]
+        ),
+        racks=tuple(rack["name"] for rack in unit.get("racks", ())),
+        ports=ports_of(unit["name"], unit["optical_ports"]),
+    )
+
+
+def switch_of(host: str) -> str:
+    """Return the switch that a host is at, by their names: u1h2 is at u1, u1r1h2 at u1r1."""
+    return host.rpartition("h")[0]
+
+
+def ports_of(unit: str, count: int) -> tuple[str, ...]:
+    """Return the names of a unit's optical ports."""
+    return tuple(optical_port_name(unit_named(unit), port) for port in range(1, count + 1))
+
+
+def _link(link: Mapping[str, Any], look: Look) -> ShownLink:
+    flow, rate = look.flows.get(link["name"]), link["rate_mbps"]
+    up, down = (flow.up_bytes_s * 8e-6, flow.down_bytes_s * 8e-6) if flow else (None, None)
+    share = None if up is None or down is None or not rate else min(1.0, max(up, down) / rate)
+    return ShownLink(link["name"], rate, up, down, share, link["up"], link["drops"])
+
+
+# ---- jobs ----
+
+
+def _running(look: Look) -> list[ShownJob]:
+    assert look.status is not None
+    shown = []
+    for job in look.status["jobs"]:
+        verdict = look.running.get(job["id"], {}).get("verdict")
+        line = verdict_text(verdict) if verdict else "too early to say"
+        shown.append(
+            ShownJob(
+                number=job["id"],
+                state=f"{job['state']}, {duration(job['running_s'])}",
+                sync=job["sync"],
+                script=job["script"],
+                hosts=hosts_text(job["hosts"], job["ps_host"]),
+                progress=progress_text(job["summed_bytes"]),
+                uses=", ".join(f"{a}-{b}" for a, b in (job["uses"] or {"circuits": ()})["circuits"]),
+                verdict=f"so far {line}",
+                trustworthy=verdict["trustworthy"] if verdict else None,
+                attention=(*command.blocks_lines(job["blocks"]), *command.service_lines(job)),
+            )
+        )
+    return shown
+
+
+def _ended(look: Look) -> list[ShownJob]:
+    over = [entry for entry in look.entries if "job" in entry][-MOST_ENDED:]
+    return [
+        ended_job(
+            entry["job"], f"{outcome(entry['job'])} after {duration(entry['time'] - entry['job']['began'])}"
+        )
+        for entry in reversed(over)
+    ]
+
+
+def ended_job(job: Mapping[str, Any], state: str) -> ShownJob:
+    """Return what is shown of a job that is over, by what the journal keeps of it."""
+    verdict = job["verdict"]
+    return ShownJob(
+        number=job["id"],
+        state=state,
+        sync=job["sync"],
+        script=job["script"],
+        hosts=hosts_text(job["hosts"], job["ps_host"]),
+        progress="",
+        uses="",
+        verdict=verdict_text(verdict),
+        trustworthy=verdict["trustworthy"] if verdict else None,
+        attention=remarks(job["failure"], job["notes"], verdict),
+    )
+
+
+def remarks(failure: str | None, notes: Iterable[str], verdict: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return what a reader of a job's result must know, each line once."""
+    of_verdict = [note["text"] for note in (verdict or {"notes": ()})["notes"]]
+    return tuple(dict.fromkeys([*([failure] if failure else []), *notes, *of_verdict]))
+
+
+def hosts_text(hosts: Iterable[str], ps_host: str | None) -> str:
+    """Return a job's hosts, and its server's."""
+    return " ".join(hosts) + (f", ps on {ps_host}" if ps_host else "")
+
+
+def verdict_text(verdict: Mapping[str, Any] | None) -> str:
+    """Return a verdict's line; None where there is no result."""
+    return verdict["line"].removeprefix("verdict: ") if verdict else "none"
+
+
+def progress_text(summed_bytes: int) -> str:
+    """Return how much every worker has its sums of."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if summed_bytes >= size:
+            return f"{summed_bytes / size:.3g} {unit} summed"
+    return "nothing summed yet"
+
+
+def _queued(job: Mapping[str, Any]) -> ShownQueued:
+    state = "cancelled" if job["cancelled"] else "failed" if job["failure"] else job["state"]
+    return ShownQueued(
+        job["id"],
+        job["name"],
+        state,
+        job["mode"] or "",
+        f"{job['rate_gbps']:g}",
+        job["progress"],
+        hosts_text(job["hosts"], job["ps_host"]),
+    )
+
+
+# ---- what happened ----
+
+
+def happenings(entries: Iterable[Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]) -> list[Happening]:
+    """Return the newest of a journal's entries and of reconfigurations, the newest first."""
+    lines = [Happening(entry["time"], entry["text"]) for entry in entries]
+    lines += [Happening(change["time"], change_text(change)) for change in changes]
+    return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_HAPPENINGS]
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """Return a reconfiguration in words."""
+    parts = [
+        f"{word} {', '.join(f'{a}-{b}' for a, b in change[word])}"
+        for word in ("removed", "added")
+        if change[word]
+    ]
+    measured = change["measured_ms"]
+    dark = "" if measured is None else f"; dark for {measured:.3f} ms, {change['asked_ms']:.3f} asked"
+    return f"reconfiguration {change['id']}: {', '.join(parts) or 'nothing'}{dark}"
+
+
+def _spans(look: Look, said: Mapping[str, Any], pairs: frozenset[Ports]) -> Spans:
+    jobs = tuple(
+        [
+            _job_span(entry["job"], entry["time"], entry["job"]["sync"], bool(entry["job"]["failure"]))
+            for entry in look.entries
+            if "job" in entry
+        ]
+        + [
+            _job_span(look.running[job["id"]], NOT_OVER, job["sync"])
+            for job in said["jobs"]
+            if job["id"] in look.running
+        ]
+    )
+    begun = round(look.at - said["uptime_s"])
+    if said["circuits"] is None or said.get("timetable"):  # not known, or others every few milliseconds
+        return Spans(jobs, (), begun, look.at)
+    changes = tuple(LitChange.of(change) for change in look.changes)
+    if changes and changes[0].number > 1:  # those before it are forgotten
+        begun = math.floor(changes[0].at)
+    units = tuple(unit["name"] for unit in said["units"])
+    circuits = circuit_spans(lit_before(pairs, changes), changes, jobs, units, begun)
+    return Spans(jobs, circuits, begun, look.at)
+
+
+def _job_span(job: Mapping[str, Any], ended: float, sync: str, has_failed: bool = False) -> JobSpan:
+    pairs = tuple((a, b) for a, b in job["pairs"])
+    return JobSpan(job["id"], f"job {job['id']} {sync}", job["began"], ended, pairs, has_failed)
