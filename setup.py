@@ -48,6 +48,7 @@ setup(
     package_data={
         "": ["*.yaml", "*.json", "py.typed"],
         "workloads.native": ["*.cpp", "*.hpp"],
+        "testbed.webpage": ["assets/*.css"],
         "testbed.systems.aleph.figures.micro": ["*.c", "*.h"],
     },
     data_files=DATA,

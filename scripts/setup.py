@@ -68,7 +68,7 @@ def needed_packages() -> list[str]:
 
 def test_packages() -> list[str]:
     """Return the packages that only tests use: `make test` installs them; a user's machine goes without."""
-    return ["tshark"]
+    return ["tshark", "chromium", "prometheus"]
 
 
 def install_packages(missing: list[str]) -> None:

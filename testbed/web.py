@@ -39,10 +39,10 @@ def main(argv: list[str]) -> int:
     if not 0 <= options.port < 1 << 16:
         raise RequestError(f"--port {options.port}: 0 to 65535 are accepted")
     runtime, caller = Runtime.of(options.name), Caller.of_this_process()
-    store = Store.of(caller, options.records)
     if os.geteuid() == 0 and caller.uid != 0:
-        caller.become()
-    from testbed.webpage.serving import serve  # late: as root behind sudo nothing more is read in
+        raise RequestError(f"needs no root: run it as {caller.user}, without sudo")
+    store = Store.of(caller, options.records)
+    from testbed.webpage.serving import serve  # late: what it imports takes most of a second
 
     def ready(access: Access) -> None:
         _say(access, options.json)

@@ -42,7 +42,7 @@ _CONFIG: Any = {
     "displayModeBar": False,
     "responsive": True,
     "scrollZoom": True,
-    "doubleClick": "reset+autosize",
+    "doubleClick": "autosize",
 }
 
 
@@ -60,6 +60,7 @@ class Part:
 
 
 Parts = dict[str, Part]
+Choice = Mapping[str, Any] | None
 
 
 def made(source: Source, store: Store | None, access: Access, actions: Actions, assets: str) -> dash.Dash:
@@ -75,12 +76,12 @@ def made(source: Source, store: Store | None, access: Access, actions: Actions, 
         add_log_handler=False,
     )
     app.layout = _layout()
-    _fill(app, lambda path: shown(path, source, store))
+    _fill(app, lambda path, choice: shown(path, choice, source, store))
     _act(app, access, actions)
     return app
 
 
-def shown(path: str, source: Source, store: Store | None) -> Parts:
+def shown(path: str, choice: Choice, source: Source, store: Store | None) -> Parts:
     """Return the parts of the page at a path: the testbed's at "/", else the records, or one of them."""
     path = unquote(path)
     if path == RECORDS:
@@ -98,23 +99,23 @@ def shown(path: str, source: Source, store: Store | None) -> Parts:
             raise RequestError(f"no page {path}; accepted are /, {RECORDS} and {OF_RECORD}NAME")
     except TestbedError as error:
         return {"head": Part.of(elements.head(View("testbed", (str(error),), ())))}
-    return parts(view)
+    return parts(view, choice)
 
 
-def parts(view: View) -> Parts:
-    """Return the parts that show a view; those that have nothing to show are left out."""
+def parts(view: View, choice: Choice = None) -> Parts:
+    """Return the parts that show a view, and of its timeline what was chosen; those that have nothing to show
+    are left out.
+    """
     shown_parts = {"head": Part.of(elements.head(view))}
     if not view.units:
         return shown_parts
     # the end of what runs moves all the time
-    moment = (view.spans.jobs, view.spans.circuits, view.spans.now // REDRAWN_S)
-    drawn = timeline_picture.figure(view.spans)
+    stretch = timeline_picture.Stretch.chosen(view.spans, choice)
+    of = (view.spans.jobs, view.spans.circuits, view.spans.now // REDRAWN_S, choice)
+    drawn = timeline_picture.figure(view.spans, stretch)
     shown_parts |= {
         "fabric": Part.of([elements.legend(), _graph("fabric", fabric_picture.figure(view))]),
-        "timeline": Part(
-            [html.P(elements.OF_TIMELINE, className="caption"), _graph("timeline", drawn)],
-            _digest(repr(moment)),
-        ),
+        "timeline": Part(drawn, _digest(repr(of))),
         "jobs": Part.of(elements.jobs(view)),
         "circuits": Part.of(elements.circuits(view)),
         "cores": Part.of(elements.cores(view)),
@@ -156,9 +157,11 @@ def _layout() -> Component:
 
 
 def _section(name: str, title: str) -> Component:
-    return html.Section(
-        [html.H2(title), html.Div(id=name)], id=f"section-{name}", className=f"of-{name}", hidden=True
-    )
+    inner: list[Component] = [html.Div(id=name)]
+    if name == "timeline":
+        graph = dcc.Graph(id=name, config=_CONFIG, responsive=True)
+        inner = [html.P(elements.OF_TIMELINE, className="caption"), graph, dcc.Store(id="choice")]
+    return html.Section([html.H2(title), *inner], id=f"section-{name}", className=f"of-{name}", hidden=True)
 
 
 def _action_panel() -> Component:
@@ -168,7 +171,7 @@ def _action_panel() -> Component:
             html.H2("Do"),
             html.Div(
                 [
-                    dcc.Input(id="demands", placeholder="u1-u3 u2-u4", debounce=True),
+                    dcc.Input(id="demands", placeholder="u1-u3 u2-u4"),
                     dcc.Checklist(["from running jobs, too"], [], id="force"),
                     html.Button("request circuits", id="request"),
                 ],
@@ -176,7 +179,7 @@ def _action_panel() -> Component:
             ),
             html.Div(
                 [
-                    dcc.Input(id="ended-job", placeholder="a job's number", debounce=True),
+                    dcc.Input(id="ended-job", placeholder="a job's number"),
                     html.Button("end this job", id="end"),
                 ],
                 className="action",
@@ -191,30 +194,40 @@ def _action_panel() -> Component:
 # ---- what fills it ----
 
 
-def _fill(app: dash.Dash, parts_at: Callable[[str], Parts]) -> None:
+def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
     """Fill the page at every tick of its clock, which stands still where nothing changes any more."""
     names = tuple(SECTIONS)
-    outputs = [Output(name, "children") for name in names]
+    outputs = [Output(name, "figure" if name == "timeline" else "children") for name in names]
     outputs += [Output(f"section-{name}", "hidden") for name in names if name != "head"]
-    outputs += [Output("clock", "disabled"), Output("marks", "data")]
+    outputs += [Output("timeline", "style"), Output("clock", "disabled"), Output("marks", "data")]
+    inputs = [Input("clock", "n_intervals"), Input("location", "pathname"), Input("choice", "data")]
 
-    @app.callback(
-        outputs, Input("clock", "n_intervals"), Input("location", "pathname"), State("marks", "data")
-    )
-    def fill(_ticks: int | None, path: str | None, marks: Mapping[str, str] | None) -> list[Any]:
+    @app.callback(outputs, *inputs, State("marks", "data"))
+    def fill(
+        _ticks: int | None, path: str | None, choice: Choice, marks: Mapping[str, str] | None
+    ) -> list[Any]:
         path = path or "/"
-        return filled(parts_at(path), marks or {}, path)
+        return filled(parts_at(path, choice), marks or {}, path)
+
+    @app.callback(Output("choice", "data"), Input("timeline", "relayoutData"), State("timeline", "figure"))
+    def choose(event: Mapping[str, Any] | None, drawn: Mapping[str, Any] | None) -> Any:
+        if not event or not drawn:
+            return no_update
+        choice = timeline_picture.choice_of(event, drawn["layout"]["meta"])
+        return no_update if choice is None else choice
 
 
 def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:
     """Return a value for each output: of what the browser has already, by its mark, nothing is sent again."""
     known = {name: part.mark for name, part in now.items()} | {"path": path}
     seen = marks if marks.get("path") == path else {}
-    values = [
+    values: list[Any] = [
         now[name].content if name in now and seen.get(name) != known[name] else no_update for name in SECTIONS
     ]
     values += [name not in now for name in SECTIONS if name != "head"]
-    return [*values, path != "/", no_update if dict(seen) == known else known]
+    drawn = values[list(SECTIONS).index("timeline")]
+    style: Any = no_update if drawn is no_update else {"height": f"{drawn['layout']['height']}px"}
+    return [*values, style, path != "/", no_update if dict(seen) == known else known]
 
 
 def _act(app: dash.Dash, access: Access, actions: Actions) -> None:

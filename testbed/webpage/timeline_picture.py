@@ -5,15 +5,17 @@ can be dragged back to what was. Pure.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Self
 
 from testbed.webpage import colours
 from testbed.webpage.spans import Spans
 
 MOST_JOBS, MOST_CIRCUITS = 24, 40  # rows
-SHOWN_S = 300.0  # until somebody drags
+SHOWN_S = 300.0  # until somebody chooses
+_NEAR_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,45 @@ def bars(spans: Spans) -> Iterator[Bar]:
         yield Bar(span.name, span.began, ended, colour, text)
 
 
-def figure(spans: Spans) -> dict[str, Any]:
-    """Return the figure. A drag moves it, a wheel zooms, two clicks bring the whole back."""
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The stretch of time that is shown, in seconds since 1970."""
+
+    began: float
+    ended: float
+
+    @classmethod
+    def chosen(cls, spans: Spans, choice: Mapping[str, Any] | None) -> Self:
+        """Return what is to be shown, by what somebody chose with the mouse (`choice_of`): nothing yet, the
+        whole, what was dragged here, or so many seconds up to now, which go on with the time.
+        """
+        if not choice:
+            return cls(max(spans.began, spans.now - SHOWN_S), spans.now)
+        if "range" not in choice:
+            return cls(spans.began, spans.now)
+        began, ended = (float(at) for at in choice["range"])
+        return cls(spans.now - (ended - began), spans.now) if choice["follows"] else cls(began, ended)
+
+
+def choice_of(event: Mapping[str, Any], now: float) -> dict[str, Any] | None:
+    """Return what somebody chose with the mouse, by Plotly's event; None for one that is about something
+    else. `now` is the moment that the picture ended at.
+    """
+    if event.get("xaxis.autorange"):
+        return {"whole": True}
+    if "xaxis.range[0]" not in event or "xaxis.range[1]" not in event:
+        return None
+    began, ended = (moment(event[f"xaxis.range[{end}]"]) for end in (0, 1))
+    return {"range": [began, ended], "follows": ended >= now - _NEAR_S}
+
+
+def moment(text: str) -> float:
+    """The inverse of `stamp`."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def figure(spans: Spans, shown: Stretch) -> dict[str, Any]:
+    """Return the figure. A drag moves it, a wheel zooms, two clicks show the whole."""
     names, drawn = rows(spans), list(bars(spans))
     dark = colours.DARK
     edges = [2 if bar.colour == dark else 0 for bar in drawn]  # points, so that a millisecond is seen
@@ -76,7 +115,6 @@ def figure(spans: Spans) -> dict[str, Any]:
                 "showlegend": False,
             }
         ],
-        "width_px": 340,
         "layout": {
             "height": 90 + 24 * max(2, len(names)),
             "margin": {"l": 4, "r": 8, "t": 34, "b": 4},
@@ -87,9 +125,10 @@ def figure(spans: Spans) -> dict[str, Any]:
             "plot_bgcolor": "rgba(0,0,0,0)",
             "hoverlabel": {"bgcolor": "#222", "font": {"color": "#fff"}},
             "uirevision": "timeline",
+            "meta": spans.now,
             "xaxis": {
                 "type": "date",
-                "range": [stamp(max(spans.began, spans.now - SHOWN_S)), stamp(spans.now)],
+                "range": [stamp(shown.began), stamp(shown.ended)],
                 "gridcolor": "rgba(128,128,128,0.25)",
                 "automargin": True,
                 "rangeselector": {

@@ -1,0 +1,127 @@
+"""Debian's Chromium without a window, and the page of `testbed web` in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+from tests.conftest import lacking
+from tests.privileged.commands import bounded, start, wait_for
+
+CHROMIUM = Path("/usr/bin/chromium")
+WIDE, NARROW = 1600, 400
+
+
+class Shown:
+    """A page of `testbed web`, open. It has asked nobody but its own server, and no script of it failed."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self._page, self.address = page, address
+        self.wrong: list[str] = []
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", lambda line: self.wrong.append(line.text) if line.type == "error" else None)
+        page.on("request", self._hear)
+
+    def _hear(self, request: Request) -> None:
+        if not request.url.startswith((self.address, "data:", "blob:")):
+            self.wrong.append(f"asked for {request.url}")
+
+    def goes_to(self, path: str = "") -> Self:
+        """Open a path of the page, and wait until it is filled."""
+        self._page.goto(self.address + path)
+        self._page.wait_for_selector("#head h1")
+        return self
+
+    def table(self, name: str) -> list[list[str]]:
+        """Return the cells of a table, a row each; none where it is not there."""
+        read = """name => [...document.querySelectorAll(`#table-${name} tbody tr`)]
+            .map(row => [...row.querySelectorAll("td")].map(cell => cell.innerText))"""
+        return list(self._page.evaluate(read, name))
+
+    def text(self, selector: str) -> str:
+        """Return what somebody reads there; nothing where it is hidden."""
+        read = "selector => document.querySelector(selector)?.checkVisibility() && "
+        read += "document.querySelector(selector).innerText || ''"
+        return str(self._page.evaluate(read, selector))
+
+    def drawn(self, kind: str, picture: str = "fabric") -> list[dict[str, Any]]:
+        """Return the traces of a kind in a picture, as Plotly has them."""
+        read = """([picture, kind]) => [...document.querySelectorAll(`#section-${picture} .js-plotly-plot`)]
+            .flatMap(plot => plot.data).filter(trace => !kind || trace.meta === kind)
+            .map(trace => JSON.parse(JSON.stringify(trace)))"""
+        return list(self._page.evaluate(read, [picture, kind]))
+
+    def types(self, selector: str, text: str) -> None:
+        self._page.fill(selector, text)
+
+    def clicks(self, selector: str) -> None:
+        self._page.click(selector)
+
+    def becomes(self, width: int, dark: bool = False) -> None:
+        """Make the window that wide, and the ground dark or light."""
+        self._page.set_viewport_size({"width": width, "height": 1000})
+        self._page.emulate_media(color_scheme="dark" if dark else "light")
+
+    def overflow_px(self) -> int:
+        """Return by how much the page is wider than its window."""
+        return int(self._page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+    def screenshot(self, path: Path) -> None:
+        self._page.screenshot(path=path, full_page=True)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Chromium, which ends with the block."""
+    if not CHROMIUM.exists():
+        lacking("chromium", "chromium is not installed; remedy: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # as root it cannot have its sandbox; what it opens is this project's own page
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@contextmanager
+def web(name: str, *words: str) -> Iterator[dict[str, str]]:
+    """`testbed web` of that testbed, on a free port: its addresses."""
+    process = start("testbed.web", "--name", name, "--port", "0", "--json", *words)
+    with bounded(process, 600.0):
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+@contextmanager
+def prometheus(folder: Path, target: str, port: int) -> Iterator[str]:
+    """Debian's Prometheus, which scrapes that target every second: the address of its API."""
+    if shutil.which("prometheus") is None:
+        lacking("prometheus", "prometheus is not installed; remedy: apt-get install prometheus")
+    config = folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\n"
+        f"scrape_configs: [{{job_name: testbed, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    )
+    argv = [
+        *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'series'}"),
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "prometheus.log").open("w") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            wait_for(lambda: process.poll() is not None, "prometheus's end")

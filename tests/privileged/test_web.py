@@ -1,0 +1,195 @@
+"""The live page of a running testbed in a real browser, beside what `status --json` says; and its metrics,
+scraped by a real Prometheus.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privileged.browser import NARROW, WIDE, Shown, browser, prometheus, web
+from tests.privileged.commands import Testbed, running, wait_for
+from tests.privileged.test_by_hand import CONFIG, a_job, said
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs")]
+ANSWER_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    config = tmp_path_factory.mktemp("web") / "three.yaml"
+    config.write_text(CONFIG)
+    with running(str(config)) as made:
+        yield made
+
+
+def names_in(traces: list[dict[str, Any]]) -> set[str]:
+    return {name for trace in traces for name in trace["customdata"]}
+
+
+def circuits_of(status: dict[str, Any]) -> list[list[str]]:
+    """The rows that the page's table of circuits is to have."""
+    jobs = {tuple(each["circuit"]): each["jobs"] for each in status["circuit_jobs"]}
+    dark = set(status["dark"])
+    return [
+        [f"{a}-{b}", "dark" if {a, b} & dark else "lit", " ".join(map(str, jobs[a, b]))]
+        for a, b in status["circuits"]
+    ]
+
+
+def is_shown(shown: Shown, testbed: Testbed) -> bool:
+    """Whether the page says of jobs, hosts and circuits what `status` says."""
+    status = said(testbed, "status")
+    running = [row for row in shown.table("jobs") if row[1].startswith(("running", "starting"))]
+    if not (drawn := shown.drawn("hosts")):
+        return False
+    (hosts,) = drawn
+    held = {host["name"]: host["job"] for host in status["hosts"]}
+    in_use = {
+        name for name, text in zip(hosts["customdata"], hosts["hovertext"], strict=True) if "free" not in text
+    }
+    return (
+        [row[0].strip() for row in running] == [str(job["id"]) for job in status["jobs"]]
+        and [row[4].split(", ps on")[0] for row in running]
+        == [" ".join(job["hosts"]) for job in status["jobs"]]
+        and sorted(shown.table("circuits")) == sorted(circuits_of(status))
+        and set(hosts["customdata"]) == held.keys()
+        and in_use == {name for name, job in held.items() if job is not None}
+        and names_in(shown.drawn("links")) == {link["name"] for link in status["links"]}
+        and names_in(shown.drawn("circuit")) == {f"{a}-{b}" for a, b in status["circuits"]}
+    )
+
+
+def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> None:
+    with web(testbed.name, "--records", str(tmp_path)) as addresses, browser() as chromium:
+        shown = Shown(chromium.new_page(viewport={"width": WIDE, "height": 1000}), addresses["page"])
+        shown.goes_to(addresses["acting"].removeprefix(addresses["page"]))
+        assert shown.text("#head h1") == f"testbed {testbed.name}"
+        wait_for(lambda: is_shown(shown, testbed), "the idle testbed on the page")
+        with a_job(testbed, tmp_path, "u1:2,u2:2"):
+            wait_for(lambda: is_shown(shown, testbed), "the job on the page")
+            wait_for(lambda: "summed" in shown.table("jobs")[0][5], "the job's progress")
+            wait_for(lambda: "so far" in shown.table("jobs")[0][7], "what the verdict thinks")
+            wait_for(lambda: shown.text("#cores").count("core ") >= 1, "the cores")
+            a_circuit_is_requested(shown, testbed)
+            wait_for(lambda: is_shown(shown, testbed), "the new circuits on the page")
+            for width, dark in ((WIDE, False), (NARROW, True)):
+                shown.becomes(width, dark)
+                shown.screenshot(tmp_path / f"page-{width}.png")
+                assert shown.overflow_px() <= 0, width
+        wait_for(lambda: shown.table("jobs")[0][1].startswith("done after"), "the job's end on the page")
+        assert "trustworthy" in shown.table("jobs")[0][7]
+        (timeline,) = shown.drawn("", "timeline")
+        assert {*timeline["y"]} >= {"job 1 inc", *(row[0] for row in shown.table("circuits"))}
+        shown.goes_to("")
+        assert not shown.text("#section-actions"), "nothing can be done without the token"
+        assert shown.wrong == []
+        nobody_acts_without_the_token(addresses["page"], testbed)
+        others_are_refused(addresses["page"])
+
+
+def a_circuit_is_requested(shown: Shown, testbed: Testbed) -> None:
+    """Under a job, which loses one of its two parallel ones."""
+    said(testbed, "circuits", "set", "u1o1-u2o1", "u1o2-u2o2", "--force")
+    wait_for(lambda: is_shown(shown, testbed), "the circuits that were set by hand")
+    before = said(testbed, "circuits", "list")["circuits"]
+    shown.types("#demands", "u1-u9")
+    shown.clicks("#request")
+    wait_for(lambda: "refused" in shown.text("#done"), "that there is no u9")
+    assert said(testbed, "circuits", "list")["circuits"] == before
+    shown.types("#demands", "u2-u3 u1-u2")
+    shown.clicks("#force input")
+    shown.clicks("#request")
+    wait_for(lambda: "reconfiguration" in shown.text("#done"), "the new circuits")
+    assert said(testbed, "circuits", "list")["circuits"] != before
+    last = said(testbed, "circuits", "history")[-1]
+    wait_for(lambda: f"reconfiguration {last['id']}:" in shown.text("#happenings"), "the line on it")
+
+
+def nobody_acts_without_the_token(page: str, testbed: Testbed) -> None:
+    """Asked past the page, as whoever wrote a page of their own would."""
+    before = said(testbed, "circuits", "list")["circuits"]
+    body = {
+        "output": "done.children",
+        "outputs": {"id": "done", "property": "children"},
+        "inputs": [{"id": "request", "property": "n_clicks", "value": 1}],
+        "changedPropIds": ["request.n_clicks"],
+        "state": [
+            {"id": "location", "property": "hash", "value": "#token=guessed"},
+            {"id": "demands", "property": "value", "value": "u1-u3"},
+            {"id": "force", "property": "value", "value": ["from running jobs, too"]},
+        ],
+    }
+    request = urllib.request.Request(
+        f"{page}_dash-update-component",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    answer = json.loads(urllib.request.urlopen(request, timeout=ANSWER_S).read())
+    assert answer["response"]["done"]["children"].startswith("refused: the page's address has no token")
+    assert said(testbed, "circuits", "list")["circuits"] == before
+
+
+def others_are_refused(page: str) -> None:
+    """Pages whose name leads here, pages from elsewhere, and other users of this machine."""
+    port = urllib.parse.urlsplit(page).port
+    for headers in ({"Host": f"elsewhere.example:{port}"}, {"Origin": "http://elsewhere.example"}):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(urllib.request.Request(page, headers=headers), timeout=ANSWER_S)
+    ask = f"import urllib.request; urllib.request.urlopen({page!r}, timeout={ANSWER_S})"
+    ended = subprocess.run(
+        ["/usr/bin/python3", "-c", ask],
+        capture_output=True,
+        text=True,
+        check=False,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        cwd="/",
+    )
+    assert "HTTP Error 403" in ended.stderr
+
+
+def test_prometheus_scrapes_it(testbed: Testbed, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with web(testbed.name) as addresses:
+        target = urllib.parse.urlsplit(addresses["metrics"]).netloc
+        with prometheus(tmp_path, target, port) as api, a_job(testbed, tmp_path, "u1:2,u2:2"):
+            wait_for(lambda: value(api, "testbed_up") == 1, "the first scrape")
+            wait_for(lambda: (value(api, 'testbed_jobs{state="running"}') or 0) == 1, "the job")
+            for grows in ("testbed_link_bytes_total", "testbed_job_summed_bytes_total"):
+                wait_for(lambda grows=grows: (value(api, f"max(rate({grows}[10s]))") or 0) > 0, grows)  # type: ignore[misc]
+            links = said(testbed, "status")["links"]
+            assert value(api, "count(testbed_link_rate_bytes_per_second)") == len(links)
+            assert value(api, "max(testbed_link_rate_bytes_per_second)") == 100e6 / 8
+            (scraped,) = asked(api, "targets")["activeTargets"]
+            assert (scraped["health"], scraped["lastError"]) == ("up", "")
+        text = urllib.request.urlopen(addresses["metrics"], timeout=ANSWER_S).read()
+    if shutil.which("promtool"):
+        lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+        assert lint.returncode == 0, lint.stderr + lint.stdout
+
+
+def asked(api: str, words: str) -> Any:
+    try:
+        return json.loads(urllib.request.urlopen(f"{api}/api/v1/{words}", timeout=ANSWER_S).read())["data"]
+    except OSError:  # it is starting still
+        return None
+
+
+def value(api: str, query: str) -> float | None:
+    """The one value of a query; None while there is none."""
+    data = asked(api, f"query?query={urllib.parse.quote(query)}")
+    return float(data["result"][0]["value"][1]) if data and data["result"] else None
