@@ -16,7 +16,7 @@ from testbed.webpage.view import Happening, ShownJob, ShownQueued, View
 RECORDS_SHOWN = 100
 OF_TIMELINE = (
     "Circuits have the colour of the job that uses them, and a dark edge where they were dark. Drag the "
-    "picture to go back, turn the wheel to zoom, click twice for now."
+    "picture to go back, turn the wheel to zoom, click twice for all of it."
 )
 Parts = list[str | Component]
 Content = str | Component | Parts

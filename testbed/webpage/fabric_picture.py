@@ -200,7 +200,7 @@ def _circuits(view: View, places: Places) -> Iterator[Trace]:
             "x": [start + (end - start) * at for at in steps],
             "y": [_OPTICS_Y - _depth(start, end) * 4 * at * (1 - at) for at in steps],
             "line": {"color": colour, "width": width, "dash": "dot" if circuit.is_dark else "solid"},
-            "text": [jobs_text(circuit) if at == 0.5 else "" for at in steps],
+            "text": [f"<br>{jobs_text(circuit)}" if at == 0.5 else "" for at in steps],  # below the line
             "textposition": "bottom center",
             "textfont": {"size": 10},
             "hovertext": circuit_text(circuit),

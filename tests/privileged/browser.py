@@ -69,9 +69,11 @@ class Shown:
         self._page.set_viewport_size({"width": width, "height": 1000})
         self._page.emulate_media(color_scheme="dark" if dark else "light")
 
-    def overflow_px(self) -> int:
-        """Return by how much the page is wider than its window."""
-        return int(self._page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+    def fits(self) -> bool:
+        """Return whether the page and its timeline are no wider than the window."""
+        read = """() => Math.max(document.documentElement.scrollWidth,
+            document.querySelector("#timeline svg").getBoundingClientRect().right) <= window.innerWidth"""
+        return bool(self._page.evaluate(read))
 
     def screenshot(self, path: Path) -> None:
         self._page.screenshot(path=path, full_page=True)
