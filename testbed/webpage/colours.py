@@ -16,6 +16,7 @@ USES = (
     (-1.0, "#9aa0a6", 1.5, "idle"),
 )
 UNKNOWN = ("#9aa0a6", 1.0, "not measured")
+_EVEN = 0.179  # the luminance on which black and white are read alike
 DOWN = ("#d73027", 1.5, "down")
 
 
@@ -25,9 +26,13 @@ def of_job(number: int | None) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever is read better on a colour, by how bright it is to the eye."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#ffffff"
+    """Return black or white, whichever has more contrast on a colour, by WCAG 2's relative luminance."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "#000000" if luminance > _EVEN else "#ffffff"
 
 
 def of_use(share: float | None, is_up: bool = True) -> tuple[str, float, str]:

@@ -163,7 +163,8 @@ def _happenings(record: Record, run: Run | None, result: Mapping[str, Any]) -> l
     ]
     if run is not None:
         lines += [
-            Happening(run.began + float(step.get("run_s") or 0.0), _step_text(step)) for step in run.steps
+            Happening(run.began + float(step.get("run_s") or 0.0), f"step: {step['command']}")
+            for step in run.steps
         ]
         lines.append(Happening(run.began, f"run {run.number} began"))
         if run.ended is not None:
@@ -171,11 +172,6 @@ def _happenings(record: Record, run: Run | None, result: Mapping[str, Any]) -> l
                 Happening(run.ended, f"run {run.number} ended{f': {run.failure}' if run.failure else ''}")
             )
     return sorted(lines, key=lambda line: line.at, reverse=True)
-
-
-def _step_text(step: Mapping[str, Any]) -> str:
-    words = step.get("words") or step.get("command") or ""
-    return f"step: {words if isinstance(words, str) else ' '.join(map(str, words))}"
 
 
 def _spans(

@@ -5,6 +5,7 @@ else. It waits in the kernel while nobody looks.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -51,9 +52,17 @@ def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Acc
 def listening(port: int) -> BaseWSGIServer:
     """Return a server that listens on loopback, 0: on any port that is free."""
     try:
-        return make_server(LOOPBACK, port, Flask("nothing yet"), threaded=True, request_handler=QuietHandler)
-    except (OSError, SystemExit) as error:
-        raise RequestError(f"--port {port}: {getattr(error, 'strerror', None) or 'it is taken'}") from error
+        taken = socket.create_server((LOOPBACK, port))  # werkzeug's own says more than a line
+    except OSError as error:
+        raise RequestError(f"--port {port}: {os.strerror(error.errno or 0)}") from error
+    with taken:  # the server has a descriptor of its own
+        return make_server(
+            *taken.getsockname(),
+            Flask("nothing yet"),
+            threaded=True,
+            request_handler=QuietHandler,
+            fd=taken.fileno(),
+        )
 
 
 def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], source: Source) -> None:

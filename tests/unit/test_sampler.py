@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from testbed.telemetry.counters import Machine
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.verdict import verdict
-from tests.unit.recordings import RATE_MBPS, evidence_of
+from tests.unit.recordings import RATE_MBPS, evidence_of, made
 
 DEADLINE_S = 60.0
 
@@ -222,3 +222,23 @@ def test_the_counters_of_this_machine() -> None:
     assert before.cores.shape == (len(before.softnet), 4)
     assert (after.cores[:, counters.BUSY] >= before.cores[:, counters.BUSY]).all()
     assert (after.softnet >= before.softnet).all()
+
+
+def test_the_last_seconds_are_those_that_were_asked_for() -> None:
+    world = World()
+    sampler = world.sampler(0.1)
+    assert sampler.recent(1.0) is None
+    whole = made([0.5] * 30, [0.5] * 30)
+    sampler._recordings = [whole, made([0.5] * 2, [0.5] * 2)]
+    recent = sampler.recent(1.0)
+    assert recent is not None
+    assert recent.samples == whole.samples[-11:], "of the longest recording"
+    assert (recent.names, recent.rates_mbps) == (whole.names, whole.rates_mbps)
+    whole.samples[-12:] = [replace(sample, links=None) for sample in whole.samples[-12:-2]] + whole.samples[
+        -2:
+    ]
+    recent = sampler.recent(1.0)
+    assert recent is not None
+    assert len(recent.samples) == 2, "from one that has links on"
+    sampler._recordings = [made([], [])]
+    assert sampler.recent(1.0) is None, "links were read once"

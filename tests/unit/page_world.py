@@ -1,0 +1,173 @@
+"""Answers of a made-up testbed, as its daemon and its controller give them, for the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from testbed.client.runtime import Runtime
+from testbed.webpage.source import Source
+
+NOW = 2_000_000_000.0
+UP_S = 300.0
+TRUSTED = {"trustworthy": True, "line": "verdict: trustworthy: within 3 %", "reasons": [], "notes": []}
+
+
+def host(name: str, unit: str, job: int | None = None) -> dict[str, Any]:
+    return {"name": name, "unit": unit, "ip": "", "rate_mbps": 100.0, "cpus": None, "job": job}
+
+
+def link(name: str, up: int = 0, down: int = 0, is_up: bool = True) -> dict[str, Any]:
+    return {
+        "name": name,
+        "rate_mbps": 100.0,
+        "bytes": up + down,
+        "bytes_up": up,
+        "bytes_down": down,
+        "drops": 3,
+        "up": is_up,
+    }
+
+
+def job(number: int = 7) -> dict[str, Any]:
+    return {
+        "id": number,
+        "state": "running",
+        "user": "me",
+        "script": "train.py",
+        "sync": "inc",
+        "hosts": ["u1h1", "u2h1"],
+        "ps_host": None,
+        "other_hosts": [],
+        "sums": None,
+        "running_s": 61.5,
+        "progress": [40, 41],
+        "summed_bytes": 2_500_000,
+        "service": None,
+        "blocks": None,
+        "uses": {"circuits": [["u1o1", "u2o1"]], "links": ["u1h1"], "places": ["u1"]},
+    }
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    """What `testbed status --json` says of two racks and a pod, with a job over one of two circuits."""
+    units = [
+        {"name": name, "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0}
+        for name in ("u1", "u2")
+    ]
+    racks = [{"name": "u3r1", "hosts": 1, "restarts": 0}]
+    units.append({**units[0], "name": "u3", "hosts": 1, "optical_ports": 1, "racks": racks})
+    hosts = [
+        host("u1h1", "u1", 7),
+        host("u1h2", "u1"),
+        host("u2h1", "u2", 7),
+        host("u2h2", "u2"),
+        host("u3r1h1", "u3"),
+    ]
+    ports = ("u1o1", "u1o2", "u2o1", "u2o2", "u3o1")
+    return {
+        "name": "made-up",
+        "state": "ready",
+        "pid": 4242,
+        "user": "me",
+        "configuration": "three",
+        "scale": 200.0,
+        "uptime_s": UP_S,
+        "units": units,
+        "hosts": hosts,
+        "circuits": [["u1o1", "u2o1"], ["u1o2", "u3o1"]],
+        "circuit_jobs": [
+            {"circuit": ["u1o1", "u2o1"], "jobs": [7]},
+            {"circuit": ["u1o2", "u3o1"], "jobs": []},
+        ],
+        "dark": ["u1o2", "u3o1"],
+        "timetable": None,
+        "controller": {"state": "running", "restarts": 0, "library": "os-ken 4", "ready": True},
+        "datapath": "netdev",
+        "jobs": [job()],
+        "schedule": None,
+        "cores_busy": [0.25, 1.0],
+        "links": [link(each["name"]) for each in hosts] + [link("u3r1")] + [link(port) for port in ports],
+        "gone_links": {},
+        "faults": [],
+        "log": "/run/log",
+        **changes,
+    }
+
+
+def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any]:
+    """An entry of the journal on a job that is over."""
+    return {
+        "number": number,
+        "time": NOW - 100,
+        "kind": "ended",
+        "text": f"job {job_id} is done",
+        "job": {
+            "id": job_id,
+            "began": NOW - 160,
+            "pairs": [["u1", "u2"]],
+            "sync": "ring",
+            "user": "me",
+            "script": "old.py",
+            "hosts": ["u1h1", "u2h1"],
+            "ps_host": None,
+            "failure": failure,
+            "verdict": None if failure else TRUSTED,
+            "notes": ["restart 1 of at most 2"],
+        },
+    }
+
+
+def change(number: int, at: float, removed: Any = (), added: Any = (), ms: float | None = 500.0) -> Any:
+    """An event of the controller's history."""
+    return {
+        "id": number,
+        "time": at,
+        "asked_ms": 499.0,
+        "measured_ms": ms if added else None,
+        "removed": [list(pair) for pair in removed],
+        "added": [list(pair) for pair in added],
+    }
+
+
+class World:
+    """A testbed that answers with what a test puts here, and counts what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = NOW
+        self.status: dict[str, Any] | Exception = status()
+        self.entries: list[dict[str, Any]] = [ended(1, 5)]
+        self.running: list[dict[str, Any]] = [
+            {"id": 7, "began": NOW - 61.5, "pairs": [["u1", "u2"]], "verdict": TRUSTED}
+        ]
+        self.changes: list[Any] = [change(1, NOW - 120, [("u1o1", "u3o1")], [("u1o1", "u2o1")])]
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.source = Source(LivingRuntime("made-up", folder), self.call, lambda: self.now)
+
+    def call(self, path: Path, op: str, timeout_s: float = 0.0, **arguments: Any) -> Any:
+        self.asked.append((op, arguments))
+        if op == "status":
+            if isinstance(self.status, Exception):
+                raise self.status
+            return self.status
+        if op == "journal":
+            new = [entry for entry in self.entries if entry["number"] > arguments["after"]]
+            return {"entries": new, "running": self.running}
+        assert op == "history"
+        return [event for event in self.changes if event["id"] > arguments["after"]]
+
+    def later(self, seconds: float, **changes: Any) -> None:
+        """Let time go on, with another status then."""
+        self.now += seconds
+        assert isinstance(self.status, dict)
+        self.status = {**self.status, "uptime_s": self.status["uptime_s"] + seconds, **changes}
+
+
+class LivingRuntime(Runtime):
+    """The folder of a testbed that is said to live."""
+
+    def require_alive(self) -> None:
+        pass
+
+    def read_main(self) -> dict[str, Any]:
+        return {"pid": 4242, "state": "ready"}

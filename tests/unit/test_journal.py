@@ -1,0 +1,147 @@
+"""The journal: what is kept of what happened, and the verdict on the last seconds of a job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.aggregation.system import Layout
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.contract.transports import GLOO
+from testbed.errors import TestbedError
+from testbed.jobs.journal import Journal, by_hand_in_words
+from testbed.jobs.life import Job, Terms
+from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.outlook import outlook
+from testbed.jobs.request import JobRequest
+from testbed.jobs.user_files import UserFiles
+from testbed.topology import catalogue
+from tests.processes import spawn
+from tests.unit.recordings import made
+from tests.unit.test_jobs_manager import NoHosts
+
+MTU = 1500
+
+
+def test_entries_are_numbered_and_the_newest_are_kept() -> None:
+    journal = Journal(lambda: 5.0, most=3)
+    for number in range(1, 6):
+        journal.add("note", f"line {number}", more=number)
+    assert [entry["number"] for entry in journal.after(0)] == [3, 4, 5]
+    assert journal.after(4) == [{"number": 5, "time": 5.0, "kind": "note", "text": "line 5", "more": 5}]
+    assert journal.after(5) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "request_", "says"),
+    [
+        (
+            "link",
+            {"action": "set", "links": ["u1h1"], "rate_mbps": 20, "up": None},
+            "link set: u1h1, 20 Mb/s",
+        ),
+        ("link", {"action": "set", "links": ["u1", "u2o1"], "up": False}, "link set: u1 u2o1, down"),
+        ("link", {"action": "reset", "links": ["all"]}, "link reset: all"),
+        ("fault", {"action": "clear", "links": None}, "fault clear: all"),
+        (
+            "fault",
+            {"action": "set", "links": ["u1h1"], "direction": "up", "fault": {"loss": 0.01, "corrupt": 0}},
+            "fault set: u1h1 up, loss 1%",
+        ),
+    ],
+)
+def test_what_is_done_by_hand_is_a_line(what: str, request_: dict[str, Any], says: str) -> None:
+    assert by_hand_in_words(what, request_) == says
+
+
+# ---- jobs ----
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal(lambda: 9.0)
+
+
+def living(tmp_path: Path, journal: Journal, number: int | None = None) -> tuple[Jobs, Job]:
+    """Jobs with a job that holds two hosts, and what is heard of it."""
+    hosts: Any = NoHosts()
+    places: Any = object()
+    runtime = Runtime("t", tmp_path)
+    means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
+    jobs = Jobs(means, journal.add)
+    caller = Caller.of(os.getuid())
+    request = JobRequest("x.py", (), "ring", None, caller, "/", {}, None, None, 1)
+    layout = Layout("ring", ((1, 1), (2, 1)), GLOO)  # type: ignore[arg-type]
+    job = jobs.hold(request, lambda busy: layout, lambda _: Terms(None), number)
+    assert job is not None
+    return jobs, job
+
+
+def test_a_job_that_is_over_is_kept_with_its_verdict(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, job = living(tmp_path, journal)
+    verdict = {"trustworthy": True, "line": "verdict: trustworthy"}
+    monkeypatch.setattr(Job, "live", lambda self: {"failure": None, "verdict": verdict})
+    jobs.live(job)
+    (entry,) = journal.after(0)
+    assert (entry["kind"], entry["text"]) == ("ended", "job 1 is done")
+    kept = entry["job"]
+    assert (kept["hosts"], kept["sync"], kept["script"]) == (["u1h1", "u2h1"], "ring", "x.py")
+    assert (kept["failure"], kept["verdict"]) == (None, verdict)
+    assert kept["began"] == pytest.approx(job.began_unix, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (TestbedError("no room"), "no room"),
+        (KeyError("u1"), "it raised an error, which the daemon's log has"),
+    ],
+)
+def test_a_job_that_came_to_nothing_is_kept_too(
+    error: Exception, says: str, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, job = living(tmp_path, journal)
+
+    def fails(self: Job) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(Job, "live", fails)
+    with pytest.raises(type(error)):
+        jobs.live(job)
+    (entry,) = journal.after(0)
+    assert entry["text"] == f"job 1 failed: {says}"
+    assert (entry["job"]["failure"], entry["job"]["verdict"]) == (says, None)
+
+
+def test_what_befalls_a_job_is_heard_but_of_a_queue_s_which_tells_itself(
+    tmp_path: Path, journal: Journal
+) -> None:
+    _, job = living(tmp_path, journal)
+    job._terms.emit({"note": "worker 1 left u1"})
+    job._terms.emit({"output": "hello"})
+    assert [entry["text"] for entry in journal.after(0)] == ["job 1: worker 1 left u1"]
+    _, queued = living(tmp_path, journal, number=12)
+    queued._terms.emit({"note": "worker 1 left u1"})
+    assert len(journal.after(0)) == 1
+
+
+# ---- the verdict so far ----
+
+
+def test_the_verdict_so_far_is_by_how_full_the_links_are() -> None:
+    full = outlook(made([0.2] * 50, [0.97] * 50), ["u1h1", "u1h2"], MTU)
+    half = outlook(made([0.9] * 50, [0.5] * 50), ["u1h1", "u1h2"], MTU)
+    idle = outlook(made([0.1] * 50, [0.0] * 50), ["u1h1", "u1h2"], MTU)
+    assert full is not None
+    assert half is not None
+    assert idle is not None
+    assert full["trustworthy"] is True
+    assert (half["trustworthy"], half["reasons"][0]["name"]) == (False, "machine_bound")
+    assert idle["trustworthy"] is None
+    assert outlook(None, ["u1h1"], MTU) is None

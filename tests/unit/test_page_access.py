@@ -1,0 +1,210 @@
+"""Who may look at the page and who may act: the rules, and a server that holds to them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import web
+from testbed.client import environment
+from testbed.errors import RequestError
+from testbed.webpage import page
+from testbed.webpage.access import LOOPBACK, Access, lookers, uid_of
+from testbed.webpage.actions import Actions
+from testbed.webpage.serving import ASSETS, guard, listening
+from tests.unit.page_world import World
+
+HERE = f"{LOOPBACK}:8050"
+ACCESS = Access(8050, frozenset((1000, 0)), "secret")
+
+
+@pytest.mark.parametrize("host", [HERE, "localhost:8050"])
+@pytest.mark.parametrize("uid", [1000, 0, None])
+def test_the_page_answers_to_its_own_names_and_users(host: str, uid: int | None) -> None:
+    assert ACCESS.refusal(host, None, uid) is None
+    assert ACCESS.refusal(host, f"http://{host}", uid) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "uid", "says"),
+    [
+        ("elsewhere.example:8050", None, 1000, "host 'elsewhere.example:8050' is not this page's"),
+        (f"{LOOPBACK}:80", None, 1000, "is not this page's"),
+        (LOOPBACK, None, 1000, "is not this page's"),
+        ("", None, 1000, "is not this page's"),
+        (HERE, "http://elsewhere.example", 1000, "is another page's"),
+        (HERE, "null", 1000, "is another page's"),
+        (HERE, f"https://{HERE}", 1000, "is another page's"),
+        (HERE, None, 1001, "user id 1001 may not look"),
+        (HERE, None, -1, "user id -1 may not look"),
+    ],
+)
+def test_everything_else_is_refused(host: str, origin: str | None, uid: int, says: str) -> None:
+    assert says in str(ACCESS.refusal(host, origin, uid))
+
+
+@pytest.mark.parametrize("token", ["", "secre", "secret ", "Secret", "sécret", None, 3, ["secret"]])
+def test_nobody_acts_without_the_token(token: object) -> None:
+    assert not ACCESS.may_act(token)
+    assert ACCESS.may_act("secret")
+
+
+def test_tokens_cannot_be_guessed() -> None:
+    tokens = {Access(1, frozenset()).token for _ in range(100)}
+    assert len(tokens) == 100
+    assert min(map(len, tokens)) >= 32
+
+
+def test_the_kernel_says_whose_a_connection_is() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK, port)) as client:
+            assert uid_of(client.getsockname()[1], port) == os.getuid()
+            assert uid_of(client.getsockname()[1], port ^ 1) == -1
+
+
+# ---- a server ----
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[World, Access]]:
+    """The page over made-up answers, on a port of its own."""
+    world, server = World(tmp_path), listening(0)
+    access = Access(server.port, lookers(os.geteuid()))
+    actions = Actions(world.source._runtime, os.getuid(), world.call)
+    app = page.made(world.source, None, access, actions, str(ASSETS))
+    guard(app.server, access, app.csp_hashes, world.source)
+    server.app = app.server
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield world, access
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def ask(access: Access, path: str, body: Any = None, **headers: str) -> tuple[int, str, dict[str, str]]:
+    connection = http.client.HTTPConnection(LOOPBACK, access.port, timeout=60)
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    method = "GET" if body is None else "POST"
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = connection.getresponse()
+    text = answer.read().decode(errors="replace")
+    connection.close()
+    return answer.status, text, dict(answer.getheaders())
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/_dash-layout", "/assets/page.css", "/none"])
+def test_a_name_that_was_made_to_lead_here_is_refused_everywhere(
+    served: tuple[World, Access], path: str
+) -> None:
+    world, access = served
+    status, text, _ = ask(access, path, Host="elsewhere.example")
+    assert (status, text.startswith("refused: host 'elsewhere.example'")) == (403, True)
+    assert world.asked == []
+
+
+def test_the_page_brings_all_that_it_needs(served: tuple[World, Access]) -> None:
+    _, access = served
+    status, text, headers = ask(access, "/")
+    assert status == 200
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert "unsafe-eval" not in headers["Content-Security-Policy"]
+    sources = [part.split('"')[0] for part in text.split('src="')[1:]]
+    sources += [part.split('"')[0] for part in text.split('href="')[1:]]
+    assert sources
+    assert all(source.startswith("/") and not source.startswith("//") for source in sources)
+    assert ask(access, "/assets/page.css")[0] == 200
+
+
+def act(access: Access, button: str, token: str, **values: Any) -> str:
+    """What the page says when somebody presses a button with that token in the address."""
+    layout = {"request": ("demands", "force"), "end": ("ended-job",)}[button]
+    _, text, _ = ask(access, "/_dash-dependencies")
+    (callback,) = [each for each in json.loads(text) if each["inputs"][0]["id"] == button]
+    state = [{"id": "location", "property": "hash", "value": f"#token={token}"}]
+    state += [{"id": name, "property": "value", "value": values[name.replace("-", "_")]} for name in layout]
+    body = {
+        "output": callback["output"],
+        "outputs": {"id": "done", "property": callback["output"].partition(".")[2]},
+        "inputs": [{"id": button, "property": "n_clicks", "value": 1}],
+        "changedPropIds": [f"{button}.n_clicks"],
+        "state": state,
+    }
+    status, text, _ = ask(access, "/_dash-update-component", body)
+    assert status == 200, text
+    (said,) = json.loads(text)["response"]["done"].values()
+    return str(said)
+
+
+def test_without_the_token_nothing_is_asked_of_the_testbed(served: tuple[World, Access]) -> None:
+    world, access = served
+    for token in ("", "guessed", access.token[:-1]):
+        assert act(access, "request", token, demands="u1-u2", force=[]).startswith("refused: the page's")
+        assert act(access, "end", token, ended_job="7").startswith("refused: the page's")
+    assert world.asked == []
+
+
+def test_with_it_the_commands_requests_are_sent(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    sent: list[tuple[str, dict[str, Any]]] = []
+
+    def call(path: Path, op: str, timeout_s: float = 0.0, **arguments: Any) -> Any:
+        sent.append((op, arguments))
+        if op == "circuits":
+            return {"event": None, "lost": [{"job": 7}]}
+        return world.status if op == "status" else None
+
+    actions = Actions(world.source._runtime, 1000, call)
+    assert actions.request_circuits("u1-u2, u2-u3", True) == "nothing had to change; job 7 lost circuits"
+    assert actions.end_job(" 7 ") == "job 7 is asked to end"
+    assert [op for op, _ in sent] == ["circuits", "status", "stop"]
+    assert sent[0][1] == {"action": "request", "force": True, "demands": [["u1", "u2"], ["u2", "u3"]]}
+    for wrong in ("", "u1"):
+        with pytest.raises(RequestError, match=r"u1-u3 (is|are) accepted"):
+            actions.request_circuits(wrong, False)
+    with pytest.raises(RequestError, match="the number of a job is accepted"):
+        actions.end_job("all")
+
+
+def test_metrics_come_in_the_format_that_is_asked_for(served: tuple[World, Access]) -> None:
+    _, access = served
+    assert "text/plain" in ask(access, "/metrics")[2]["Content-Type"]
+    accept = "application/openmetrics-text; version=1.0.0"
+    status, text, headers = ask(access, "/metrics", Accept=accept)
+    assert (status, headers["Content-Type"].split(";")[0]) == (200, "application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+
+
+# ---- the command ----
+
+
+def test_a_port_that_is_taken_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        assert environment.exit_code("testbed web", web.main, ["--port", str(port)]) == 2
+    assert capsys.readouterr().err == f"testbed web: --port {port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_that_is_none_is_one_line(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert environment.exit_code("testbed web", web.main, ["--port", port]) == 2
+    assert capsys.readouterr().err == f"testbed web: --port {port}: 0 to 65535 are accepted\n"
+
+
+def test_it_needs_no_root_and_takes_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    assert environment.exit_code("testbed web", web.main, []) == 2
+    assert "needs no root: run it as nobody, without sudo" in capsys.readouterr().err

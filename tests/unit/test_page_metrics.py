@@ -1,0 +1,118 @@
+"""The metrics: OpenMetrics' names and units, what they say of made-up answers, and a dashboard that asks for
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from testbed.webpage.metrics import exposition
+from testbed.webpage.source import Look
+from tests.unit.page_world import World, ended, link, status
+
+ROOT = Path(__file__).resolve().parents[2]
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+DASHBOARD = ROOT / "docs" / "grafana.json"
+UNITS = ("seconds", "bytes", "ratio", "bytes_per_second")
+
+
+def full_status() -> dict[str, Any]:
+    """One that has all that there are metrics of."""
+    counters = {"lost": 1, "duplicated": 2, "held": 3, "corrupted": 4}
+    fault = {"link": "u1h1", "direction": "up", "counters": counters}
+    queued = {"id": 8, "name": "b", "state": "running", "progress": 0.25}
+    queue = {"jobs": [queued], "overruns": 2}
+    jobs = [{**status()["jobs"][0], "blocks": {"left": [{"back_s": None}, {"back_s": 2.0}]}}]
+    return status(faults=[fault], schedule=queue, jobs=jobs)
+
+
+@pytest.fixture
+def families(tmp_path: Path) -> dict[str, Metric]:
+    world = World(tmp_path)
+    world.status = full_status()
+    text = exposition(world.source.look(), OPENMETRICS)[0].decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def value(families: dict[str, Metric], sample: str, **labels: str) -> float:
+    (found,) = [
+        each.value
+        for family in families.values()
+        for each in family.samples
+        if each.name == sample and each.labels == labels
+    ]
+    return float(found)
+
+
+def test_they_say_what_status_says(families: dict[str, Metric]) -> None:
+    assert value(families, "testbed_up") == 1
+    assert value(families, "testbed_hosts", state="busy") == 2
+    assert value(families, "testbed_circuit_lit", a="u1o1", b="u2o1") == 1
+    assert value(families, "testbed_circuit_lit", a="u1o2", b="u3o1") == 0
+    assert value(families, "testbed_link_rate_bytes_per_second", link="u1h1") == 12_500_000
+    assert value(families, "testbed_link_dropped_frames_total", link="u1h1") == 3
+    assert value(families, "testbed_job_summed_bytes_total", job="7", sync="inc") == 2_500_000
+    assert value(families, "testbed_job_trustworthy", job="7", sync="inc") == 1
+    assert value(families, "testbed_job_workers_absent", job="7", sync="inc") == 1
+    assert value(families, "testbed_jobs_ended_total", outcome="done", trust="yes") == 1
+    assert value(families, "testbed_reconfiguration_dark_seconds_count") == 1
+    assert value(families, "testbed_reconfiguration_dark_seconds_sum") == 0.5
+    assert value(families, "testbed_core_busy_ratio", core="1") == 1
+    assert value(families, "testbed_queue_job_progress_ratio", job="8", name="b") == 0.25
+    faults = {"link": "u1h1", "direction": "up", "effect": "held"}
+    assert value(families, "testbed_fault_frames_total", **faults) == 3
+
+
+def test_bytes_of_links_are_by_direction(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.status = status(links=[link("u1h1", 11, 13)])
+    text = exposition(world.source.look(), OPENMETRICS)[0].decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert value(families, "testbed_link_bytes_total", link="u1h1", direction="up") == 11
+    assert value(families, "testbed_link_bytes_total", link="u1h1", direction="down") == 13
+
+
+def test_names_say_their_units(families: dict[str, Metric]) -> None:
+    for name, family in families.items():
+        assert name == "testbed" or name.startswith("testbed_")
+        assert family.documentation.endswith(".")
+        unit = next((unit for unit in sorted(UNITS, key=len, reverse=True) if name.endswith(f"_{unit}")), "")
+        assert family.unit == unit, name
+
+
+def test_totals_outlive_what_the_journal_keeps(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.source.look()
+    for number in range(2, 5):
+        world.entries = [ended(number, number)]
+        world.later(2)
+        look = world.source.look()
+    assert look.totals.ended == {("done", "yes"): 4}
+
+
+def test_without_a_testbed_there_is_one() -> None:
+    text = exposition(Look("none", 0.0, why="it is not running"), OPENMETRICS)[0].decode()
+    assert [family.name for family in text_string_to_metric_families(text)] == ["testbed_up"]
+    assert "testbed_up 0.0" in text
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(families: dict[str, Metric]) -> None:
+    samples = {sample.name for family in families.values() for sample in family.samples}
+    dashboard = json.loads(DASHBOARD.read_text())
+    titles, asked = [], set()
+    for panel in dashboard["panels"]:
+        titles.append(panel["title"])
+        assert panel["targets"], panel["title"]
+        for target in panel["targets"]:
+            asked |= set(re.findall(r"testbed_[a-z_]+", target["expr"]))
+    assert len(set(titles)) == len(titles)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(titles)
+    assert asked
+    assert asked <= samples, asked - samples

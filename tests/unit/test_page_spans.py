@@ -1,0 +1,89 @@
+"""When circuits were lit and dark, and which jobs used them then."""
+
+from __future__ import annotations
+
+import random
+
+from testbed.ocs.circuits import circuit
+from testbed.ocs.using import used
+from testbed.topology.units import unit_named
+from testbed.webpage.spans import NOT_OVER, CircuitSpan, JobSpan, LitChange, circuit_spans, lit_before
+
+UNITS = ("u1", "u2", "u3", "u4")
+A, B, C = ("u1o1", "u2o1"), ("u2o2", "u3o1"), ("u1o2", "u4o1")
+
+
+def changed(number: int, at: float, removed: set = frozenset(), added: set = frozenset()) -> LitChange:  # type: ignore[type-arg]
+    return LitChange(number, at, at + 0.5, frozenset(removed), frozenset(added))
+
+
+def test_changes_are_undone_from_what_is_lit_now() -> None:
+    changes = [changed(1, 10, {A}, {B}), changed(2, 20, set(), {C})]
+    assert lit_before(frozenset({B, C}), changes) == {A}
+
+
+def test_a_circuit_is_dark_before_it_is_lit_and_gone_afterwards() -> None:
+    changes = (changed(1, 10, {A}, {B}), changed(2, 20, {B}, {A}))
+    spans = circuit_spans(frozenset({A}), changes, (), UNITS, 0.0)
+    name_a, name_b = "-".join(A), "-".join(B)
+    assert set(spans) == {
+        CircuitSpan(name_a, 0, 10),
+        CircuitSpan(name_b, 10, 10.5, is_dark=True),
+        CircuitSpan(name_b, 10.5, 20),
+        CircuitSpan(name_a, 20, 20.5, is_dark=True),
+        CircuitSpan(name_a, 20.5, NOT_OVER),
+    }
+
+
+def test_a_job_uses_circuits_while_it_runs_through_other_units_too() -> None:
+    job = JobSpan(3, "job 3", 5.0, 15.0, (("u1", "u3"),))
+    spans = circuit_spans(frozenset({A, B, C}), (), (job,), UNITS, 0.0)
+    assert {(span.name, span.began, span.ended) for span in spans if span.jobs} == {
+        ("-".join(A), 5, 15),
+        ("-".join(B), 5, 15),
+    }
+    assert {span.began for span in spans if span.name == "-".join(C)} == {0.0}, "in one piece"
+
+
+def test_at_every_moment_they_are_what_status_would_have_said() -> None:
+    """Drawn at random, beside the same asked moment by moment."""
+    draw = random.Random(17)
+    pairs = [A, B, C, ("u3o2", "u4o2")]
+    for _ in range(30):
+        lit, changes, at = frozenset(draw.sample(pairs, 2)), [], 0.0
+        first = lit
+        for number in range(1, 6):
+            at += draw.uniform(1, 9)
+            removed = frozenset(draw.sample(sorted(lit), draw.randint(0, len(lit))))
+            added = frozenset(draw.sample(pairs, draw.randint(0, 3))) - lit
+            lit = (lit - removed) | added
+            changes.append(changed(number, at, set(removed), set(added)))
+        jobs = tuple(
+            JobSpan(number, "", began, began + draw.uniform(1, 20), (tuple(draw.sample(UNITS, 2)),))  # type: ignore[arg-type]
+            for number in (1, 2)
+            for began in [draw.uniform(-5, at)]
+        )
+        spans = circuit_spans(first, tuple(changes), jobs, UNITS, 0.0)
+        for moment in [draw.uniform(0, at + 10) for _ in range(20)]:
+            seen = {span.name: span for span in spans if span.began <= moment < span.ended}
+            now, dark = first, set()
+            for change in changes:
+                if change.at <= moment:
+                    now = (now - change.removed) | change.added
+                    dark = {each for each in dark if each in now}
+                    dark |= change.added if moment < change.lit_at else set()
+            assert seen.keys() == {"-".join(each) for each in now}
+            running = {
+                job.number: [tuple(unit_named(unit) for unit in pair) for pair in job.pairs]
+                for job in jobs
+                if job.began <= moment < job.ended
+            }
+            users = used(
+                [circuit(*each) for each in now - dark],
+                [unit_named(unit) for unit in UNITS],
+                running,  # type: ignore[arg-type]
+            )
+            for each in now:
+                expected = tuple(number for number in sorted(users) if circuit(*each) in users[number])
+                assert seen["-".join(each)].jobs == expected
+                assert seen["-".join(each)].is_dark == (each in dark)
