@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,7 +26,9 @@ from testbed.webpage.recorded import of_record
 from testbed.webpage.source import Source
 from testbed.webpage.view import View, of_look
 
-EVERY_MS = 2000
+LEAST_S, MOST_S = 2, 30  # between two requests of a browser
+SHARE = 0.01  # of a core, which the time between them is chosen for
+_IN_ALL = 2.5  # times what answering costs here: 2.1 with the testbed's part of it, 2.6 with 384 links
 OF_RECORD, RECORDS = "/record/", "/records"
 REDRAWN_S = 10  # the timeline, while nothing happens
 SECTIONS = {
@@ -145,7 +149,7 @@ def _layout() -> Component:
     return html.Div(
         [
             dcc.Location(id="location", refresh=False),
-            dcc.Interval(id="clock", interval=EVERY_MS),
+            dcc.Interval(id="clock", interval=LEAST_S * 1000),
             dcc.Store(id="marks", data={}),
             html.Nav([dcc.Link("live", href="/"), dcc.Link("records", href=RECORDS)]),
             html.Div(id="head"),
@@ -200,14 +204,16 @@ def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
     outputs = [Output(name, "figure" if name == "timeline" else "children") for name in names]
     outputs += [Output(f"section-{name}", "hidden") for name in names if name != "head"]
     outputs += [Output("timeline", "style"), Output("clock", "disabled"), Output("marks", "data")]
+    outputs += [Output("clock", "interval")]
     inputs = [Input("clock", "n_intervals"), Input("location", "pathname"), Input("choice", "data")]
 
     @app.callback(outputs, *inputs, State("marks", "data"))
     def fill(
         _ticks: int | None, path: str | None, choice: Choice, marks: Mapping[str, str] | None
     ) -> list[Any]:
-        path = path or "/"
-        return filled(parts_at(path, choice), marks or {}, path)
+        began_s, path = time.thread_time(), path or "/"
+        values = filled(parts_at(path, choice), marks or {}, path)
+        return [*values, pause_s(time.thread_time() - began_s) * 1000]
 
     @app.callback(Output("choice", "data"), Input("timeline", "relayoutData"), State("timeline", "figure"))
     def choose(event: Mapping[str, Any] | None, drawn: Mapping[str, Any] | None) -> Any:
@@ -215,6 +221,11 @@ def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
             return no_update
         choice = timeline_picture.choice_of(event, drawn["layout"]["meta"])
         return no_update if choice is None else choice
+
+
+def pause_s(cost_s: float) -> int:
+    """Return how long a browser waits until it asks again, by what answering took of the processor."""
+    return max(LEAST_S, min(MOST_S, math.ceil(cost_s * _IN_ALL / SHARE)))
 
 
 def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:

@@ -23,6 +23,7 @@ from testbed.webpage.access import LOOPBACK, Access, lookers, policy_of, uid_of
 from testbed.webpage.actions import Actions
 from testbed.webpage.source import Source
 
+WAKES_S = 3600.0  # to see whether it is to end, which a signal says at once
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -44,7 +45,7 @@ def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Acc
     server.app = app.server
     ready(access)
     try:
-        server.serve_forever()
+        server.serve_forever(poll_interval=WAKES_S)
     finally:
         server.server_close()
 
@@ -56,12 +57,10 @@ def listening(port: int) -> BaseWSGIServer:
     except OSError as error:
         raise RequestError(f"--port {port}: {os.strerror(error.errno or 0)}") from error
     with taken:  # the server has a descriptor of its own
+        number = taken.getsockname()[1]
+        app = Flask("nothing yet")
         return make_server(
-            *taken.getsockname(),
-            Flask("nothing yet"),
-            threaded=True,
-            request_handler=QuietHandler,
-            fd=taken.fileno(),
+            LOOPBACK, number, app, threaded=True, request_handler=QuietHandler, fd=taken.fileno()
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.webpage import colours, elements, fabric_picture, timeline_picture
-from testbed.webpage.page import Part, filled, parts
+from testbed.webpage.page import Part, filled, parts, pause_s
 from testbed.webpage.spans import NOT_OVER
 from testbed.webpage.timeline_picture import Stretch, choice_of, moment, stamp
 from testbed.webpage.view import View, of_look
@@ -217,6 +217,10 @@ def test_what_was_dragged_back_stays_and_what_was_not_goes_on(world: World) -> N
 
 
 # ---- what is sent ----
+
+
+def test_a_browser_asks_more_seldom_where_answers_cost_more() -> None:
+    assert [pause_s(cost_s) for cost_s in (0.0, 0.004, 0.03, 0.06, 9.0)] == [2, 2, 8, 15, 30]
 
 
 def test_only_what_has_changed_is_sent() -> None:
