@@ -17,7 +17,7 @@ _NAMES = (LOOPBACK, "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may see the page on this port, and who may act. A token is of this process alone."""
+    """The rule of who may see the page on this port, and who may act. A token is of this process alone."""
 
     port: int
     uids: frozenset[int]  # who may look

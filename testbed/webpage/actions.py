@@ -1,4 +1,4 @@
-"""What can be done on the page, for whoever has its token: the requests that the commands send, and nothing
+"""The actions of the page, for whoever has its token: the requests that the commands send, and nothing
 beside them.
 """
 
@@ -16,7 +16,7 @@ from testbed.webpage.view import change_text
 
 
 @dataclass(frozen=True, slots=True)
-class Actions:
+class PageActions:
     """Each action returns what came of it, in a line. TestbedError says why nothing did."""
 
     runtime: Runtime

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from testbed.records.record import Record
 from testbed.webpage import colours
-from testbed.webpage.view import Happening, ShownJob, ShownQueued, View
+from testbed.webpage.view import Happening, JobLine, ShownQueued, View
 
 RECORDS_SHOWN = 100
 OF_TIMELINE = (
@@ -59,7 +59,7 @@ def jobs(view: View) -> list[Component]:
     return [_table("jobs", names, [_job_row(job) for job in view.jobs])]
 
 
-def _job_row(job: ShownJob) -> list[Content]:
+def _job_row(job: JobLine) -> list[Content]:
     dot = html.Span(className="dot", style={"background": colours.of_job(job.number)})
     trust = {True: "good", False: "bad", None: ""}[job.trustworthy]
     verdict: Parts = [html.Span(job.verdict, className=f"verdict {trust}")]
@@ -130,9 +130,9 @@ def happenings(lines: Iterable[Happening]) -> list[Component]:
     return [html.Ul(items, className="happenings")] if items else [html.P("nothing yet", className="empty")]
 
 
-def records(found: Sequence[Record]) -> list[Component]:
+def records(known: Sequence[Record]) -> list[Component]:
     """Return the table of records, the newest first, each of which the page opens."""
-    if not found:
+    if not known:
         return [html.P("no records yet", className="empty")]
     names = ("record", "command", "state", "verdict")
     rows: list[list[Content]] = [
@@ -142,7 +142,7 @@ def records(found: Sequence[Record]) -> list[Component]:
             record.state,
             "; ".join(run.verdict.removeprefix("verdict: ") for run in record.runs if run.verdict),
         ]
-        for record in reversed(found[-RECORDS_SHOWN:])
+        for record in reversed(known[-RECORDS_SHOWN:])
     ]
     return [_table("records", names, rows)]
 

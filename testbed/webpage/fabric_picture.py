@@ -24,8 +24,8 @@ _RACKS_HOST_Y = 3.9
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where everything is: points by the names of hosts, switches, optical ports; the width in columns; the
+class Spots:
+    """The spots where everything is: points by the names of hosts, switches, optical ports; the width in columns; the
     hosts that are drawn one by one, and the switches whose hosts are drawn as one.
     """
 
@@ -37,7 +37,7 @@ class Places:
     top: float
 
 
-def placed(units: Sequence[ShownUnit]) -> Places:
+def placed(units: Sequence[ShownUnit]) -> Spots:
     """Return where the parts of these units are drawn, the first unit leftmost."""
     points: dict[str, Point] = {}
     single: list[ShownHost] = []
@@ -70,7 +70,7 @@ def placed(units: Sequence[ShownUnit]) -> Places:
         for at, port in enumerate(unit.ports):
             points[port] = (middle + at - (len(unit.ports) - 1) / 2, _OPTICS_Y)
         left += _GAP
-    return Places(points, tuple(single), crowds, switches, max(1.0, left - _GAP), top)
+    return Spots(points, tuple(single), crowds, switches, max(1.0, left - _GAP), top)
 
 
 def _crowd(switch: str) -> str:
@@ -117,7 +117,7 @@ def figure(view: View) -> dict[str, Any]:
 # ---- links ----
 
 
-def _lines(view: View, places: Places) -> Iterator[Trace]:
+def _lines(view: View, places: Spots) -> Iterator[Trace]:
     """Yield a trace for each colour of links."""
     kinds: dict[tuple[str, float, str], list[tuple[str, Point, Point]]] = {}
     for name, start, end in _ends(view, places):
@@ -145,7 +145,7 @@ def _segments(lines: Sequence[tuple[Point, Point]]) -> Trace:
     return {"x": x, "y": y}
 
 
-def _ends(view: View, places: Places) -> Iterator[tuple[str, Point, Point]]:
+def _ends(view: View, places: Spots) -> Iterator[tuple[str, Point, Point]]:
     """Yield each link that is drawn with its ends. Of hosts that are drawn as one, the fullest link."""
     points = places.points
     for host in places.hosts:
@@ -167,7 +167,7 @@ def _share(link: ShownLink | None) -> float:
 # ---- optics ----
 
 
-def _optics(view: View, places: Places) -> Iterator[Trace]:
+def _optics(view: View, places: Spots) -> Iterator[Trace]:
     """Yield the bar that is the optical switch; nothing where no unit has an optical port."""
     ports = [places.points[port][0] for unit in view.units for port in unit.ports]
     if not ports:
@@ -184,7 +184,7 @@ def _optics(view: View, places: Places) -> Iterator[Trace]:
     }
 
 
-def _circuits(view: View, places: Places) -> Iterator[Trace]:
+def _circuits(view: View, places: Spots) -> Iterator[Trace]:
     for circuit in view.circuits:
         ends = [places.points[port][0] for port in (circuit.a, circuit.b) if port in places.points]
         if len(ends) != 2:
@@ -227,13 +227,13 @@ def _depth(start: float, end: float) -> float:
     return 0.35 + 0.4 * math.sqrt(abs(end - start))
 
 
-def _deepest(view: View, places: Places) -> float:
+def _deepest(view: View, places: Spots) -> float:
     """Return the depth for the longest arc that there could be, so that the picture keeps its height."""
     ports = [places.points[port][0] for unit in view.units for port in unit.ports]
     return _depth(min(ports), max(ports)) if ports else 0.0
 
 
-def _ports(view: View, places: Places) -> Trace:
+def _ports(view: View, places: Spots) -> Trace:
     names = [port for unit in view.units for port in unit.ports]
     lit = {port for circuit in view.circuits for port in (circuit.a, circuit.b)} - view.dark
     state = {port: "dark" if port in view.dark else "lit" if port in lit else "no circuit" for port in names}
@@ -257,7 +257,7 @@ def _ports(view: View, places: Places) -> Trace:
 # ---- switches and hosts ----
 
 
-def _switches(places: Places) -> Trace:
+def _switches(places: Spots) -> Trace:
     names = list(places.switches)
     return {
         **_markers(names, places),
@@ -269,7 +269,7 @@ def _switches(places: Places) -> Trace:
     }
 
 
-def _hosts(places: Places) -> Trace:
+def _hosts(places: Spots) -> Trace:
     names = [host.name for host in places.hosts]
     return {
         **_markers(names, places),
@@ -290,7 +290,7 @@ def _hosts(places: Places) -> Trace:
     }
 
 
-def _crowds(places: Places) -> Iterator[Trace]:
+def _crowds(places: Spots) -> Iterator[Trace]:
     """Yield the hosts that are drawn as one, with how many of them are in use."""
     if not places.crowds:
         return
@@ -313,7 +313,7 @@ def _crowds(places: Places) -> Iterator[Trace]:
     }
 
 
-def _markers(names: Sequence[str], places: Places) -> Trace:
+def _markers(names: Sequence[str], places: Spots) -> Trace:
     return {
         "type": "scatter",
         "mode": "markers+text",

@@ -16,16 +16,16 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from testbed.webpage.source import Look
+from testbed.webpage.source import Answers
 
 PATH = "/metrics"
 _FAULTS = ("lost", "duplicated", "held", "corrupted")
 
 
-class LookCollector(Collector):
+class AnswersCollector(Collector):
     """The metrics of one look."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Answers) -> None:
         self._look = look
 
     def collect(self) -> Iterator[Metric]:
@@ -41,10 +41,10 @@ class LookCollector(Collector):
         yield from _queue(look.status["schedule"])
 
 
-def exposition(look: Look, accept: str) -> tuple[bytes, str]:
+def exposition(look: Answers, accept: str) -> tuple[bytes, str]:
     """Return the metrics in the format that the header `Accept` asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LookCollector(look))
+    registry.register(AnswersCollector(look))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
@@ -125,7 +125,7 @@ def _links(said: Mapping[str, Any]) -> Iterator[Metric]:
     )
 
 
-def _optics(look: Look, said: Mapping[str, Any]) -> Iterator[Metric]:
+def _optics(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
     dark = set(said["dark"] or ())
     yield _gauge(
         "testbed_circuit_lit",
@@ -142,7 +142,7 @@ def _optics(look: Look, said: Mapping[str, Any]) -> Iterator[Metric]:
     )
 
 
-def _jobs(look: Look, said: Mapping[str, Any]) -> Iterator[Metric]:
+def _jobs(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
     jobs = said["jobs"]
     states = [job["state"] for job in jobs]
     yield _gauge(

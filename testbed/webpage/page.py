@@ -21,9 +21,9 @@ from testbed.errors import RequestError, TestbedError
 from testbed.records.store import Store
 from testbed.webpage import elements, fabric_picture, timeline_picture
 from testbed.webpage.access import Access
-from testbed.webpage.actions import Actions
+from testbed.webpage.actions import PageActions
 from testbed.webpage.recorded import of_record
-from testbed.webpage.source import Source
+from testbed.webpage.source import PageSource
 from testbed.webpage.view import View, of_look
 
 LEAST_S, MOST_S = 2, 30  # between two requests of a browser
@@ -52,7 +52,7 @@ _CONFIG: Any = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is in a section of the page. Two with one mark look the same."""
+    """The content of a section of the page. Two with one mark look the same."""
 
     content: Any
     mark: str
@@ -67,7 +67,9 @@ Parts = dict[str, Part]
 Choice = Mapping[str, Any] | None
 
 
-def made(source: Source, store: Store | None, access: Access, actions: Actions, assets: str) -> dash.Dash:
+def made(
+    source: PageSource, store: Store | None, access: Access, actions: PageActions, assets: str
+) -> dash.Dash:
     """Return the application. All that the browser needs comes from the packages' own folders."""
     app = dash.Dash(
         "testbed",
@@ -85,13 +87,13 @@ def made(source: Source, store: Store | None, access: Access, actions: Actions, 
     return app
 
 
-def shown(path: str, choice: Choice, source: Source, store: Store | None) -> Parts:
+def shown(path: str, choice: Choice, source: PageSource, store: Store | None) -> Parts:
     """Return the parts of the page at a path: the testbed's at "/", else the records, or one of them."""
     path = unquote(path)
     if path == RECORDS:
-        found = store.records() if store else []
+        records = store.records() if store else []
         view = View("records", () if store else ("records are switched off",), ())
-        return {"head": Part.of(elements.head(view)), "records": Part.of(elements.records(found))}
+        return {"head": Part.of(elements.head(view)), "records": Part.of(elements.records(records))}
     try:
         if path.startswith(OF_RECORD):
             if store is None:
@@ -241,7 +243,7 @@ def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:
     return [*values, style, path != "/", no_update if dict(seen) == known else known]
 
 
-def _act(app: dash.Dash, access: Access, actions: Actions) -> None:
+def _act(app: dash.Dash, access: Access, actions: PageActions) -> None:
     """Do what somebody with the token asks for."""
 
     def token_of(fragment: str | None) -> str:

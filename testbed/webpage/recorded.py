@@ -14,9 +14,9 @@ from testbed.webpage.source import outcome
 from testbed.webpage.spans import NOT_OVER, JobSpan, LitChange, Spans, circuit_spans, ports_in
 from testbed.webpage.view import (
     Happening,
+    JobLine,
     ShownCircuit,
     ShownHost,
-    ShownJob,
     ShownLink,
     ShownUnit,
     View,
@@ -105,10 +105,10 @@ def _holders(jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def _shown(job: Mapping[str, Any]) -> ShownJob:
+def _shown(job: Mapping[str, Any]) -> JobLine:
     run = job.get("run") or job  # a queued job's result has its own result in it
     verdict = run.get("verdict")
-    return ShownJob(
+    return JobLine(
         number=job["id"],
         state=outcome(job),
         sync=str(run.get("sync") or job.get("mode") or ""),

@@ -20,8 +20,8 @@ from testbed.errors import RequestError
 from testbed.records.store import Store
 from testbed.webpage import metrics, page
 from testbed.webpage.access import LOOPBACK, Access, lookers, policy_of, uid_of
-from testbed.webpage.actions import Actions
-from testbed.webpage.source import Source
+from testbed.webpage.actions import PageActions
+from testbed.webpage.source import PageSource
 
 WAKES_S = 3600.0  # to see whether it is to end, which a signal says at once
 ASSETS = Path(__file__).parent / "assets"
@@ -38,8 +38,8 @@ def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Acc
     """Serve until interrupted. `ready` hears port and token. RequestError for a port that is taken."""
     server = listening(port)
     access = Access(server.port, lookers(os.geteuid()))
-    source = Source(runtime)
-    actions = Actions(runtime, Caller.of_this_process().uid)
+    source = PageSource(runtime)
+    actions = PageActions(runtime, Caller.of_this_process().uid)
     app = page.made(source, store, access, actions, str(ASSETS))
     guard(app.server, access, app.csp_hashes, source)
     server.app = app.server
@@ -64,7 +64,7 @@ def listening(port: int) -> BaseWSGIServer:
         )
 
 
-def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], source: Source) -> None:
+def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], source: PageSource) -> None:
     """Refuse what access refuses, and add metrics, and the headers by which browsers hold to the rules."""
 
     @server.before_request

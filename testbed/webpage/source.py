@@ -29,7 +29,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkFlow:
-    """What a link carried between two answers: bytes a second each way, from its host or port and to it."""
+    """The traffic of a link between two answers: bytes a second each way, from its host or port and to it."""
 
     up_bytes_s: float
     down_bytes_s: float
@@ -45,7 +45,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Answers:
     """The answers of one moment. `status` is None where no testbed answers; `why` says why. `running` has by
     number what the journal says of jobs that run.
     """
@@ -61,7 +61,7 @@ class Look:
     totals: Totals = field(default_factory=Totals)
 
 
-class Source:
+class PageSource:
     """The answers of one testbed, by its name: whichever runs under it now."""
 
     def __init__(
@@ -72,10 +72,10 @@ class Source:
     ) -> None:
         self._runtime, self._call, self._clock = runtime, call, clock
         self._lock = threading.Lock()
-        self._look = Look(runtime.name, 0.0, why="not asked yet")
+        self._look = Answers(runtime.name, 0.0, why="not asked yet")
         self._forget(None)
 
-    def look(self) -> Look:
+    def look(self) -> Answers:
         """Return what the testbed says now, or said within FRESH_S."""
         with self._lock:
             now = self._clock()
@@ -91,20 +91,20 @@ class Source:
         self._changes: deque[Answer] = deque(maxlen=MOST_CHANGES)
         self._totals = Totals()
 
-    def _asked(self, now: float) -> Look:
+    def _asked(self, now: float) -> Answers:
         name = self._runtime.name
         try:
             self._runtime.require_alive()
             answer = status.status(self._runtime, self._call)
         except TestbedError as error:
-            return Look(name, now, why=str(error))
+            return Answers(name, now, why=str(error))
         if "uptime_s" not in answer:
-            return Look(name, now, why=f"testbed {name}: {answer['state']}: {answer['error']}")
+            return Answers(name, now, why=f"testbed {name}: {answer['state']}: {answer['error']}")
         if answer["pid"] != self._pid:
             self._forget(answer["pid"])
         before, self._before = self._before, answer
         running = self._read_on()
-        return Look(
+        return Answers(
             name,
             now,
             answer,

@@ -62,7 +62,7 @@ class CircuitSpan:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """What is drawn over time, from `began` on. What is not over ends `now`."""
+    """The spans that are drawn over time, from `began` on. What is not over ends `now`."""
 
     jobs: tuple[JobSpan, ...] = ()
     circuits: tuple[CircuitSpan, ...] = ()

@@ -11,7 +11,7 @@ from testbed import status as command
 from testbed.ocs.circuits import circuit
 from testbed.topology.addresses import optical_port_name
 from testbed.topology.units import unit_named
-from testbed.webpage.source import Look, outcome
+from testbed.webpage.source import Answers, outcome
 from testbed.webpage.spans import (
     NOT_OVER,
     JobSpan,
@@ -85,7 +85,7 @@ class ShownCircuit:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownJob:
+class JobLine:
     """A job that runs, or is over. `trustworthy` is what the verdict says by now."""
 
     number: int
@@ -123,7 +123,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is shown. `attention` are lines on what is wrong, `facts` what is said of the whole."""
+    """All that is shown. `attention` are lines on what is wrong, `facts` what is said of the whole."""
 
     title: str
     attention: tuple[str, ...]
@@ -132,7 +132,7 @@ class View:
     links: Mapping[str, ShownLink] = field(default_factory=dict)
     circuits: tuple[ShownCircuit, ...] = ()
     dark: frozenset[str] = frozenset()
-    jobs: tuple[ShownJob, ...] = ()
+    jobs: tuple[JobLine, ...] = ()
     queue: tuple[ShownQueued, ...] = ()
     queue_lines: tuple[str, ...] = ()
     happenings: tuple[Happening, ...] = ()
@@ -140,7 +140,7 @@ class View:
     cores: tuple[float, ...] = ()
 
 
-def of_look(look: Look) -> View:
+def of_look(look: Answers) -> View:
     """Return what is shown of a testbed that was looked at."""
     if look.status is None:
         return View(f"testbed {look.name}", (look.why,), ())
@@ -228,7 +228,7 @@ def ports_of(unit: str, count: int) -> tuple[str, ...]:
     return tuple(optical_port_name(unit_named(unit), port) for port in range(1, count + 1))
 
 
-def _link(link: Mapping[str, Any], look: Look) -> ShownLink:
+def _link(link: Mapping[str, Any], look: Answers) -> ShownLink:
     flow, rate = look.flows.get(link["name"]), link["rate_mbps"]
     up, down = (flow.up_bytes_s * 8e-6, flow.down_bytes_s * 8e-6) if flow else (None, None)
     share = None if up is None or down is None or not rate else min(1.0, max(up, down) / rate)
@@ -238,14 +238,14 @@ def _link(link: Mapping[str, Any], look: Look) -> ShownLink:
 # ---- jobs ----
 
 
-def _running(look: Look) -> list[ShownJob]:
+def _running(look: Answers) -> list[JobLine]:
     assert look.status is not None
     shown = []
     for job in look.status["jobs"]:
         verdict = look.running.get(job["id"], {}).get("verdict")
         line = verdict_text(verdict) if verdict else "too early to say"
         shown.append(
-            ShownJob(
+            JobLine(
                 number=job["id"],
                 state=f"{job['state']}, {duration(job['running_s'])}",
                 sync=job["sync"],
@@ -261,7 +261,7 @@ def _running(look: Look) -> list[ShownJob]:
     return shown
 
 
-def _ended(look: Look) -> list[ShownJob]:
+def _ended(look: Answers) -> list[JobLine]:
     over = [entry for entry in look.entries if "job" in entry][-MOST_ENDED:]
     return [
         ended_job(
@@ -271,10 +271,10 @@ def _ended(look: Look) -> list[ShownJob]:
     ]
 
 
-def ended_job(job: Mapping[str, Any], state: str) -> ShownJob:
+def ended_job(job: Mapping[str, Any], state: str) -> JobLine:
     """Return what is shown of a job that is over, by what the journal keeps of it."""
     verdict = job["verdict"]
-    return ShownJob(
+    return JobLine(
         number=job["id"],
         state=state,
         sync=job["sync"],
@@ -347,7 +347,7 @@ def change_text(change: Mapping[str, Any]) -> str:
     return f"reconfiguration {change['id']}: {', '.join(parts) or 'nothing'}{dark}"
 
 
-def _spans(look: Look, said: Mapping[str, Any], pairs: frozenset[Ports]) -> Spans:
+def _spans(look: Answers, said: Mapping[str, Any], pairs: frozenset[Ports]) -> Spans:
     jobs = tuple(
         [
             _job_span(entry["job"], entry["time"], entry["job"]["sync"], bool(entry["job"]["failure"]))

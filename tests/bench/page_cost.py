@@ -1,4 +1,4 @@
-"""What the live page costs: processor time of `testbed web` and of the testbed, with a viewer and without.
+"""The cost of the live page: processor time of `testbed web` and of the testbed, with a viewer and without.
 
     python -m tests.bench.page_cost [--configs default,eight] [--seconds S] [--json FILE]
 

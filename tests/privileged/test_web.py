@@ -48,7 +48,7 @@ def circuits_of(status: dict[str, Any]) -> list[list[str]]:
 
 
 def is_shown(shown: Shown, testbed: Testbed) -> bool:
-    """Whether the page says of jobs, hosts and circuits what `status` says."""
+    """Return whether the page says of jobs, hosts and circuits what `status` says."""
     status = said(testbed, "status")
     running = [row for row in shown.table("jobs") if row[1].startswith(("running", "starting"))]
     if not (drawn := shown.drawn("hosts")):
@@ -99,7 +99,7 @@ def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> No
 
 
 def a_circuit_is_requested(shown: Shown, testbed: Testbed) -> None:
-    """Under a job, which loses one of its two parallel ones."""
+    """Request one under a job, which loses one of its two parallel ones."""
     said(testbed, "circuits", "set", "u1o1-u2o1", "u1o2-u2o2", "--force")
     wait_for(lambda: is_shown(shown, testbed), "the circuits that were set by hand")
     before = said(testbed, "circuits", "list")["circuits"]

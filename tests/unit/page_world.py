@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.runtime import Runtime
-from testbed.webpage.source import Source
+from testbed.webpage.source import PageSource
 
 NOW = 2_000_000_000.0
 UP_S = 300.0
@@ -50,7 +50,7 @@ def job(number: int = 7) -> dict[str, Any]:
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """What `testbed status --json` says of two racks and a pod, with a job over one of two circuits."""
+    """Return what `testbed status --json` says of two racks and a pod, with a job over one of two circuits."""
     units = [
         {"name": name, "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0}
         for name in ("u1", "u2")
@@ -142,7 +142,7 @@ class World:
         ]
         self.changes: list[Any] = [change(1, NOW - 120, [("u1o1", "u3o1")], [("u1o1", "u2o1")])]
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.source = Source(LivingRuntime("made-up", folder), self.call, lambda: self.now)
+        self.source = PageSource(LivingRuntime("made-up", folder), self.call, lambda: self.now)
 
     def call(self, path: Path, op: str, timeout_s: float = 0.0, **arguments: Any) -> Any:
         self.asked.append((op, arguments))

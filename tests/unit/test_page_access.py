@@ -1,4 +1,4 @@
-"""Who may look at the page and who may act: the rules, and a server that holds to them."""
+"""The rules of who may look at the page and who may act, and a server that holds to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.client import environment
 from testbed.errors import RequestError
 from testbed.webpage import page
 from testbed.webpage.access import LOOPBACK, Access, lookers, uid_of
-from testbed.webpage.actions import Actions
+from testbed.webpage.actions import PageActions
 from testbed.webpage.serving import ASSETS, guard, listening
 from tests.unit.page_world import World
 
@@ -79,7 +79,7 @@ def served(tmp_path: Path) -> Iterator[tuple[World, Access]]:
     """The page over made-up answers, on a port of its own."""
     world, server = World(tmp_path), listening(0)
     access = Access(server.port, lookers(os.geteuid()))
-    actions = Actions(world.source._runtime, os.getuid(), world.call)
+    actions = PageActions(world.source._runtime, os.getuid(), world.call)
     app = page.made(world.source, None, access, actions, str(ASSETS))
     guard(app.server, access, app.csp_hashes, world.source)
     server.app = app.server
@@ -127,7 +127,7 @@ def test_the_page_brings_all_that_it_needs(served: tuple[World, Access]) -> None
 
 
 def act(access: Access, button: str, token: str, **values: Any) -> str:
-    """What the page says when somebody presses a button with that token in the address."""
+    """Return what the page says when somebody presses a button with that token in the address."""
     layout = {"request": ("demands", "force"), "end": ("ended-job",)}[button]
     _, text, _ = ask(access, "/_dash-dependencies")
     (callback,) = [each for each in json.loads(text) if each["inputs"][0]["id"] == button]
@@ -164,7 +164,7 @@ def test_with_it_the_commands_requests_are_sent(tmp_path: Path) -> None:
             return {"event": None, "lost": [{"job": 7}]}
         return world.status if op == "status" else None
 
-    actions = Actions(world.source._runtime, 1000, call)
+    actions = PageActions(world.source._runtime, 1000, call)
     assert actions.request_circuits("u1-u2, u2-u3", True) == "nothing had to change; job 7 lost circuits"
     assert actions.end_job(" 7 ") == "job 7 is asked to end"
     assert [op for op, _ in sent] == ["circuits", "status", "stop"]

@@ -14,7 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.webpage.metrics import exposition
-from testbed.webpage.source import Look
+from testbed.webpage.source import Answers
 from tests.unit.page_world import World, ended, link, status
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,13 +42,13 @@ def families(tmp_path: Path) -> dict[str, Metric]:
 
 
 def value(families: dict[str, Metric], sample: str, **labels: str) -> float:
-    (found,) = [
+    (number,) = [
         each.value
         for family in families.values()
         for each in family.samples
         if each.name == sample and each.labels == labels
     ]
-    return float(found)
+    return float(number)
 
 
 def test_they_say_what_status_says(families: dict[str, Metric]) -> None:
@@ -98,7 +98,7 @@ def test_totals_outlive_what_the_journal_keeps(tmp_path: Path) -> None:
 
 
 def test_without_a_testbed_there_is_one() -> None:
-    text = exposition(Look("none", 0.0, why="it is not running"), OPENMETRICS)[0].decode()
+    text = exposition(Answers("none", 0.0, why="it is not running"), OPENMETRICS)[0].decode()
     assert [family.name for family in text_string_to_metric_families(text)] == ["testbed_up"]
     assert "testbed_up 0.0" in text
 

@@ -1,4 +1,4 @@
-"""What the page asks of a testbed, and when; made-up answers."""
+"""The page asks a testbed when somebody looks; made-up answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When circuits were lit and dark, and which jobs used them then."""
+"""The spans in which circuits were lit and dark, and which jobs used them then."""
 
 from __future__ import annotations
 

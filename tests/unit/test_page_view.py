@@ -1,4 +1,4 @@
-"""What the page shows of a testbed's answers: the view, the pictures made of it, and what is sent of them."""
+"""The view of a testbed's answers, the pictures that are made of it, and what is sent of them."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_stragglers_faults_and_what_is_wrong_are_told(world: World) -> None:
     links = [link("u1h1", is_up=False)]
     world.status = status(faults=[fault], links=links, jobs=jobs, gone_links={"u9h9": "u9-h9"})
     view = view_of(world)
-    told = "\n".join(view.attention)
-    assert "links down: u1h1" in told
-    assert "2 lost" in told
-    assert "u9h9: its device u9-h9 was deleted" in told
+    lines = "\n".join(view.attention)
+    assert "links down: u1h1" in lines
+    assert "2 lost" in lines
+    assert "u9h9: its device u9-h9 was deleted" in lines
     assert "9 blocks and votes, 1 under way, some without worker 1 3" in view.jobs[0].attention[0]
     world.later(2, circuits=None, dark=None, circuit_jobs=[])
     view = view_of(world)
@@ -251,7 +251,7 @@ def test_an_idle_testbed_s_timeline_is_sent_every_ten_seconds(world: World) -> N
 
 @pytest.mark.parametrize("colour", [*colours.JOBS, colours.FREE])
 def test_names_are_read_on_every_colour(colour: str) -> None:
-    """By the contrast of WCAG 2, at least 4.5."""
+    """WCAG 2 wants a contrast of at least 4.5."""
 
     def light(text: str) -> float:
         parts = [int(text[at : at + 2], 16) / 255 for at in (1, 3, 5)]
