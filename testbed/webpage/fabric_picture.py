@@ -25,8 +25,8 @@ _RACKS_HOST_Y = 3.9
 
 @dataclass(frozen=True, slots=True)
 class Spots:
-    """The spots where everything is: points by the names of hosts, switches, optical ports; the width in columns; the
-    hosts that are drawn one by one, and the switches whose hosts are drawn as one.
+    """The spots where everything is: points by the names of hosts, switches, optical ports; the hosts that
+    are drawn one by one, and the switches whose hosts are drawn as one; the width in columns, and the height.
     """
 
     points: Mapping[str, Point]

@@ -272,8 +272,10 @@ def _ended(look: Answers) -> list[JobLine]:
 
 
 def ended_job(job: Mapping[str, Any], state: str) -> JobLine:
-    """Return what is shown of a job that is over, by what the journal keeps of it."""
-    verdict = job["verdict"]
+    """Return what is shown of a job that is over, by what the journal keeps of it. Without a result its
+    failure stands in the verdict's place.
+    """
+    verdict, failure = job["verdict"], job["failure"]
     return JobLine(
         number=job["id"],
         state=state,
@@ -282,9 +284,9 @@ def ended_job(job: Mapping[str, Any], state: str) -> JobLine:
         hosts=hosts_text(job["hosts"], job["ps_host"]),
         progress="",
         uses="",
-        verdict=verdict_text(verdict),
+        verdict=verdict_text(verdict) if verdict else failure or "none",
         trustworthy=verdict["trustworthy"] if verdict else None,
-        attention=remarks(job["failure"], job["notes"], verdict),
+        attention=remarks(failure if verdict else None, job["notes"], verdict),
     )
 
 

@@ -214,6 +214,7 @@ Row = tuple[
 
 ROWS: dict[str, Row] = {
     "status": (lambda f: {"op": "status"}, PASSED, PASSED),
+    "the journal": (lambda f: {"op": "journal"}, PASSED, PASSED),
     "faults": (lambda f: {"op": "fault", "action": "list"}, PASSED, PASSED),
     "links": (lambda f: {"op": "link", "action": "reset", "links": ["u1h1"]}, PASSED, PASSED),
     "its circuits": (lambda f: {"op": "circuits", "action": "reset"}, PASSED, PASSED),

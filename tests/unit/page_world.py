@@ -50,7 +50,7 @@ def job(number: int = 7) -> dict[str, Any]:
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Return what `testbed status --json` says of two racks and a pod, with a job over one of two circuits."""
+    """Return what `testbed status --json` says of two racks and a pod, with a job over a circuit."""
     units = [
         {"name": name, "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0}
         for name in ("u1", "u2")

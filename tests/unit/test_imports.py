@@ -93,6 +93,10 @@ SOLE_IMPORTERS = {
     "eventlet": ("controller",),
     "psutil": ("testbed.telemetry", "testbed.daemon"),  # the main process watches its own children
     "torch": ("workloads",),
+    "dash": ("testbed.webpage",),
+    "flask": ("testbed.webpage",),
+    "werkzeug": ("testbed.webpage",),
+    "prometheus_client": ("testbed.webpage",),
     "bm_runtime": ("testbed.dataplanes.bmv2",),
     "sswitch_runtime": ("testbed.dataplanes.bmv2",),
     "thrift": ("testbed.dataplanes.bmv2",),

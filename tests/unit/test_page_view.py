@@ -53,8 +53,8 @@ def test_a_job_has_its_progress_and_what_the_verdict_thinks(world: World) -> Non
 
 def test_a_job_that_failed_says_why(world: World) -> None:
     world.entries = [ended(1, 5, "its worker died")]
-    assert view_of(world).jobs[1].attention[0] == "its worker died"
-    assert view_of(world).jobs[1].trustworthy is None
+    job = view_of(world).jobs[1]
+    assert (job.state, job.verdict, job.trustworthy) == ("failed after 0:01:00", "its worker died", None)
 
 
 def test_stragglers_faults_and_what_is_wrong_are_told(world: World) -> None:
