@@ -71,12 +71,13 @@ def is_shown(shown: Shown, testbed: Testbed) -> bool:
 
 
 def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> None:
-    with web(testbed.name, "--records", str(tmp_path)) as addresses, browser() as chromium:
+    records = ("--records", str(tmp_path / "records"))
+    with web(testbed.name, *records) as addresses, browser() as chromium:
         shown = Shown(chromium.new_page(viewport={"width": WIDE, "height": 1000}), addresses["page"])
         shown.goes_to(addresses["acting"].removeprefix(addresses["page"]))
         assert shown.text("#head h1") == f"testbed {testbed.name}"
         wait_for(lambda: is_shown(shown, testbed), "the idle testbed on the page")
-        with a_job(testbed, tmp_path, "u1:2,u2:2"):
+        with a_job(testbed, tmp_path, "u1:2,u2:2", *records):
             wait_for(lambda: is_shown(shown, testbed), "the job on the page")
             wait_for(lambda: "summed" in shown.table("jobs")[0][5], "the job's progress")
             wait_for(lambda: "so far" in shown.table("jobs")[0][7], "what the verdict thinks")
@@ -91,6 +92,7 @@ def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> No
         assert "trustworthy" in shown.table("jobs")[0][7]
         (timeline,) = shown.drawn("", "timeline")
         assert {*timeline["y"]} >= {"job 1 inc", *(row[0] for row in shown.table("circuits"))}
+        its_record_is_opened(shown, json.loads((tmp_path / "result.json").read_text()))
         shown.goes_to("")
         assert not shown.text("#section-actions"), "nothing can be done without the token"
         assert shown.wrong == []
@@ -114,6 +116,21 @@ def a_circuit_is_requested(shown: Shown, testbed: Testbed) -> None:
     assert said(testbed, "circuits", "list")["circuits"] != before
     last = said(testbed, "circuits", "history")[-1]
     wait_for(lambda: f"reconfiguration {last['id']}:" in shown.text("#happenings"), "the line on it")
+
+
+def its_record_is_opened(shown: Shown, result: dict[str, Any]) -> None:
+    shown.goes_to("records")
+    wait_for(lambda: len(shown.table("records")) == 1, "the record in the list")
+    name = shown.table("records")[0][0]
+    shown.goes_to(f"record/{name}")
+    wait_for(lambda: bool(shown.drawn("hosts")), "the record's picture")
+    assert shown.text("#head h1") == f"record {name}"
+    (job,) = shown.table("jobs")
+    assert (job[0].strip(), job[1]) == (str(result["id"]), "done")
+    assert job[7].startswith(result["verdict"]["line"].removeprefix("verdict: "))
+    assert job[4].startswith(" ".join(worker["host"] for worker in result["workers"]))
+    for event in result["ocs"]["events"]:
+        assert f"reconfiguration {event['id']}:" in shown.text("#happenings")
 
 
 def nobody_acts_without_the_token(page: str, testbed: Testbed) -> None:
