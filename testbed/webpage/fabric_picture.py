@@ -261,7 +261,7 @@ def _switches(places: Spots) -> Trace:
     names = list(places.switches)
     return {
         **_markers(names, places),
-        "marker": {"symbol": "square", "size": 30, "color": "#5b6b7f"},
+        "marker": {"symbol": "square", "size": 34, "color": "#5b6b7f"},
         "text": names,
         "textfont": {"size": 12, "color": "#ffffff"},
         "hovertext": list(places.switches.values()),
