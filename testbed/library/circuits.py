@@ -83,12 +83,12 @@ class CircuitControl:
 
     def plan(self, *demands: Pair) -> PlannedCircuits:
         """Return those that would serve these pairs of units."""
-        planned: PlannedCircuits = self._ask("plan", demands=_demands("plan", demands))
+        planned: PlannedCircuits = self._ask("plan", demands=demands_of("plan", demands))
         return planned
 
     def request(self, *demands: Pair, force: bool = False) -> CircuitChange:
         """Set those that serve these pairs of units."""
-        return self._set("request", force, demands=_demands("request", demands))
+        return self._set("request", force, demands=demands_of("request", demands))
 
     def set(self, *circuits: Pair, force: bool = False) -> CircuitChange:
         """Set exactly these, such as "u1o1-u2o1", and no others."""
@@ -157,7 +157,8 @@ def read_timetable(path: Path) -> Any:
     return data
 
 
-def _demands(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
+def demands_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
+    """Return the pairs of units. RequestError where one is none, or there is none."""
     if not pairs:
         raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
     return [_pair(each, "demand", "units like u1-u3") for each in pairs]

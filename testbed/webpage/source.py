@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from testbed import status
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
 from testbed.jobs.journal import ENDED
+from testbed.library.state import status
 
 FRESH_S = 1.0
 MOST_APART_S = 30.0  # what a link carried is not told of a longer time
@@ -95,7 +95,7 @@ class PageSource:
         name = self._runtime.name
         try:
             self._runtime.require_alive()
-            answer = status.status(self._runtime, self._call)
+            answer = status(self._runtime, self._call)
         except TestbedError as error:
             return Answers(name, now, why=str(error))
         if "uptime_s" not in answer:
