@@ -12,7 +12,7 @@ from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.fields import integer, is_number, listed, mapping, read_lines, shown
 from testbed.topology.model import UnitSpec, ring_circuits
-from testbed.topology.optical import MOST_DELAY_MS, Delay, OcsSpec, Plane, Transceiver
+from testbed.topology.optical import MOST_DELAY_MS, Delay, OcsSpec, OpticalPlane, Transceiver
 
 MOST_FAILURE = 0.9
 MOST_VALUES = 10_000
@@ -74,7 +74,7 @@ def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tu
     return total, tuple((name, count) for name, count in counts if count) or ((planes[0], 0),)
 
 
-def _planes(data: Mapping[str, Any], folder: Path | None) -> tuple[Plane, ...]:
+def _planes(data: Mapping[str, Any], folder: Path | None) -> tuple[OpticalPlane, ...]:
     raw = data.get("planes", {})
     if not isinstance(raw, dict) or len(raw) > MOST_PLANES:
         raise RequestError(
@@ -90,7 +90,7 @@ def _planes(data: Mapping[str, Any], folder: Path | None) -> tuple[Plane, ...]:
         switch_ms, lock_ms, retry_ms = (
             _delay(own, key, path, folder) for key in ("switch_ms", "lock_ms", "retry_ms")
         )
-        planes.append(Plane(name, switch_ms, Transceiver(lock_ms, _failure(own, path), retry_ms)))
+        planes.append(OpticalPlane(name, switch_ms, Transceiver(lock_ms, _failure(own, path), retry_ms)))
     return tuple(planes)
 
 

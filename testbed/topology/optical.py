@@ -42,7 +42,7 @@ class Transceiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
+class OpticalPlane:
     """One of several optical switches, with what it has of its own; None: what is said of all."""
 
     name: str
@@ -68,7 +68,7 @@ class OcsSpec:
     lock_failure: float = 0.0
     retry_ms: Delay | None = None
     ports: tuple[tuple[str, Transceiver], ...] = ()
-    planes: tuple[Plane, ...] = ()
+    planes: tuple[OpticalPlane, ...] = ()
 
     def of_plane(self, name: str) -> OcsSpec:
         """Return one of several optical switches as if it were the only one."""
@@ -111,8 +111,8 @@ def ocs_of(data: Mapping[str, Any]) -> OcsSpec:
     return OcsSpec(**read)
 
 
-def _plane_of(data: Mapping[str, Any]) -> Plane:
-    return Plane(data["name"], _delay_of(data["switch_ms"]), _transceiver_of(data["lock"]))
+def _plane_of(data: Mapping[str, Any]) -> OpticalPlane:
+    return OpticalPlane(data["name"], _delay_of(data["switch_ms"]), _transceiver_of(data["lock"]))
 
 
 def _transceiver_of(data: Mapping[str, Any]) -> Transceiver:

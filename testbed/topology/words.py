@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.errors import RequestError
 from testbed.topology.model import HostSpec, Topology, UnitSpec
-from testbed.topology.optical import Delay, OcsSpec, Plane, Transceiver
+from testbed.topology.optical import Delay, OcsSpec, OpticalPlane, Transceiver
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _ocs(ocs: OcsSpec) -> dict[str, Any]:
     }
 
 
-def _plane(plane: Plane) -> dict[str, Any]:
+def _plane(plane: OpticalPlane) -> dict[str, Any]:
     switch = {} if plane.switch_ms is None else {"switch_ms": _delay(plane.switch_ms)}
     return switch | _transceiver(plane.lock)
 

@@ -21,7 +21,7 @@ from testbed.ocs.plan import plan, plan_planes, servable
 from testbed.ocs.routes import next_hops, tree
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology.addresses import CORE_UNIT, CORE_WAY, optical_port_name, parse_optical_port
-from testbed.topology.optical import Delay, OcsSpec, Plane, Transceiver
+from testbed.topology.optical import Delay, OcsSpec, OpticalPlane, Transceiver
 
 
 def ports(units: int, each: int) -> dict[int, tuple[str, ...]]:
@@ -318,8 +318,8 @@ def test_no_plan_has_a_circuit_across_planes(
 
 
 def test_each_plane_draws_its_own_dark_time() -> None:
-    fast = Plane("b", Delay("constant", 0.05), Transceiver(Delay("constant", 1.0)))
-    spec = OcsSpec(Delay("uniform", 20.0, 40.0), Delay("constant", 5.0), planes=(Plane("a"), fast))
+    fast = OpticalPlane("b", Delay("constant", 0.05), Transceiver(Delay("constant", 1.0)))
+    spec = OcsSpec(Delay("uniform", 20.0, 40.0), Delay("constant", 5.0), planes=(OpticalPlane("a"), fast))
     made = [circuit("u1o1", "u2o1"), circuit("u1o2", "u2o2"), circuit("u3o1", "u3o2")]
     planes = {**PLANES, "u3o2": "a"}
     drawn = [locks(spec, BASE, number, made, planes).dark_ns for number in range(20)]
