@@ -66,7 +66,7 @@ def test_lanes_meet_and_see_nothing_of_each_other(tmp_path: Path) -> None:
     tests that are alone never find another such one's folder.
     """
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone\naddopts = -p no:dash\n")
     for names in (("left", "right"), ("right", "left")):
         text = MEETING.format(folder=str(tmp_path), runtime=str(RUNTIME), names=names)
         (tmp_path / f"test_{names[0]}.py").write_text(text)

@@ -45,7 +45,7 @@ LANES = pytest.mark.parametrize("lanes", [[], ["-n", "2", "--dist", "loadfile"]]
 def ran(folder: Path, lanes: Sequence[str] = (), **files: str) -> tuple[int, list[str]]:
     """Exit code and lines of a pytest over these files."""
     (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:dash\n")  # as pyproject.toml
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *lanes, str(folder)]
