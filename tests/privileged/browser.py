@@ -13,6 +13,7 @@ from typing import Any, Self
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from tests.conftest import lacking
+from tests.limits import CALL_S
 from tests.privileged.commands import bounded, start, wait_for
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -103,7 +104,7 @@ def web(name: str, *words: str) -> Iterator[dict[str, str]]:
             yield json.loads(process.stdout.readline())
         finally:
             process.terminate()
-            process.communicate()
+            process.communicate(timeout=CALL_S)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import CALL_S
 from tests.privileged.browser import NARROW, WIDE, Shown, browser, prometheus, web
 from tests.privileged.commands import Testbed, running, wait_for
 from tests.privileged.test_by_hand import CONFIG, a_job, said
@@ -168,6 +169,7 @@ def others_are_refused(page: str) -> None:
         ["/usr/bin/python3", "-c", ask],
         capture_output=True,
         text=True,
+        timeout=CALL_S,
         check=False,
         user=65534,
         group=65534,
@@ -195,7 +197,9 @@ def test_prometheus_scrapes_it(testbed: Testbed, tmp_path: Path) -> None:
             assert (scraped["health"], scraped["lastError"]) == ("up", "")
         text = urllib.request.urlopen(addresses["metrics"], timeout=ANSWER_S).read()
     if shutil.which("promtool"):
-        lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+        lint = subprocess.run(
+            ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=CALL_S, check=False
+        )
         assert lint.returncode == 0, lint.stderr + lint.stdout
 
 

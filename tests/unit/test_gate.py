@@ -39,13 +39,14 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(gate.UnderWay(), "under way")
 """
+INI = "[pytest]\naddopts = -p no:dash\n"  # as pyproject.toml
 LANES = pytest.mark.parametrize("lanes", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one lane", "two"])
 
 
 def ran(folder: Path, lanes: Sequence[str] = (), **files: str) -> tuple[int, list[str]]:
     """Exit code and lines of a pytest over these files."""
     (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:dash\n")  # as pyproject.toml
+    (folder / "pytest.ini").write_text(INI)
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *lanes, str(folder)]
@@ -288,7 +289,7 @@ def test_tests_that_do_not_end_are_ended_with_all_that_they_started(tmp_path: Pa
     """The gate is a process of its own here: it adopts orphans, and this one must not."""
     left = tmp_path / "pid"
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_hang.py").write_text(
         "import pathlib, subprocess, time\n"
         "def test_hang():\n"
@@ -326,7 +327,7 @@ def test_a_pytest_that_takes_no_signal_is_killed() -> None:
 
 @pytest.mark.parametrize("options", ["--collect-only", "--deselect test_it.py::test_wrong"])
 def test_options_of_the_environment_leave_no_test_out(tmp_path: Path, options: str) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_it.py").write_text("def test_right(): pass\ndef test_wrong(): assert False\n")
     argv = [
         sys.executable,

@@ -19,6 +19,7 @@ from testbed import demo
 from testbed.__main__ import COMMANDS
 from testbed.client.sole_json import sole_json
 from testbed.errors import TestbedError
+from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = {
@@ -52,7 +53,7 @@ def test_a_command_has_json_or_says_why_not(name: str, monkeypatch: pytest.Monke
 def test_what_is_printed_meanwhile_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     with sole_json(True) as stdout:
         print("by this process")
-        subprocess.run([sys.executable, "-c", "print('by a child')"], check=True)
+        subprocess.run([sys.executable, "-c", "print('by a child')"], timeout=CALL_S, check=True)
         os.write(1, b"by its descriptor\n")
         print("{}", file=stdout)
     print("afterwards")
@@ -91,7 +92,7 @@ def test_stdout_is_one_document(words: tuple[str, ...], tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=CALL_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
