@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.topology.addresses import core_link_name
+from testbed.topology.units import unit_named
 from testbed.webpage import colours
 from testbed.webpage.view import ShownCircuit, ShownHost, ShownLink, ShownUnit, View
 
@@ -19,6 +21,7 @@ COLUMN_PX = 44  # as narrow as a host's name allows
 MOST_HOSTS = 16  # of a switch, drawn one by one
 _BESIDE = 4  # hosts
 _GAP = 0.8  # between units
+_CORE_Y = 0.75  # of the electrical core, where there is one
 _OPTICS_Y, _SWITCH_Y, _RACK_Y, _HOST_Y, _ROW = 0.0, 1.5, 2.7, 2.7, 0.85
 _RACKS_HOST_Y = 3.9
 
@@ -85,6 +88,7 @@ def figure(view: View) -> dict[str, Any]:
     depth = _deepest(view, places)
     traces = [
         *_optics(view, places),
+        *_core(view, places),
         *_lines(view, places),
         *_circuits(view, places),
         _ports(view, places),
@@ -156,6 +160,8 @@ def _ends(view: View, places: Spots) -> Iterator[tuple[str, Point, Point]]:
     for unit in view.units:
         for rack in unit.racks:
             yield rack, points[unit.name], points[rack]
+        if (link := core_link_name(unit_named(unit.name))) in view.links:
+            yield link, points[unit.name], (points[unit.name][0], _CORE_Y)
         for port in unit.ports:
             yield port, points[unit.name], points[port]
 
@@ -181,6 +187,31 @@ def _optics(view: View, places: Spots) -> Iterator[Trace]:
         "hoverinfo": "skip",
         "showlegend": False,
         "meta": "optics",
+    }
+
+
+def _core(view: View, places: Spots) -> Iterator[Trace]:
+    """Yield the bar that is the electrical core, to which all units have links, where there is one."""
+    joined = [
+        places.points[unit.name][0]
+        for unit in view.units
+        if core_link_name(unit_named(unit.name)) in view.links
+    ]
+    if not joined:
+        return
+    yield {
+        "type": "scatter",
+        "mode": "lines+text",
+        "x": [min(joined) - 0.5, max(joined) + 0.5],
+        "y": [_CORE_Y, _CORE_Y],
+        "line": {"color": "rgba(91,107,127,0.5)", "width": 8},
+        "text": ["", "electrical core"],
+        "textposition": "bottom left",
+        "textfont": {"size": 10},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "meta": "core",
+        "customdata": ["core", "core"],
     }
 
 

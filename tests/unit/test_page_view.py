@@ -178,6 +178,16 @@ def test_a_fabric_without_optics_has_no_optical_switch(world: World) -> None:
     assert traces(view, "ports")[0]["customdata"] == []
 
 
+def test_an_electrical_core_is_drawn_where_there_is_one(world: World) -> None:
+    view = view_of(world)
+    assert traces(view, "core") == []
+    world.later(2, links=[*status()["links"], link("u1c"), link("u2c"), link("u3c")])
+    view = view_of(world)
+    assert len(traces(view, "core")) == 1
+    drawn = {name for trace in traces(view, "links") for name in trace["customdata"]}
+    assert {"u1c", "u2c", "u3c"} <= drawn
+
+
 def test_a_timeline_has_jobs_over_circuits(world: World) -> None:
     view = view_of(world)
     assert timeline_picture.rows(view.spans) == [
