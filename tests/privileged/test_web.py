@@ -48,6 +48,12 @@ def circuits_of(status: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def of_first_job(shown: Shown, column: int) -> str:
+    """Return a cell of the first row in the table of jobs; nothing while it has none."""
+    rows = shown.table("jobs")
+    return str(rows[0][column]) if rows else ""
+
+
 def is_shown(shown: Shown, testbed: Testbed) -> bool:
     """Return whether the page says of jobs, hosts and circuits what `status` says."""
     status = said(testbed, "status")
@@ -80,8 +86,8 @@ def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> No
         wait_for(lambda: is_shown(shown, testbed), "the idle testbed on the page")
         with a_job(testbed, tmp_path, "u1:2,u2:2", *records):
             wait_for(lambda: is_shown(shown, testbed), "the job on the page")
-            wait_for(lambda: "summed" in shown.table("jobs")[0][5], "the job's progress")
-            wait_for(lambda: "so far" in shown.table("jobs")[0][7], "what the verdict thinks")
+            wait_for(lambda: "summed" in of_first_job(shown, 5), "the job's progress")
+            wait_for(lambda: "so far" in of_first_job(shown, 7), "what the verdict thinks")
             wait_for(lambda: shown.text("#cores").count("core ") >= 1, "the cores")
             a_circuit_is_requested(shown, testbed)
             wait_for(lambda: is_shown(shown, testbed), "the new circuits on the page")
@@ -89,8 +95,8 @@ def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> No
                 shown.becomes(width, dark)
                 wait_for(shown.fits, f"a page that fits {width} points")
                 shown.screenshot(tmp_path / f"page-{width}.png")
-        wait_for(lambda: shown.table("jobs")[0][1].startswith("done after"), "the job's end on the page")
-        assert "trustworthy" in shown.table("jobs")[0][7]
+        wait_for(lambda: of_first_job(shown, 1).startswith("done after"), "the job's end on the page")
+        assert "trustworthy" in of_first_job(shown, 7)
         (timeline,) = shown.drawn("", "timeline")
         assert {*timeline["y"]} >= {"job 1 inc", *(row[0] for row in shown.table("circuits"))}
         its_record_is_opened(shown, json.loads((tmp_path / "result.json").read_text()))
