@@ -216,18 +216,23 @@ def _runs(
     results: list[dict[str, Any]] = []
     interrupted = False
     output = sys.stderr if arguments.json == STDOUT else sys.stdout
-    while len(results) < arguments.repeat and not interrupted and not (results and results[-1]["failure"]):
-        with record.run() as run:
-            asked = options
-            if options.logs and arguments.repeat > 1:
-                asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
-            result, interrupted = follow(runtime, asked, caller, output, run.hear)
-            run.take(result, interrupted)
-        results.append(result)
-        if arguments.repeat > 1 and not result["failure"]:
-            words = f"job {result['id']}: done in {result['wall_s']:.1f} s; {result['verdict']['line']}"
-            print(f"testbed run: {len(results)} of {arguments.repeat}: {words}", file=sys.stderr)
-    _write_results(arguments, results, caller)
+    try:
+        while len(results) < arguments.repeat and not interrupted and not _has_failed(results):
+            with record.run() as run:
+                asked = options
+                if options.logs and arguments.repeat > 1:
+                    asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
+                result, interrupted = follow(runtime, asked, caller, output, run.hear)
+                run.take(result, interrupted)
+            if not arguments.json:
+                result.pop("series", None)  # which the record has, and of many runs would fill memory
+            results.append(result)
+            if arguments.repeat > 1 and not result["failure"]:
+                words = f"job {result['id']}: done in {result['wall_s']:.1f} s; {result['verdict']['line']}"
+                print(f"testbed run: {len(results)} of {arguments.repeat}: {words}", file=sys.stderr)
+    finally:  # where one was refused, those before it are not lost
+        if results:
+            _write_results(arguments, results, caller)
     result = results[-1]
     if interrupted:
         print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
@@ -246,6 +251,10 @@ def _runs(
         print(f"testbed run: note: {note['text']}", file=sys.stderr)
     print(result["verdict"]["line"], file=sys.stderr)
     return 0
+
+
+def _has_failed(results: list[dict[str, Any]]) -> bool:
+    return bool(results and results[-1]["failure"])
 
 
 def _logs_of(logs: Path, number: int, caller: Caller) -> Path:

@@ -88,5 +88,6 @@ def by_hand_in_words(what: str, request: Mapping[str, Any]) -> str:
         return f"fault set: {links} {request.get('direction', 'both')}, {', '.join(shares) or 'none'}"
     rate, is_up = request.get("rate_mbps"), request.get("up")
     done = [f"{rate:g} Mb/s"] if rate is not None else []
+    done += [f"{name} {request[name]}" for name in ("delay", "jitter") if request.get(name) is not None]
     done += [] if is_up is None else ["up" if is_up else "down"]
     return f"link set: {links}, {', '.join(done)}"

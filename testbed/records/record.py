@@ -8,13 +8,14 @@ import contextlib
 import fcntl
 import json
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from testbed.client.runtime import Runtime
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import OwnerError, RequestError, TestbedError
 
 FORMAT = 1
 FILE = "record.json"
@@ -163,9 +164,16 @@ class Record:
             raise RequestError(f"record {folder}: {FILE}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"record {folder}: {FILE} is no record: {error}") from error
-        if record.state == RUNNING and not is_held(folder):
+        if record.state == RUNNING and record._is_of_here and not is_held(folder):
             return record._killed()
         return record._with_result_of_queue() if record.state == QUEUED else record
+
+    @property
+    def _is_of_here(self) -> bool:
+        """Return whether this host is the one that it was begun on: another one's locks and testbeds are not
+        seen here, and what was written counts.
+        """
+        return bool(self.set_up.host.get("name") == platform.node())
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], folder: Path) -> Self:
@@ -205,7 +213,8 @@ class Record:
         (run,) = self.runs
         result = run.result
         if result is None:
-            return self if _lives(self.set_up.testbed) else self._killed("the testbed ended without a word")
+            lives = not self._is_of_here or _lives(self.set_up.testbed)
+            return self if lives else self._killed("the testbed ended without a word")
         ended = (run.folder / RESULT).stat().st_mtime
         failure = failure_of_queue(result)
         line, trustworthy = verdict_of_queue(result)
@@ -221,6 +230,8 @@ def _lives(testbed: Mapping[str, Any] | None) -> bool:
     try:
         runtime = Runtime.of(str(testbed["name"]))
         return runtime.alive() and runtime.read_main().get("pid") == testbed["pid"]
+    except OwnerError:  # it runs, and is somebody else's
+        return True
     except (TestbedError, KeyError):
         return False
 

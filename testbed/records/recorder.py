@@ -235,6 +235,7 @@ class Recorder:
             if folder is not None:
                 with self._caller.acting():
                     shutil.rmtree(folder, ignore_errors=True)
+            self._unlock()
             return
         self._record = record
 
@@ -247,6 +248,7 @@ class Recorder:
         if isinstance(error, RequestError) and not self.has_run:
             with self._caller.acting():
                 shutil.rmtree(self._record.folder, ignore_errors=True)
+            self._unlock()
             return
         state, failure, code = self._record.state, None, 0
         if isinstance(error, KeyboardInterrupt):
@@ -263,7 +265,7 @@ class Recorder:
         ended = None if state == QUEUED else time.time()
         self._save(state=state, failure=failure, exit_code=code, ended=ended)
         self.say(f"recorded as {self._record.name}")
-        os.close(self._lock)
+        self._unlock()
         with self._caller.acting():
             removed = self._store.make_room(self._record.folder)
         if removed:
@@ -271,6 +273,11 @@ class Recorder:
                 f"removed the {len(removed)} oldest record{'s' * (len(removed) != 1)}: "
                 f"{self._store.limit_bytes / 1e9:g} GB and {self._store.most} records are kept at most"
             )
+
+    def _unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _known(self, configuration: Mapping[str, Any] | None) -> SetUp:
         """Return what is known before anything is written: the inputs are to come."""

@@ -197,9 +197,9 @@ def network_of(runtime: Runtime) -> dict[str, Any]:
             "circuits": sorted(sorted(pair) for pair in status["circuits"] or []),
             "faults": _faults(status["faults"]),
             "links": [
-                {key: link[key] for key in ("link", "by_hand_mbps", "up")}
+                {key: link[key] for key in ("link", "by_hand_mbps", "up", "delay_ms", "jitter_ms")}
                 for link in links
-                if link["by_hand_mbps"] is not None or not link["up"]
+                if link["by_hand_mbps"] is not None or not link["up"] or link["delay_ms"]
             ],
         }
     return {}

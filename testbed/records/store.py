@@ -4,6 +4,7 @@ files as whoever runs it: a command behind sudo calls it as its user (Caller.act
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -51,12 +52,13 @@ class Store:
         return cls(folder.absolute(), limit_bytes)
 
     def names(self) -> list[str]:
-        """Return the names of what may be records, the oldest first."""
+        """Return the names of what may be records, the oldest first. A link to one elsewhere is none."""
         try:
             folders = list(self.folder.iterdir())
         except OSError:
             return []
-        return sorted((path.name for path in folders if _is_record(path)), key=_age)
+        names = (path.name for path in folders if _is_record(path) and not path.is_symlink())
+        return sorted(names, key=_age)
 
     def records(self, command: str | None = None) -> list[Record]:
         """Return all records that read, or those of a command, the oldest first."""
@@ -111,6 +113,8 @@ class Store:
         """
         if record.is_busy:
             raise RequestError(f"record {record.name}: it is {record.state} still")
+        if record.folder.is_symlink():
+            raise RequestError(f"record {record.folder} is a link; remove what it leads to, by its own path")
         try:
             # first what makes it a record: a half that is left over is none
             (record.folder / FILE).unlink()
@@ -120,24 +124,31 @@ class Store:
 
     def make_room(self, kept: Path) -> list[Record]:
         """Remove the oldest records, but for `kept` and those that somebody is at, until the others are
-        within the limits; return those that were removed.
+        within the limits; return those that were removed. Those that cannot be removed, such as other
+        users', do not count.
         """
-        sizes = {name: folder_bytes(self.folder / name) for name in self.names()}
-        total = sum(sizes.values())
+        sizes = {name: folder_bytes(self.folder / name) for name in self.names() if self._is_own(name)}
+        total, count = sum(sizes.values()), len(sizes)
         removed: list[Record] = []
         for name, size in sizes.items():
-            if total <= self.limit_bytes and len(sizes) - len(removed) <= self.most:
+            if total <= self.limit_bytes and count <= self.most:
                 break
             if self.folder / name == kept:
                 continue
-            try:
+            with contextlib.suppress(TestbedError):  # it does not read, or cannot be removed
                 record = Record.read(self.folder / name)
+                if record.is_busy:  # in time it goes, too
+                    continue
                 self.remove(record)
-            except TestbedError:  # somebody is at it, or it does not read
-                continue
-            total -= size
-            removed.append(record)
+                removed.append(record)
+            total, count = total - size, count - 1
         return removed
+
+    def _is_own(self, name: str) -> bool:
+        try:
+            return (self.folder / name).lstat().st_uid == os.geteuid()
+        except OSError:
+            return False
 
 
 def list_records(folder: Path | None = None) -> list[Record]:

@@ -45,6 +45,11 @@ def test_entries_are_numbered_and_the_newest_are_kept() -> None:
             "link set: u1h1, 20 Mb/s",
         ),
         ("link", {"action": "set", "links": ["u1", "u2o1"], "up": False}, "link set: u1 u2o1, down"),
+        (
+            "link",
+            {"action": "set", "links": ["u1h1"], "delay": "5ms", "jitter": "1ms"},
+            "link set: u1h1, delay 5ms, jitter 1ms",
+        ),
         ("link", {"action": "reset", "links": ["all"]}, "link reset: all"),
         ("fault", {"action": "clear", "links": None}, "fault clear: all"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.unit import recorded
 
 ME = Caller.of_this_process()
 
+SET_UP = replace(recorded.SET_UP, host={**recorded.SET_UP.host, "name": platform.node()})
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
@@ -30,7 +33,7 @@ def written(store: Store, **changes: Any) -> Record:
     """A record with one run that has no end yet, written as it is."""
     folder = store.new("run", changes.pop("at", 1_000_000.0))
     run = Run(1, 5.0, folder=folder / RUNS / "1")
-    made = Record("run", ("run", "x.py"), "/", "alice", 4.0, recorded.SET_UP, runs=(run,), folder=folder)
+    made = Record("run", ("run", "x.py"), "/", "alice", 4.0, SET_UP, runs=(run,), folder=folder)
     made = replace(made, **changes)
     (folder / RUNS / "1").mkdir(parents=True)
     (folder / FILE).write_text(json.dumps(made.to_json()))
@@ -96,7 +99,7 @@ def test_a_command_that_was_killed_is_told_by_its_lock(store: Store) -> None:
 
 
 def test_a_queue_ends_when_its_result_is_there(store: Store) -> None:
-    made = written(store, state=QUEUED, command="submit", set_up=replace(recorded.SET_UP, testbed=None))
+    made = written(store, state=QUEUED, command="submit", set_up=replace(SET_UP, testbed=None))
     assert Record.read(made.folder).state == KILLED, "no testbed is left to write it"
     verdict = {"trustworthy": True}
     job = {"id": 4, "name": "a", "failure": None, "cancelled": False, "run": {"verdict": verdict}}
@@ -159,6 +162,31 @@ def test_old_records_make_room_but_not_those_that_somebody_is_at(store: Store) -
     assert [each.name for each in removed] == [made[2].name, made[3].name]
     assert store.names() == [made[0].name, made[1].name]
     assert tight.make_room(made[1].folder) == []
+
+
+def test_what_cannot_be_removed_takes_no_room(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of another format, one that is a link to elsewhere, and another user's."""
+    made = [written(store, at=float(at), state="done") for at in range(4)]
+    for each in made:
+        (each.folder / "big").write_bytes(bytes(10_000))
+    (made[0].folder / FILE).write_text('{"format": 99}')
+    elsewhere = made[1].folder.rename(store.folder.parent / "elsewhere")
+    made[1].folder.symlink_to(elsewhere)
+    assert Store(store.folder, 25_000).make_room(made[3].folder) == []
+    assert (elsewhere / FILE).exists()
+    with pytest.raises(RequestError, match="is a link; remove what it leads to"):
+        store.remove(Record.read(made[1].folder))
+    monkeypatch.setattr(os, "geteuid", lambda: made[0].folder.stat().st_uid + 1)
+    assert Store(store.folder, 5_000).make_room(made[3].folder) == []
+
+
+def test_what_runs_on_another_host_is_taken_at_its_word(store: Store) -> None:
+    set_up = replace(SET_UP, host={"name": "elsewhere"}, testbed={"name": "gone", "pid": 1})
+    for state in ("running", "queued"):
+        made = written(store, state=state, set_up=set_up)
+        assert Record.read(made.folder).state == state
+        with pytest.raises(RequestError, match=f"it is {state} still"):
+            store.remove(Record.read(made.folder))
 
 
 def test_there_may_be_so_many_records(store: Store) -> None:
