@@ -20,7 +20,17 @@ from testbed.telemetry.left import number, sent_beside
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.sharing import grown, share_left
-from testbed.telemetry.timelines import ASKED, CALLED, Timeline, Window, moment_ns, read, steps, window
+from testbed.telemetry.timelines import (
+    ASKED,
+    CALLED,
+    Declared,
+    Timeline,
+    Window,
+    moment_ns,
+    read,
+    steps,
+    window,
+)
 
 DECLARED_DEPTH_S = 0.02  # a disk of a declared rate makes up for so much idle time (workloads/luwu/rates.py)
 TRACE_SHARE = 0.01  # of what the job's busiest link needs: a link that carried less plays no part
@@ -142,6 +152,13 @@ class _Job:
     ) -> None:
         self._timelines, self._span, self._traffic = timelines, span, traffic
         self._carried, self._depths_s, self._once = carried, depths_s, once
+        self._moments_s = [
+            (moment_ns(timeline, span.first) / 1e9, moment_ns(timeline, span.last) / 1e9)
+            for timeline in timelines
+        ]
+        self._uses: dict[int, list[Declared]] = {}
+        for each in timelines[0].declared:
+            self._uses.setdefault(each.number, []).append(each)
         self._scripts = [steps(timeline, span) for timeline in timelines]
         self._numbers = [step.number for step in self._scripts[0] if step.what == ASKED]
         self._asked_ns: dict[int, int] = {}  # when the last worker asked
@@ -175,7 +192,7 @@ class _Job:
         if not any(busy_s.values()):
             return None
         rounds, fullest = self._span.rounds, max(busy_s, key=lambda link: busy_s[link])
-        measured_s = [ended - began for began, ended in self._moments()]
+        measured_s = [ended - began for began, ended in self._moments_s]
         return Bound(
             bound_ms=_mean(replay(self._scripts, transfers)) * 1e3 / rounds,
             measured_ms=_mean(measured_s) * 1e3 / rounds,
@@ -190,19 +207,14 @@ class _Job:
             shared=self._shared,
         )
 
-    def _moments(self) -> list[tuple[float, float]]:
-        return [
-            (moment_ns(timeline, self._span.first) / 1e9, moment_ns(timeline, self._span.last) / 1e9)
-            for timeline in self._timelines
-        ]
-
     def _in_window(self, link: str, direction: str) -> float:
-        began_s, ended_s = (np.array([_mean(moments)]) for moments in zip(*self._moments(), strict=True))
+        began_s, ended_s = (np.array([_mean(moments)]) for moments in zip(*self._moments_s, strict=True))
         return float(self._carried.bytes(link, direction, began_s, ended_s)[0])
 
     def _starved_s(self, timeline: Timeline) -> float:
-        first, last = moment_ns(timeline, self._span.first), moment_ns(timeline, self._span.last)
-        return sum(row.starved_ns for row in timeline.rows if first < row.at_ns <= last) / 1e9
+        quiet = timeline.quiet_rows()
+        rows = timeline.rows[quiet[self._span.first] + 1 : quiet[self._span.last] + 1]
+        return sum(row.starved_ns for row in rows) / 1e9
 
     def _transfers(self) -> dict[int, Transfer]:
         transfers: dict[int, Transfer] = {}
@@ -224,7 +236,7 @@ class _Job:
         """Return what a collective takes of other things than links, as the first worker tells it: what it
         waits for, and what goes on behind it.
         """
-        uses = [each for each in self._timelines[0].declared if each.number == which]
+        uses = self._uses.get(which, [])
         made = [(each.behind, Use(each.resource, each.busy_ns / 1e9, DECLARED_DEPTH_S)) for each in uses]
         return tuple(use for behind, use in made if not behind), tuple(use for behind, use in made if behind)
 

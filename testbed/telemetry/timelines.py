@@ -7,6 +7,7 @@ A timeline is its user's business: what does not read is no timeline.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -15,6 +16,7 @@ from typing import Any
 ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
 BESIDE, SUMMED, PULLED, PUSHED, CALLED = range(5)
 MOST_ROWS = 100_000
+MOST_USES = 8  # of other things than links, by a collective
 LARGE = 0.5  # of what the round that sums most sums: a round of training
 WARM_UP_ROUNDS = 2  # torch's first call, DDP's first layout of buckets
 _LATEST_NS = 1 << 62
@@ -111,6 +113,8 @@ def read(statistics: Mapping[str, Any] | None) -> Timeline | None:
     in_order = all(before.at_ns <= after.at_ns for before, after in itertools.pairwise(timeline.rows))
     known = all(row.what <= RESUMED and row.number < len(collectives) for row in timeline.rows)
     known = known and all(each.kind <= CALLED for each in collectives)
+    asked = Counter(row.number for row in timeline.rows if row.what == ASKED)
+    known = known and max(asked.values(), default=0) <= 1
     return timeline if in_order and known else None
 
 
@@ -120,6 +124,8 @@ def _declared(value: Any, collectives: int) -> tuple[Declared, ...] | None:
     if not _is_table([[number, busy_ns, behind] for number, _, busy_ns, behind in value], 3):
         return None
     if not all(number < collectives and isinstance(resource, str) for number, resource, _, _ in value):
+        return None
+    if max(Counter(number for number, *_ in value).values(), default=0) > MOST_USES:
         return None
     return tuple(
         Declared(number, resource, busy_ns, bool(behind)) for number, resource, busy_ns, behind in value

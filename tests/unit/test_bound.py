@@ -62,6 +62,8 @@ GOOD_ROWS = [(ASKED, 0, 10, 0, 0), (WAITED, 0, 20, 0, 0), (RESUMED, 0, 31, 0, 0)
         {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": [[0, 7, 5, 0]]}},
         {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": [[0, "disk", -5, 0]]}},
         {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": 3}},
+        {"timeline": {**left(GOOD_SUMS, GOOD_ROWS)["timeline"], "uses": [[0, "disk", 5, 0]] * 9}},
+        left(GOOD_SUMS, [(ASKED, 0, 10, 0, 0), (ASKED, 0, 11, 0, 0)]),
     ],
 )
 def test_what_does_not_read_is_no_timeline(broken: dict[str, Any] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from workloads.luwu import record
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.held import Remote
 from workloads.luwu.training import NodeOptimizer, initialize
@@ -371,6 +373,53 @@ def test_a_second_backward_pass_is_refused_where_the_first_has_updated(tmp_path:
     model(words).backward()
     message = refused(lambda: model(words).backward())
     assert message == "layer head is updated already: gradients are only added with update='step'"
+    optimizer.zero_grad()
+    model(words).backward()
+    optimizer.step()
+    assert optimizer.iteration == 1
+    optimizer.close()
+
+
+def test_a_commit_that_may_be_whole_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder's flush fails after the rename: what is on the disk is the next iteration, maybe."""
+    words = torch.zeros(2, 16, dtype=torch.long)
+    model, optimizer = started(tmp_path, Case(update="backward"))
+
+    def fail(_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    model(words).backward()
+    monkeypatch.setattr(record, "flush_folder", fail)
+    assert "Input/output error" in refused(optimizer.step)
+    monkeypatch.undo()
+    optimizer.zero_grad()
+    assert "a step has failed; resume its store" in refused(lambda: model(words).backward())
+    optimizer.close()
+    again = built(Case())
+    _, resumed = initialize(again, torch.optim.AdamW(groups(again), lr=0.01), [tmp_path], resume=True)
+    assert resumed.iteration == 1
+    with resumed.gathered():
+        assert not any(value.isnan().any() for value in again.state_dict().values())
+    resumed.close()
+
+
+def test_an_update_that_failed_is_told_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer = started(tmp_path, Case(update="backward"))
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwritev", fail)
+
+    def iterate() -> None:
+        model(torch.zeros(2, 16, dtype=torch.long)).backward()
+        optimizer.step()
+
+    assert "No space left on device" in refused(iterate)
     optimizer.close()
 
 
@@ -418,6 +467,11 @@ def test_gradients_last_until_they_are_cleared(tmp_path: Path) -> None:
     """A loop that forgets zero_grad sums them, as torch does; once they are clipped, it is told."""
     model, optimizer = started(tmp_path)
     words = torch.zeros(2, 16, dtype=torch.long)
+    for _ in range(2):
+        model(words).backward()
+        optimizer.step()
+    assert optimizer.iteration == 2
+    optimizer.zero_grad()
     model(words).backward()
     before = optimizer.clip_grad_norm_(1e9)
     model(words).backward()

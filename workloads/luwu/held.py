@@ -6,6 +6,7 @@ Imports torch, and of the project the units, the transport's interface and what 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -232,8 +233,9 @@ class Worker:
     def _wait(self, most: int) -> None:
         """Return when at most so many are under way. A buffer must live until its request is done."""
         while len(self._pushes) > most:
-            self.done(self._pushes[0][0])
-            del self._pushes[0]
+            asked, gradients = self._pushes.pop(0)
+            self.done(asked)
+            del gradients
 
     def wait(self) -> None:
         """Return when all gradients are on the node. Raises LuwuError where a layer's are not all there."""
@@ -247,7 +249,10 @@ class Worker:
             raise LuwuError("parameters are not here: take state_dict() within `with optimizer.gathered():`")
 
     def clear(self) -> None:
-        self._wait(0)
+        """Forget all gradients, and with them what was wrong with them."""
+        while self._pushes:
+            with contextlib.suppress(LuwuError):
+                self._wait(0)
         self.turn()
         for layer in self.layers:
             layer.forget()

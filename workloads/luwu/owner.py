@@ -86,10 +86,13 @@ class Owner:
             self._meet(stack)
             try:
                 model, rule, store = self._opened()
+                with contextlib.ExitStack() as undo:
+                    undo.callback(store.close)
+                    local = Local(store, rule, self._workers[0].greeting["update"])
+                    undo.pop_all()
             except LuwuError as problem:
                 self._tell({"error": str(problem)})
                 raise
-            local = Local(store, rule, self._workers[0].greeting["update"])
             stack.callback(local.close)
             sizes = [
                 max(layer.used for layer in model.layers) * each for each in (PARAMETER_BYTES, GRADIENT_BYTES)

@@ -16,7 +16,9 @@ from workloads.luwu.errors import StoreError
 
 
 def write(folder: Path, name: str, facts: dict[str, Any], blob: bytes = b"") -> None:
-    """Replace a record. OSError where it cannot be; then the one before is still there."""
+    """Replace a record. OSError where it cannot be; then the one before is still there, or where the folder
+    alone could not be flushed, either.
+    """
     head = {"facts": facts, "blob_bytes": len(blob), "crc32": _checksum(facts, blob)}
     beside = folder / f"{name}.new"
     try:

@@ -53,6 +53,7 @@ class Store:
             tuple[str, int, int], int
         ] = {}  # by kind, layer and disk, of the last whole iteration
         self._next_sums: dict[tuple[str, int, int], int] = {}  # of what is being written, and of gradients
+        self._is_known = True  # which iteration is whole; not after a commit that failed
 
     @classmethod
     def create(
@@ -131,7 +132,9 @@ class Store:
         return self._submit(queue, kind, self.iteration % 2, layer, buffer, purpose)
 
     def write(self, kind: str, layer: int, buffer: memoryview, purpose: Purpose) -> list[Future[None]]:
-        """A layer of the next iteration."""
+        """A layer of the next iteration. Raises StoreError after a commit that failed: it may be whole."""
+        if kind != GRADIENTS and not self._is_known:
+            raise StoreError(f"{self._disks[0].folder}: a commit has failed; resume the store")
         return self._submit(Queue.WRITE_STATES, kind, (self.iteration + 1) % 2, layer, buffer, purpose)
 
     def commit(self, settings: bytes) -> None:
@@ -143,6 +146,7 @@ class Store:
             for disk in self._disks
             for kind in (PARAMETERS, STATES)
         ]
+        self._is_known = False
         try:
             for each in flushed:
                 each.result()
@@ -153,8 +157,10 @@ class Store:
                 f"commit iteration {self.iteration + 1} in {folder}: {reason(problem, folder)}"
             ) from problem
         self.iteration += 1
-        self.settings = settings
-        self._sums, self._next_sums = self._next_sums, {}
+        self.settings, self._is_known = settings, True
+        written = self._next_sums
+        self._next_sums = {place: each for place, each in written.items() if place[0] == GRADIENTS}
+        self._sums = written
 
     def close(self) -> None:
         self._resources.close()

@@ -144,6 +144,7 @@ class Local:
         self._with([self._store.model.layers[number].parameters_bytes], fill)
 
     def _begin(self, number: int, given: Given) -> None:
+        self._check_whole()
         self._check_unspent("gradients that a step has used are not added to")
         if number in self._pushed:
             name = self._store.model.layers[number].name
@@ -159,7 +160,11 @@ class Local:
         if whole.exception() is not None:
             _pass_on(whole, future)
             return
-        added = self._thread.submit(self._push, number, gradients)
+        try:
+            added = self._thread.submit(self._push, number, gradients)
+        except RuntimeError as problem:  # it is closed
+            future.set_exception(LuwuError(f"push: {problem}"))
+            return
         added.add_done_callback(lambda done: _pass_on(done, future))
 
     def _push(self, number: int, gradients: memoryview) -> None:
@@ -199,8 +204,7 @@ class Local:
         norm.see(number, views(self._store.model.layers[number], buffers[0], torch.float32))
 
     def _step(self, clip_norm: float | None) -> int:
-        if self._failed:
-            raise LuwuError("a step has failed; resume its store")
+        self._check_whole()
         missing = set(range(len(self._store.model.layers))) - self._pushed
         if missing:
             layer = self._store.model.layers[min(missing)]
@@ -223,6 +227,10 @@ class Local:
         self._failed = False
         self._spent = clipped is not None or self._update == IN_BACKWARD
         return self._store.iteration
+
+    def _check_whole(self) -> None:
+        if self._failed:
+            raise LuwuError("a step has failed; resume its store")
 
     def _check_unspent(self, problem: str) -> None:
         if self._spent:

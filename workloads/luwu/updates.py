@@ -87,7 +87,7 @@ class Updates:
         """
         with self._changed:
             if self._failure is not None:
-                raise LuwuError("an update has failed; resume its store") from self._failure
+                raise LuwuError(f"an update has failed: {self._failure}") from self._failure
             self._under_way += 1
         self._to_read.put(_Update(number, given, clipped))
 
@@ -101,9 +101,8 @@ class Updates:
     def close(self) -> None:
         """End the threads; updates that are under way are not waited for."""
         self._fail(LuwuError("closed"))
-        for waiting in (self._to_read, self._to_update):
-            waiting.put(None)
-        for thread in self._threads:
+        for waiting, thread in zip((self._to_read, self._to_update), self._threads, strict=True):
+            waiting.put(None)  # the second when the first has handed on what it had
             thread.join()
 
     def _read(self, update: _Update) -> None:

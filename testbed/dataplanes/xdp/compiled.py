@@ -105,7 +105,8 @@ class Compiled:
         work.
         """
         try:
-            self.functions = {name: self.loaded(name) for name in self._programs}
+            for name in self._programs:
+                self.functions[name] = self.loaded(name)
         except Exception as error:  # bcc raises nothing narrower
             self.close()
             raise self._unable(error) from error
