@@ -13,7 +13,7 @@ from testbed.dataplanes.xdp.layout import BPF_DIR
 from testbed.dataplanes.xdp.syscall import XDP_PASS, map_lookup, run, u32
 from testbed.errors import SettingError
 
-pytestmark = pytest.mark.needs("xdp")
+pytestmark = [pytest.mark.needs("xdp"), pytest.mark.filterwarnings("ignore:not a bytes object")]  # BCC's
 
 FRAME = bytes(200)
 LONGEST = MapLayout("longest", np.dtype("=u4"), np.dtype("=u8"), "here.py")

@@ -43,6 +43,7 @@ from workloads.luwu.store import Store
 from workloads.luwu.transport import Local
 
 _SLOTS = 2  # layers under way in a stream
+_LAYERS = 2  # that have buffers for their update
 _NOT_FINITE = 255  # exponent
 _LOOK_S = 0.5
 
@@ -88,7 +89,7 @@ class Owner:
                 model, rule, store = self._opened()
                 with contextlib.ExitStack() as undo:
                     undo.callback(store.close)
-                    local = Local(store, rule, self._workers[0].greeting["update"])
+                    local = Local(store, rule, self._workers[0].greeting["update"], _LAYERS)
                     undo.pop_all()
             except LuwuError as problem:
                 self._tell({"error": str(problem)})

@@ -72,7 +72,7 @@ class Local:
     groups are read at each step, or where `update` is IN_BACKWARD with the first push after one.
     """
 
-    def __init__(self, store: Store, rule: Rule, update: str = AT_STEP, ahead: int = 2) -> None:
+    def __init__(self, store: Store, rule: Rule, update: str = AT_STEP, ahead: int = 1) -> None:
         """`ahead` is how many layers have buffers for their update at a time."""
         self._store, self._rule, self._update = store, rule, update
         self._pool = Pool(

@@ -145,7 +145,6 @@ class OnDisks(Sharded):
         self._transport = Local(
             Store.create(folders, shape, rule_name(inner), fill, declared(args)),
             Rule(inner, shape, shards),
-            ahead=1,  # it reads and writes in turn (section 2.1)
         )
 
     def step(self) -> None:
