@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -29,16 +30,31 @@ class Plan:
 
 def servable(demands: Iterable[UnitPair], ports: PortTable, planes: Mapping[str, str]) -> list[UnitPair]:
     """Return the demands, the first ones first, that can have a circuit together: a core carries what the
-    others are about.
+    others are about. With a core a plan fails for lack of ports alone, so that none is made.
     """
+    tables = _tables(ports, planes)
+    free = Counter({unit: len(its) for unit, its in ports.items()})
     served: list[UnitPair] = []
     for pair in demands:
-        try:
-            plan_planes(frozenset(), [*served, pair], ports, planes, has_core=True)
-        except RequestError:
-            continue
+        if pair[0] != pair[1]:
+            if not all(free[unit] for unit in pair) or not _fit([*served, pair], tables, planes):
+                continue
+            free.subtract(pair)
         served.append(pair)
     return served
+
+
+def _fit(demands: list[UnitPair], tables: Mapping[str, PortTable], planes: Mapping[str, str]) -> bool:
+    """Say whether each demand gets a plane that has a port of both units. Of one plane, units' ports are all
+    that can be lacking, and these are counted.
+    """
+    if len(tables) < 2:
+        return True
+    try:
+        _by_plane(frozenset(), demands, tables, planes)
+    except RequestError:
+        return False
+    return True
 
 
 def plan_planes(
@@ -54,19 +70,23 @@ def plan_planes(
 
     RequestError when a demand is left without a plane that has a port of both units.
     """
-    names = sorted(set(planes.values()))
-    if len(names) < 2:
+    tables = _tables(ports, planes)
+    if len(tables) < 2:
         return plan(current, demands, ports, has_core)
-    tables = {
-        name: {unit: tuple(port for port in its if planes[port] == name) for unit, its in ports.items()}
-        for name in names
-    }
     parts = [
         plan(frozenset(c for c in current if planes[c.a] == name), theirs, tables[name], has_core)
         for name, theirs in _by_plane(current, list(demands), tables, planes).items()
     ]
     target = frozenset(c for part in parts for c in part.target)
     return Plan(target, current - target, target - current)
+
+
+def _tables(ports: PortTable, planes: Mapping[str, str]) -> dict[str, PortTable]:
+    """Each plane's ports, by its name."""
+    return {
+        name: {unit: tuple(port for port in its if planes[port] == name) for unit, its in ports.items()}
+        for name in sorted(set(planes.values()))
+    }
 
 
 def _by_plane(
@@ -91,14 +111,28 @@ def _by_plane(
         if wanted[serving.units] > 0:
             wanted[serving.units] -= 1
             give(planes[serving.a], serving.units)
-    missing = list(wanted.elements())
-    while missing:
-        pair = min(missing, key=lambda each: (len(able(each)), each))
-        missing.remove(pair)
-        if not able(pair):
+    beside: dict[Unit, set[UnitPair]] = {}
+    for pair in +wanted:
+        for unit in pair:
+            beside.setdefault(unit, set()).add(pair)
+    # a pair whose planes get fewer is queued once more: entries whose count is not that of now say nothing
+    queue = [(len(able(pair)), pair) for pair in +wanted]
+    heapq.heapify(queue)
+    while queue:
+        count, pair = heapq.heappop(queue)
+        names = able(pair)
+        if not wanted[pair] or count != len(names):
+            continue
+        if not names:
             a, b = map(unit_name, pair)
             raise RequestError(f"demand {a}-{b}: no plane has an optical port left of both units")
-        give(max(able(pair), key=lambda name: (min(left[name][unit] for unit in pair), name)), pair)
+        wanted[pair] -= 1
+        name = max(names, key=lambda name: (min(left[name][unit] for unit in pair), name))
+        give(name, pair)
+        full = [unit for unit in pair if not left[name][unit]]
+        for other in {pair}.union(*(beside[unit] for unit in full)):
+            if wanted[other]:
+                heapq.heappush(queue, (len(able(other)), other))
     return theirs
 
 

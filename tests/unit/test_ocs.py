@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from dataclasses import replace
@@ -315,6 +316,39 @@ def test_no_plan_has_a_circuit_across_planes(
     assert current - planned.removed | planned.added == target
     wanted = Counter((min(pair), max(pair)) for pair in demands if pair[0] != pair[1])
     assert all(counted(target).get(pair, 0) >= count for pair, count in wanted.items())
+
+
+@given(
+    st.dictionaries(st.integers(1, 6), st.text("abc", max_size=3), min_size=1),
+    st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), max_size=12),
+)
+def test_what_is_servable_is_what_a_plan_can_be_made_for(
+    planes_of: dict[int, str], demands: list[tuple[int, int]]
+) -> None:
+    planes = {
+        optical_port_name(unit, place): plane
+        for unit, its in planes_of.items()
+        for place, plane in enumerate(its, 1)
+    }
+    table = {unit: tuple(port for port in planes if port.startswith(f"u{unit}o")) for unit in planes_of}
+    for named in (planes, {}):
+        served: list[tuple[int, int]] = []
+        for pair in demands:
+            with contextlib.suppress(RequestError):
+                plan_planes(frozenset(), [*served, pair], table, named, has_core=True)
+                served.append(pair)
+        assert servable(demands, table, named) == served
+
+
+@pytest.mark.parametrize("named", [PLANES, {}])
+def test_what_is_servable_is_known_without_a_plan(
+    named: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a plan is made")
+
+    monkeypatch.setattr("testbed.ocs.plan.plan", refuse)
+    assert servable([(1, 2), (1, 2), (1, 2), (1, 3)], OF_PLANES, named) == [(1, 2), (1, 2)]
 
 
 def test_each_plane_draws_its_own_dark_time() -> None:
