@@ -52,10 +52,23 @@ def _plane_names(unit: UnitSpec) -> list[str]:
 
 
 def plane_names(top: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the planes that a configuration has; nothing where it has one optical switch."""
+    """Return the names of the planes that a configuration has; nothing where it has one optical switch.
+    RequestError if something else is there.
+    """
     raw = top.get("ocs", {})
     planes = raw.get("planes", {}) if isinstance(raw, dict) else {}
-    return tuple(planes) if isinstance(planes, dict) else ()
+    if not isinstance(planes, dict) or len(planes) > MOST_PLANES:
+        raise RequestError(
+            f"ocs.planes: {shown(planes)}; up to {MOST_PLANES} names, each with what the plane has of its "
+            f"own of {listed(_OF_PLANE)}, are accepted"
+        )
+    for name in planes:
+        if not isinstance(name, str) or not _PLANE.fullmatch(name):
+            raise RequestError(
+                f"ocs.planes.{name}: a name of up to 16 letters and digits is accepted, in quotes if it is a "
+                f"number"
+            )
+    return tuple(planes)
 
 
 def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, int], ...]]:
@@ -75,17 +88,10 @@ def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tu
 
 
 def _planes(data: Mapping[str, Any], folder: Path | None) -> tuple[OpticalPlane, ...]:
-    raw = data.get("planes", {})
-    if not isinstance(raw, dict) or len(raw) > MOST_PLANES:
-        raise RequestError(
-            f"ocs.planes: {shown(raw)}; up to {MOST_PLANES} names, each with what the plane has of its own "
-            f"of {listed(_OF_PLANE)}, are accepted"
-        )
+    """Return the planes, whose names `plane_names` has checked."""
     planes = []
-    for name, said in raw.items():
+    for name, said in data.get("planes", {}).items():
         path = f"ocs.planes.{name}"
-        if not isinstance(name, str) or not _PLANE.fullmatch(name):
-            raise RequestError(f"{path}: a name of up to 16 letters and digits is accepted")
         own = mapping(said, path, _OF_PLANE)
         switch_ms, lock_ms, retry_ms = (
             _delay(own, key, path, folder) for key in ("switch_ms", "lock_ms", "retry_ms")

@@ -310,6 +310,10 @@ def test_default_is_the_paper_s_testbed() -> None:
             "^ocs.planes.a b: a name of up to 16 letters and digits is accepted",
         ),
         (
+            {"ocs": {"planes": {1: {}, 2: {}}}, "optical_ports": {"mems": 2}},
+            "^ocs.planes.1: a name of up to 16 letters and digits is accepted, in quotes if it is a number$",
+        ),
+        (
             {"ocs": {"planes": {"a": {"seed": 1}}}},
             "^ocs.planes.a.seed: 1; unknown key; accepted are switch_ms",
         ),
