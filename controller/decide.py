@@ -323,7 +323,7 @@ def _wait(state: State, *tasks: Task) -> Course:
     failure = failure or next((error for _, error in errand.failures), None)
     record = _record(errand.change, len(state.history) + 1) if errand.change else None
     if record:
-        state = replace(state, history=(*state.history, record))
+        state = state.with_record(record)
     return replace(state, errand=None), (End(record, failure),)
 
 
@@ -482,7 +482,7 @@ def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | N
     )
     record = _record(change, len(state.history) + 1)
     assert record is not None
-    return replace(state, errand=None, history=(*state.history, record)), record
+    return replace(state.with_record(record), errand=None), record
 
 
 def _numbers(ports: Iterable[str]) -> tuple[int, ...]:

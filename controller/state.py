@@ -123,13 +123,15 @@ class State:
 
     `circuits` is None until the optical switch has shown which it has. `held` are flows as they were last
     read back, of switches that nobody has told anything since; `verified` are the switches that hold, read
-    back, what they should, routes included.
+    back, what they should, routes included. `failed_locks` counts the attempts of transceivers to lock that
+    have failed in all of the history, by port.
     """
 
     premises: Premises
     circuits: frozenset[Circuit] | None
     tor_flows: TorFlows
     history: tuple[dict[str, Any], ...] = ()
+    failed_locks: Mapping[str, int] = field(default_factory=dict)
     connected: frozenset[Dpid] = frozenset()
     held: Mapping[Dpid, frozenset[Flow]] = field(default_factory=dict)
     verified: frozenset[Dpid] = frozenset()
@@ -147,14 +149,6 @@ class State:
         """The optical ports that a change keeps dark now."""
         change = self.errand.change if self.errand else None
         return change.ports if change and change.began_ns else ()
-
-    @property
-    def failed_locks(self) -> dict[str, int]:
-        """The number of attempts of transceivers to lock that have failed, by port."""
-        counts: Counter[str] = Counter()
-        for record in self.history:
-            counts.update(record.get("failed_locks", {}))
-        return dict(sorted(counts.items(), key=lambda count: addresses.parse_optical_port(count[0])))
 
     @property
     def last_decided(self) -> frozenset[Circuit]:
@@ -206,6 +200,11 @@ class State:
         """The state in which these circuits are decided."""
         return replace(self, circuits=circuits, tor_flows=tor_flows(self.premises.topology, circuits))
 
+    def with_record(self, record: dict[str, Any]) -> State:
+        """The state with one more change in its history."""
+        failed_locks = _failed_locks([record], self.failed_locks)
+        return replace(self, history=(*self.history, record), failed_locks=failed_locks)
+
     def without_trust(self, *dpids: Dpid) -> State:
         """The state in which nobody knows what these switches hold."""
         held = {dpid: flows for dpid, flows in self.held.items() if dpid not in dpids}
@@ -246,5 +245,22 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
         topology.ports,
         frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge),
     )
-    state = State(premises, circuits=None, tor_flows=NO_TOR_FLOWS, history=tuple(history))
+    records = tuple(history)
+    state = State(
+        premises,
+        circuits=None,
+        tor_flows=NO_TOR_FLOWS,
+        history=records,
+        failed_locks=_failed_locks(records),
+    )
     return state if topology.optical_ports else state.with_circuits(frozenset())
+
+
+def _failed_locks(
+    records: Iterable[Mapping[str, Any]], before: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The attempts to lock that failed, by port, in the order of ports: those before, and these records'."""
+    counts = Counter(before)
+    for record in records:
+        counts.update(record.get("failed_locks", {}))
+    return dict(sorted(counts.items(), key=lambda count: addresses.parse_optical_port(count[0])))

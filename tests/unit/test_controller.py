@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -276,5 +277,6 @@ def test_a_transceiver_that_fails_to_lock_keeps_its_circuit_dark_and_is_counted(
         assert failures == 0 or plane.watched in slow_ends, "the longest darkness is the one that is measured"
     assert total > 0
     assert conductor.state.failed_locks == {"u1o1": total}
+    assert replace(conductor.state, history=()).failed_locks == {"u1o1": total}, "nothing is counted again"
     again = Conductor(topology, plane, tmp_path / "history")
     assert again.state.failed_locks == {"u1o1": total}
