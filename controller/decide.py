@@ -63,7 +63,7 @@ from controller.steps import (
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.glimpses import Turned
-from testbed.ocs.latency import draw, locks
+from testbed.ocs.latency import Locks, draw, locks
 from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
@@ -224,19 +224,25 @@ def _prepare_change(state: State, random: Random) -> Course:
         error = TestbedError("change circuits: the optical switch is not connected")
         return _wait(_with_errand(state, failures=((OXC_DPID, error),)))
     topology = state.premises.topology
-    dark = draw(topology.ocs, random)
     change = Change(
         target,
         removed,
         added,
         ports=ports_of(removed | added),
         tor_flows=tor_flows(topology, target),
-        dark=dark,
+        locks=_drawn(state, random, added, removed),
         asked_ns=_errand(state).asked_ns,
-        locks=locks(topology.ocs, dark, len(state.history) + 1, added, state.premises.planes),
     )
     state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
+
+
+def _drawn(
+    state: State, random: Random, added: frozenset[Circuit], removed: frozenset[Circuit] = frozenset()
+) -> Locks:
+    """The darkness of the change that is the next in the history."""
+    ocs, number = state.premises.topology.ocs, len(state.history) + 1
+    return locks(ocs, draw(ocs, random), number, added, removed, state.premises.planes)
 
 
 def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
@@ -290,7 +296,7 @@ def _darkness(change: Change, peers: Peers) -> Darkness:
     the longest.
     """
     if not change.locks.dark_ns:
-        return change.dark.total_ns
+        return change.dark_ns
     of_ports = {port: ns for c, ns in change.locks.dark_ns.items() for port in _ends(c)}
     return tuple(of_ports.get(port, change.dark_ns) for port, _ in peers)
 
@@ -345,8 +351,8 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
         "time": change.began_unix_s,
         "ports": list(change.ports),
         "asked_ms": change.dark_ns / 1e6,
-        "switch_ms": change.dark.switch_ns / 1e6,
-        "lock_ms": (change.dark_ns - change.dark.switch_ns) / 1e6,
+        "switch_ms": change.locks.longest.switch_ns / 1e6,
+        "lock_ms": change.locks.longest.lock_ns / 1e6,
         "circuits_ms": {"-".join(c.ports): ns / 1e6 for c, ns in change.locks.dark_ns.items()},
         "failed_locks": dict(change.locks.failed),
         "measured_ms": None if measured_ns is None else measured_ns / 1e6,
@@ -452,16 +458,13 @@ def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
 
 def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[State, Peers, Darkness]:
     """Darkens the ports of all circuits at the end of a timetable, for so long; each keeps its peer."""
-    ports, ocs = ports_of(state.current), state.premises.topology.ocs
-    dark = draw(ocs, random)
     change = Change(
         target=state.current,
         removed=frozenset(),
         added=frozenset(),
-        ports=ports,
+        ports=ports_of(state.current),
         tor_flows=state.tor_flows,
-        dark=dark,
-        locks=locks(ocs, dark, len(state.history) + 1, state.current, state.premises.planes),
+        locks=_drawn(state, random, state.current),
         asked_ns=now_ns,
         began_ns=now_ns,
         began_unix_s=unix_s,

@@ -10,7 +10,7 @@ from typing import Any
 from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
-from testbed.ocs.latency import ALIKE, DarkTime, Locks
+from testbed.ocs.latency import Locks
 from testbed.ocs.plan import Plan, plan_planes
 from testbed.ocs.routes import tree
 from testbed.topology import addresses
@@ -76,9 +76,8 @@ class Change:
     added: frozenset[Circuit]
     ports: tuple[str, ...]
     tor_flows: TorFlows
-    dark: DarkTime
+    locks: Locks
     asked_ns: int
-    locks: Locks = ALIKE
     planned_ns: int = 0
     began_ns: int = 0
     began_unix_s: float = 0.0
@@ -99,7 +98,7 @@ class Change:
     @property
     def dark_ns(self) -> int:
         """The darkness of the port that is lit last."""
-        return max(self.locks.dark_ns.values(), default=self.dark.total_ns)
+        return self.locks.longest.total_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,13 @@ class DarkTime:
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The darkness of new circuits whose transceivers do not lock as all others, and how many attempts failed
-    at which ports.
+    """The darkness of the circuit that is lit last, that of each new circuit where not all transceivers lock
+    alike, and how many attempts failed at which ports.
     """
 
+    longest: DarkTime
     dark_ns: Mapping[Circuit, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
-
-
-ALIKE = Locks()
 
 
 def draw(spec: OcsSpec, random: Random) -> DarkTime:
@@ -50,31 +48,39 @@ def locks(
     spec: OcsSpec,
     dark: DarkTime,
     number: int,
-    circuits: Iterable[Circuit],
+    added: Iterable[Circuit],
+    removed: Iterable[Circuit] = (),
     planes: Mapping[str, str] | None = None,
 ) -> Locks:
     """The darkness of each circuit that the reconfiguration of that number makes: until both of its
     transceivers have locked. What a port draws depends on the seed, the number and the port alone. `planes`
     says of which a port is: each of several optical switches has a draw of its own in the place of `dark`.
+    A reconfiguration that makes no circuit has the longest draw of the planes whose circuits it removes.
     """
     if spec.locks_alike:
-        return ALIKE
-    dark_ns: dict[Circuit, int] = {}
+        return Locks(dark)
+    times: dict[Circuit, DarkTime] = {}
     failed: dict[str, int] = {}
     draws = {
         plane.name: draw(spec.of_plane(plane.name), Random(f"{spec.seed} {number} plane {plane.name}"))
         for plane in spec.planes
     }
-    for circuit in sorted(circuits):
-        ends_ns, plane = [], (planes or {}).get(circuit.a, "")
+
+    def plane_of(circuit: Circuit) -> str:
+        return (planes or {}).get(circuit.a, "")
+
+    for circuit in sorted(added):
+        ends_ns, plane = [], plane_of(circuit)
         its, base = spec.of_plane(plane), draws.get(plane, dark)
         for port in circuit.ports:
             lock_ns, failures = _lock(its, port, base, Random(f"{spec.seed} {number} {port}"))
-            ends_ns.append(base.switch_ns + lock_ns)
+            ends_ns.append(lock_ns)
             if failures:
                 failed[port] = failures
-        dark_ns[circuit] = max(ends_ns)
-    return Locks(dark_ns, failed)
+        times[circuit] = DarkTime(base.switch_ns, max(ends_ns))
+    without = [draws.get(plane_of(circuit), dark) for circuit in sorted(removed)]
+    longest = max(times.values() or without, key=lambda time: time.total_ns, default=dark)
+    return Locks(longest, {circuit: time.total_ns for circuit, time in times.items()}, failed)
 
 
 def expected_ms(spec: OcsSpec) -> float:

@@ -280,3 +280,22 @@ def test_a_transceiver_that_fails_to_lock_keeps_its_circuit_dark_and_is_counted(
     assert replace(conductor.state, history=()).failed_locks == {"u1o1": total}, "nothing is counted again"
     again = Conductor(topology, plane, tmp_path / "history")
     assert again.state.failed_locks == {"u1o1": total}
+
+
+def test_the_history_says_what_the_planes_of_a_change_drew(tmp_path: Path) -> None:
+    planes = {"mems": {"switch_ms": 3}, "fast": {"switch_ms": 0.02, "lock_ms": 0.5}}
+    raw = {
+        **catalogue.READY["default"],
+        "optical_ports": {"mems": 1, "fast": 1},
+        "ocs": {"switch_ms": 10, "lock_ms": 1, "planes": planes, "circuits": [["u1o2", "u2o2"]]},
+    }
+    conductor, _ = connected(tmp_path, ModelPlane(), topology=parse(raw, "planes"))
+
+    def parts(*pairs: list[str]) -> tuple[float, float, float]:
+        event = conductor.apply(list(pairs))
+        assert event
+        return event["asked_ms"], event["switch_ms"], event["lock_ms"]
+
+    assert parts(["u1o2", "u3o2"]) == (0.52, 0.02, 0.5)
+    assert parts(["u1o1", "u2o1"], ["u1o2", "u2o2"]) == (4, 3, 1), "the circuit that is lit last"
+    assert parts(["u1o1", "u2o1"]) == (0.52, 0.02, 0.5), "nothing new is lit, and only this plane turns"

@@ -184,7 +184,7 @@ def test_the_steps_of_a_change_in_their_order() -> None:
         Read(OXC_DPID),
     )
     (light,) = world.decide(Held(OXC_DPID, oxc_flows(change.target)))
-    turn = Turn(((a, c), (b, None), (c, a)), change.dark.total_ns)
+    turn = Turn(((a, c), (b, None), (c, a)), change.dark_ns)
     assert isinstance(light, Task)
     assert light.about == LIGHT
     first, routes = light.steps

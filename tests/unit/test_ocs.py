@@ -356,10 +356,19 @@ def test_each_plane_draws_its_own_dark_time() -> None:
     spec = OcsSpec(Delay("uniform", 20.0, 40.0), Delay("constant", 5.0), planes=(OpticalPlane("a"), fast))
     made = [circuit("u1o1", "u2o1"), circuit("u1o2", "u2o2"), circuit("u3o1", "u3o2")]
     planes = {**PLANES, "u3o2": "a"}
-    drawn = [locks(spec, BASE, number, made, planes).dark_ns for number in range(20)]
+    drawn = [locks(spec, BASE, number, made, planes=planes).dark_ns for number in range(20)]
     assert {each[made[1]] for each in drawn} == {1_050_000}
     assert all(25_000_000 <= each[made[0]] == each[made[2]] <= 45_000_000 for each in drawn)
     assert len({each[made[0]] for each in drawn}) > 10
+    for number in range(20):
+        both, slow, fast = (
+            locks(spec, BASE, number, new, planes=planes) for new in (made, made[:1], made[1:2])
+        )
+        assert both.longest == slow.longest, "that of the circuit that is lit last, in its parts"
+        assert (slow.longest.total_ns, slow.longest.lock_ns) == (slow.dark_ns[made[0]], 5_000_000)
+        assert fast.longest == DarkTime(50_000, 1_000_000)
+        for new, gone, longest in (((), made, slow), ((), made[1:2], fast), (made[1:2], made[:1], fast)):
+            assert locks(spec, BASE, number, new, gone, planes).longest == longest.longest, (new, gone)
     assert expected_ms(spec.of_plane("b")) == 1.05
     assert expected_ms(spec.of_plane("a")) == 35.0
 
