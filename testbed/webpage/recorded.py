@@ -185,7 +185,10 @@ def _spans(
 ) -> Spans:
     spans = tuple(_job_span(job, began, now, len(jobs) > 1) for job in jobs)
     units = tuple(unit.name for unit in topology.units) if topology else ()
-    circuits = circuit_spans(lit, tuple(changes), spans, units, began) if lit or changes else ()
+    if not lit and not changes:
+        return Spans(spans, (), began, now)
+    has_core = topology is not None and topology.core_link is not None
+    circuits = circuit_spans(lit, tuple(changes), spans, units, began, has_core)
     return Spans(spans, circuits, began, now)
 
 

@@ -89,14 +89,15 @@ def circuit_spans(
     jobs: tuple[JobSpan, ...],
     units: tuple[str, ...],
     began: float,
+    has_core: bool = False,
 ) -> tuple[CircuitSpan, ...]:
     """Return the spans of all circuits from `began` on, when there were the `first` ones. Which jobs use
-    which is what `status` would have said then.
+    which is what `status` would have said then, with an electrical core or without.
     """
     spans = []
     for start, end, lit, dark in _stretches(first, changes, jobs, began):
         running = tuple((job.number, job.pairs) for job in jobs if job.began <= start < job.ended)
-        users = _users(lit - dark, units, running)
+        users = _users(lit - dark, units, running, has_core)
         spans += [
             CircuitSpan("-".join(ports), start, end, users.get(ports, ()), ports in dark)
             for ports in sorted(lit)
@@ -138,11 +139,15 @@ def _joined(spans: Iterable[CircuitSpan]) -> Iterator[CircuitSpan]:
 
 @lru_cache(1 << 12)
 def _users(
-    lit: frozenset[Ports], units: tuple[str, ...], running: tuple[tuple[int, tuple[Names, ...]], ...]
+    lit: frozenset[Ports],
+    units: tuple[str, ...],
+    running: tuple[tuple[int, tuple[Names, ...]], ...],
+    has_core: bool,
 ) -> Mapping[Ports, tuple[int, ...]]:
     """Return by circuit the jobs that use it."""
     pairs = {job: [(unit_named(a), unit_named(b)) for a, b in of_it] for job, of_it in running}
-    taken = used([circuit(*ports) for ports in lit], [unit_named(name) for name in units], pairs)
+    numbers = [unit_named(name) for name in units]
+    taken = used([circuit(*ports) for ports in lit], numbers, pairs, has_core)
     return {
         ports: jobs
         for ports in lit

@@ -369,7 +369,8 @@ def _spans(look: Answers, said: Mapping[str, Any], pairs: frozenset[Ports]) -> S
     if changes and changes[0].number > 1:  # those before it are forgotten
         begun = math.floor(changes[0].at)
     units = tuple(unit["name"] for unit in said["units"])
-    circuits = circuit_spans(lit_before(pairs, changes), changes, jobs, units, begun)
+    first, has_core = lit_before(pairs, changes), said["core"] is not None
+    circuits = circuit_spans(first, changes, jobs, units, begun, has_core)
     return Spans(jobs, circuits, begun, look.at)
 
 

@@ -82,6 +82,7 @@ def status(**changes: Any) -> dict[str, Any]:
         ],
         "dark": ["u1o2", "u3o1"],
         "timetable": None,
+        "core": None,
         "controller": {"state": "running", "restarts": 0, "library": "os-ken 4", "ready": True},
         "datapath": "netdev",
         "jobs": [job()],

@@ -45,11 +45,17 @@ def test_a_job_uses_circuits_while_it_runs_through_other_units_too() -> None:
     assert {span.began for span in spans if span.name == "-".join(C)} == {0.0}, "in one piece"
 
 
+def test_a_job_whose_units_no_circuit_joins_directly_goes_over_the_core() -> None:
+    job = JobSpan(3, "job 3", 5.0, 15.0, (("u1", "u3"),))
+    spans = circuit_spans(frozenset({A, B, C}), (), (job,), UNITS, 0.0, has_core=True)
+    assert {span.jobs for span in spans} == {()}
+
+
 def test_at_every_moment_they_are_what_status_would_have_said() -> None:
     """Drawn at random, beside the same asked moment by moment."""
     draw = random.Random(17)
     pairs = [A, B, C, ("u3o2", "u4o2")]
-    for _ in range(30):
+    for has_core in [False, True] * 15:
         lit, changes, at = frozenset(draw.sample(pairs, 2)), [], 0.0
         first = lit
         for number in range(1, 6):
@@ -63,7 +69,7 @@ def test_at_every_moment_they_are_what_status_would_have_said() -> None:
             for number in (1, 2)
             for began in [draw.uniform(-5, at)]
         )
-        spans = circuit_spans(first, tuple(changes), jobs, UNITS, 0.0)
+        spans = circuit_spans(first, tuple(changes), jobs, UNITS, 0.0, has_core)
         for moment in [draw.uniform(0, at + 10) for _ in range(20)]:
             seen = {span.name: span for span in spans if span.began <= moment < span.ended}
             now, dark = first, set()
@@ -82,6 +88,7 @@ def test_at_every_moment_they_are_what_status_would_have_said() -> None:
                 [circuit(*each) for each in now - dark],
                 [unit_named(unit) for unit in UNITS],
                 running,  # type: ignore[arg-type]
+                has_core,
             )
             for each in now:
                 expected = tuple(number for number in sorted(users) if circuit(*each) in users[number])

@@ -209,6 +209,17 @@ def test_a_timeline_has_jobs_over_circuits(world: World) -> None:
     assert view.spans.jobs[1].ended == NOT_OVER
 
 
+@pytest.mark.parametrize(
+    ("core", "users"), [(None, {"u1o1-u2o1", "u1o2-u3o1"}), ({"rate_mbps": 100.0}, set())]
+)
+def test_a_job_over_the_core_uses_no_circuits_over_time(
+    world: World, core: dict[str, Any] | None, users: set[str]
+) -> None:
+    world.status = status(core=core)
+    world.running[0]["pairs"] = [["u2", "u3"]]
+    assert {span.name for span in view_of(world).spans.circuits if 7 in span.jobs} == users
+
+
 def test_a_timetable_s_circuits_are_not_drawn_over_time(world: World) -> None:
     world.status = status(timetable={"matchings": [1, 2], "period_ms": 4.0, "guard_ms": 1.0})
     assert view_of(world).spans.circuits == ()
