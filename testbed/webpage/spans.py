@@ -15,7 +15,10 @@ from testbed.topology.units import unit_named
 
 Ports = tuple[str, str]
 Names = tuple[str, str]  # of two units
+Running = tuple[int, float, float, tuple[Names, ...]]  # a job's number, begin, end and pairs
 NOT_OVER = math.inf
+OF_A_PIECE = 32  # changes, by their numbers
+PIECES_KEPT = 128  # those of a testbed's 2,000 changes, and a record's
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,33 +97,61 @@ def circuit_spans(
     """Return the spans of all circuits from `began` on, when there were the `first` ones. Which jobs use
     which is what `status` would have said then, with an electrical core or without.
     """
-    spans = []
-    for start, end, lit, dark in _stretches(first, changes, jobs, began):
-        running = tuple((job.number, job.pairs) for job in jobs if job.began <= start < job.ended)
-        users = _users(lit - dark, units, running, has_core)
-        spans += [
-            CircuitSpan("-".join(ports), start, end, users.get(ports, ()), ports in dark)
-            for ports in sorted(lit)
-        ]
+    spans: list[CircuitSpan] = []
+    pieces = [tuple(piece) for _, piece in itertools.groupby(changes, lambda each: each.number // OF_A_PIECE)]
+    begins = list(itertools.accumulate((piece[0].at for piece in pieces[1:]), max, initial=began))
+    lit, dark = first, frozenset[tuple[Ports, float]]()
+    for begin, end, piece in zip(begins, [*begins[1:], NOT_OVER], pieces or [()], strict=True):
+        running = tuple(
+            (job.number, max(job.began, begin), min(job.ended, end), job.pairs)
+            for job in jobs
+            if job.pairs and job.began < end and begin < job.ended
+        )
+        of_it, lit, dark = _piece(lit, dark, piece, running, units, begin, end, has_core)
+        spans += of_it
     return tuple(_joined(spans))
 
 
-def _stretches(
-    first: frozenset[Ports], changes: Sequence[LitChange], jobs: Sequence[JobSpan], began: float
-) -> Iterator[tuple[float, float, frozenset[Ports], frozenset[Ports]]]:
-    """Yield the stretches between changes: begin, end, circuits, and the dark ones of these."""
-    times = [at for job in jobs for at in (job.began, job.ended)]
+@lru_cache(PIECES_KEPT)
+def _piece(
+    lit: frozenset[Ports],
+    dark: frozenset[tuple[Ports, float]],
+    changes: tuple[LitChange, ...],
+    jobs: tuple[Running, ...],
+    units: tuple[str, ...],
+    began: float,
+    ended: float,
+    has_core: bool,
+) -> tuple[tuple[CircuitSpan, ...], frozenset[Ports], frozenset[tuple[Ports, float]]]:
+    """Return the spans of all circuits between two moments, and the circuits that there are then, with until
+    when those are dark that are. A piece that is over does not change, and so is made once.
+    """
+    times = [at for _, at in dark] + [at for _, begin, end, _ in jobs for at in (begin, end)]
     times += [at for change in changes for at in (change.at, change.lit_at)]
-    edges = sorted({began, NOT_OVER, *(at for at in times if at > began)})
-    lit, waiting = first, list(reversed(changes))
-    dark: dict[Ports, float] = {}
+    edges = sorted({began, ended, *(at for at in times if began < at < ended)})
+    waiting, until = list(reversed(changes)), dict(dark)
+    spans = []
     for start, end in itertools.pairwise(edges):
         while waiting and waiting[-1].at <= start:
-            change = waiting.pop()
-            lit = (lit - change.removed) | change.added
-            dark |= dict.fromkeys(change.added, change.lit_at)
-        dark = {ports: until for ports, until in dark.items() if until > start}
-        yield start, end, lit, lit & dark.keys()
+            lit, until = _after(waiting.pop(), lit, until)
+        until = {ports: at for ports, at in until.items() if at > start}
+        running = tuple((number, pairs) for number, begin, over, pairs in jobs if begin <= start < over)
+        users = _users(lit.difference(until), units, running, has_core) if running else {}
+        spans += [
+            CircuitSpan("-".join(ports), start, end, users.get(ports, ()), ports in until)
+            for ports in sorted(lit)
+        ]
+    for change in reversed(waiting):  # at the very end, or by a clock that was set back
+        lit, until = _after(change, lit, until)
+    return tuple(_joined(spans)), lit, frozenset(until.items())
+
+
+def _after(
+    change: LitChange, lit: frozenset[Ports], dark: Mapping[Ports, float]
+) -> tuple[frozenset[Ports], dict[Ports, float]]:
+    """Return the circuits after a change, and until when those are dark that are."""
+    kept = {ports: until for ports, until in dark.items() if ports not in change.removed}
+    return (lit - change.removed) | change.added, kept | dict.fromkeys(change.added, change.lit_at)
 
 
 def _joined(spans: Iterable[CircuitSpan]) -> Iterator[CircuitSpan]:
@@ -137,7 +168,7 @@ def _joined(spans: Iterable[CircuitSpan]) -> Iterator[CircuitSpan]:
     yield from last.values()
 
 
-@lru_cache(1 << 12)
+@lru_cache(256)  # more than a piece has
 def _users(
     lit: frozenset[Ports],
     units: tuple[str, ...],
