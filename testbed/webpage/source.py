@@ -73,14 +73,18 @@ class PageSource:
         self._runtime, self._call, self._clock = runtime, call, clock
         self._lock = threading.Lock()
         self._look = Answers(runtime.name, 0.0, why="not asked yet")
+        self._said_at = 0.0
         self._forget(None)
 
     def look(self) -> Answers:
-        """Return what the testbed says now, or said within FRESH_S."""
+        """Return what the testbed says now, or said within FRESH_S. However long it took to say so, those who
+        waited share it.
+        """
         with self._lock:
             now = self._clock()
-            if not 0 <= now - self._look.at < FRESH_S:
+            if not 0 <= now - self._said_at < FRESH_S:
                 self._look = self._asked(now)
+                self._said_at = self._clock()
             return self._look
 
     def _forget(self, pid: int | None) -> None:

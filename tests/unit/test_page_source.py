@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.errors import OwnerError, TestbedError
-from testbed.webpage.source import LinkFlow, flows
-from tests.unit.page_world import World, change, ended, link, status
+from testbed.webpage.source import FRESH_S, LinkFlow, PageSource, flows
+from tests.unit.page_world import NOW, World, change, ended, link, status
 
 
 @pytest.fixture
@@ -24,6 +25,21 @@ def test_nothing_is_asked_before_somebody_looks_and_little_by_many(world: World)
     world.now += 1.0
     world.source.look()
     assert len(world.asked) == 6
+
+
+def test_those_who_waited_for_a_slow_answer_share_it(world: World) -> None:
+    answer = world.call
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        world.now += FRESH_S
+        return answer(*arguments, **named)
+
+    source = PageSource(world.source._runtime, slow, lambda: world.now)
+    first = source.look()
+    assert source.look() is first
+    assert first.at == NOW, "what is not over ends when it was asked"
+    world.now += FRESH_S
+    assert source.look() is not first
 
 
 def test_the_journal_and_the_history_are_read_on_from_where_they_were(world: World) -> None:
