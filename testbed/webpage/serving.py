@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask, Response, request
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
@@ -24,14 +24,57 @@ from testbed.webpage.actions import PageActions
 from testbed.webpage.source import PageSource
 
 WAKES_S = 3600.0  # to see whether it is to end, which a signal says at once
+ASKS_S = 5.0  # within which a connection says what it asks for
+ANSWERED_S = 120.0  # for its body, and for each part of the answer to go out: some look over a slow line
+MOST_OWN = 64  # connections at a time
+MOST_OF_OTHERS = 8
 ASSETS = Path(__file__).parent / "assets"
 
 
-class QuietHandler(WSGIRequestHandler):
-    """Requests are not written to the terminal; errors are."""
+class PageHandler(WSGIRequestHandler):
+    """Requests are not written to the terminal, nor those that never came; errors are."""
+
+    timeout = ASKS_S
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         pass
+
+    def log_error(self, format: str, *arguments: Any) -> None:
+        if not any(isinstance(argument, TimeoutError) for argument in arguments):
+            super().log_error(format, *arguments)
+
+    def run_wsgi(self) -> None:
+        self.connection.settimeout(ANSWERED_S)
+        super().run_wsgi()
+
+
+class PageServer(ThreadedWSGIServer):
+    """A server with a thread for each connection, and so many at a time: others on this machine, whom it has
+    metrics for, have few places, and take none of those that its user has.
+    """
+
+    def __init__(self, port: int, descriptor: int) -> None:
+        super().__init__(LOOPBACK, port, Flask("nothing yet"), PageHandler, fd=descriptor)
+        self._own = lookers(os.geteuid())
+        self._lock = threading.Lock()
+        self._held: dict[Any, bool] = {}  # connection -> whether it is its own user's
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether there is a place for a connection; it is closed at once if there is none."""
+        try:
+            is_own = uid_of(client_address[1], self.port) in self._own
+        except OSError:
+            is_own = False
+        with self._lock:
+            has_place = list(self._held.values()).count(is_own) < (MOST_OWN if is_own else MOST_OF_OTHERS)
+            if has_place:
+                self._held[request] = is_own
+        return has_place
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._lock:
+            self._held.pop(request, None)
 
 
 def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Access], None]) -> None:
@@ -50,7 +93,7 @@ def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Acc
         server.server_close()
 
 
-def listening(port: int) -> BaseWSGIServer:
+def listening(port: int) -> PageServer:
     """Return a server that listens on loopback, 0: on any port that is free."""
     try:
         taken = socket.create_server((LOOPBACK, port))  # werkzeug's own says more than a line
@@ -58,10 +101,7 @@ def listening(port: int) -> BaseWSGIServer:
         raise RequestError(f"--port {port}: {os.strerror(error.errno or 0)}") from error
     with taken:  # the server has a descriptor of its own
         number = taken.getsockname()[1]
-        app = Flask("nothing yet")
-        return make_server(
-            LOOPBACK, number, app, threaded=True, request_handler=QuietHandler, fd=taken.fileno()
-        )
+        return PageServer(number, taken.fileno())
 
 
 def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], source: PageSource) -> None:

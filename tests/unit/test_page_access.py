@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 from testbed import web
 from testbed.client import environment
 from testbed.errors import RequestError
-from testbed.webpage import page
+from testbed.webpage import page, serving
 from testbed.webpage.access import LOOPBACK, Access, lookers, uid_of
 from testbed.webpage.actions import PageActions
 from testbed.webpage.serving import ASSETS, guard, listening
@@ -89,6 +90,56 @@ def served(tmp_path: Path) -> Iterator[tuple[World, Access]]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@contextlib.contextmanager
+def idle(access: Access, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that ask for nothing."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection((LOOPBACK, access.port), timeout=20))
+            for _ in range(count)
+        ]
+
+
+def test_connections_that_ask_for_nothing_are_closed(
+    served: tuple[World, Access], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, access = served
+    monkeypatch.setattr(serving.PageHandler, "timeout", 0.05)
+    with idle(access, 1) as (silent,):
+        assert silent.recv(1) == b""
+    assert caplog.records == []
+
+
+def test_another_user_s_connections_take_no_place_of_the_page_s_own(
+    served: tuple[World, Access], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, access = served
+    monkeypatch.setattr(serving.PageHandler, "timeout", 60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "uid_of", lambda *_: 4_000_000)
+        with idle(access, serving.MOST_OF_OTHERS + 1) as connections:
+            assert connections[-1].recv(1) == b"", "one too many is closed at once"
+            patch.undo()
+            assert ask(access, "/")[0] == 200
+            assert ask(access, "/metrics")[0] == 200
+            connections[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: elsewhere\r\n\r\n")
+            assert connections[0].recv(12) == b"HTTP/1.1 403", "the others are served still"
+
+
+def test_places_are_free_again_when_connections_end(
+    served: tuple[World, Access], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, access = served
+    monkeypatch.setattr(serving, "MOST_OWN", 1)
+    with idle(access, 2) as (_, second):
+        assert second.recv(1) == b""
+    for _ in range(1000):
+        with contextlib.suppress(ConnectionError):
+            assert ask(access, "/metrics")[0] == 200
+            return
+    pytest.fail("no place was free again")
 
 
 def ask(access: Access, path: str, body: Any = None, **headers: str) -> tuple[int, str, dict[str, str]]:
