@@ -40,7 +40,7 @@ demo: root setup
 	@$(PYTHON) -m testbed.demo
 
 # All that a Debian 12 with set-up's packages has must work; which skips are allowed, tests/skips.py says.
-test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet,-memory
+test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet,-memory,-kthreads
 test: root test-setup
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync ryu lint
 	@echo "tests: unit, then privileged; required: $(TESTBED_REQUIRE)"

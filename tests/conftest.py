@@ -31,6 +31,7 @@ os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever te
 # What some tests need and no probe of a feature tells: a name for TESTBED_REQUIRE, and what it is.
 CONDITIONS = {
     "chromium": "a browser without a window, of Debian's package of that name",
+    "kthreads": "the kernel's threads in /proc, which a PID namespace hides",
     "memory": "a memory controller of cgroups that can be written, of version 1 or 2",
     "prometheus": "Prometheus and its promtool, of Debian's package of that name",
     "quiet": "processors that other programs and the hypervisor leave alone while a test measures",

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.systems.aleph.figures.micro.clocks import kernel_threads_are_seen
+from tests.conftest import lacking
 from tests.privileged.commands import command
 
 pytestmark = [
@@ -24,6 +26,8 @@ pytestmark = [
 
 
 def test_sums_are_right_and_losses_are_counted(tmp_path: Path) -> None:
+    if not kernel_threads_are_seen(Path("/proc")):
+        lacking("kthreads", "the kernel's threads are not seen in this PID namespace")
     words = ["--quick", "--seconds", "0.2", "--out", str(tmp_path)]
     ended = command("testbed.reproduce", "aleph", "fig6", *words, timeout_s=200)
     assert ended.returncode == 0, ended.stdout + ended.stderr

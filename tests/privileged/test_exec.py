@@ -124,9 +124,14 @@ def started(testbed: Testbed) -> tuple[subprocess.Popen[str], list[int]]:
     )  # fmt: skip
     assert client.stdout is not None
     assert client.stdout.readline() == "up\n"
-    made = [pid for pid in pids_in_testbed(testbed.pid) if pid not in before]
-    made = [pid for pid in made if any(word in lines_of(pid) for word in ("sleep", "keeper.py"))]
-    assert len(made) >= 3
+    made: list[int] = []
+
+    def is_all_there() -> bool:  # what follows the word is started after it
+        made[:] = [pid for pid in pids_in_testbed(testbed.pid) if pid not in before]
+        made[:] = [pid for pid in made if any(word in lines_of(pid) for word in ("sleep", "keeper.py"))]
+        return len(made) >= 3
+
+    wait_for(is_all_there, "the command's processes are there")
     return client, made
 
 

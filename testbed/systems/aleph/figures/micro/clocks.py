@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import SettingError, TestbedError
+from testbed.errors import HostError, SettingError, TestbedError
 
 PINS, DONE = "pins ", "done"
 _APPEAR_S = 5.0
@@ -42,6 +42,14 @@ def threaded(device: str, namespace: str | None = None) -> None:
         raise SettingError(f"{device}: threaded reads {ended.stdout.strip()!r}: {ended.stderr.strip()}")
 
 
+def kernel_threads_are_seen(proc: Path) -> bool:
+    """Return whether this /proc shows the kernel's threads: of the outermost PID namespace alone."""
+    try:
+        return (proc / "2" / "comm").read_text().strip() == "kthreadd"
+    except OSError:
+        return False
+
+
 class Threads:
     """The polling threads of these devices: device -> the core that its thread is to run on. `proc` is the
     outside's /proc, and the outside, which alone can, pins them when it is asked on the standard output.
@@ -49,6 +57,11 @@ class Threads:
 
     def __init__(self, proc: Path, cores: Mapping[str, int]) -> None:
         self._proc = proc
+        if not kernel_threads_are_seen(proc):
+            raise HostError(
+                "the kernel's threads that poll devices are measured, and this PID namespace hides them: "
+                "outside of a container, or with the host's PIDs, they are seen"
+            )
         deadline = time.monotonic() + _APPEAR_S
         while missing := set(cores) - set(pids := self._present(cores)):
             if time.monotonic() > deadline:
