@@ -17,6 +17,7 @@ CALL_BACK = {
 }
 WORDS = {
     "topology/addresses": "holds names and numbers, a function each, and nothing that a walk does",
+    "topology/model": "describes units and links, a property each, and does nothing",
     "scheduling/live": "says a running fabric in the words of policies, a function each",
 }
 MOST_ENTRIES = 8  # functions of one module that are called from others until the end is reached
