@@ -36,8 +36,8 @@ from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
 
 MOST_LOG_BYTES = 8 << 20
-"""Of a process's log in its job's own folder, which is in memory, or in a record; the last of its output
-comes on top.
+"""The most bytes of a process's log in its job's own folder, which is in memory, or in a record; the last of
+its output comes on top.
 """
 KEPT_BYTES = 64 << 20
 """Of the folders of jobs that have ended."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 8 << 20
-"""Of a log a record has so many bytes, and LAST_BYTES of its end."""
+"""The most bytes that a record has of a log, beside LAST_BYTES of its end."""
 LAST_BYTES = 64 << 10
 _EARLIER_S = 1.0  # by which a file's clock may be behind
 
