@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup test-setup p4-tools ryu demo test test-torch unit lint contract bench clean root
+.PHONY: help container setup test-setup p4-tools ryu demo test test-torch explore unit lint contract bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -14,6 +14,7 @@ help:
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
 	@echo "make ryu          install ryu, for testbed up --controller ryu; make test does so"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
+	@echo "make explore      property tests, of ever new examples (MINUTES=10)"
 	@echo "make container    an image of this checkout, with podman or docker: docs/containers.md"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
 
@@ -48,6 +49,14 @@ test: root test-setup
 
 container:
 	@scripts/container.py build
+
+# property tests, of examples that are drawn anew each time, until one fails or the time is over
+explore: MINUTES ?= 10
+explore: setup
+	@end=$$(( $$(date +%s) + 60 * $(MINUTES) )); \
+	while $(PYTHON) -m pytest -q -x -n auto -m hypothesis tests/unit; do \
+		[ $$(date +%s) -lt $$end ] || exit 0; \
+	done; exit 1
 
 unit: setup
 	@$(PYTHON) -m pytest tests/unit

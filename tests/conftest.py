@@ -24,6 +24,7 @@ from tests import gate, lanes
 
 # no limit on the time of an example: a busy machine is no failure
 settings.register_profile("testbed", deadline=None)
+settings.register_profile("gate", deadline=None, derandomize=True)  # the same tree, the same verdict
 settings.load_profile("testbed")
 
 os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever tests
@@ -63,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if config.getoption("--gate"):
+        settings.load_profile("gate")
         config.pluginmanager.register(gate.Skips(), "skips")
         if hasattr(config, "workerinput"):  # of pytest-xdist
             config.pluginmanager.register(lanes.Lane(Path(config.option.basetemp).parent), "lane")

@@ -83,6 +83,11 @@ class Limits:
             return self.port_gbps
         return min(self.unit_port_gbps[between[0]], self.unit_port_gbps[between[1]])
 
+    def optical_gbps(self, unit: UnitIndex) -> float:
+        """Return the rate that all circuits of a unit together do not exceed."""
+        each = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
+        return self.ports[unit] * each
+
     def host_gbps_of(self, job: Job) -> float:
         """Return the rate that no worker of a job exceeds."""
         return min(self.host_gbps, job.host_gbps)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -125,6 +126,28 @@ def test_circuits_may_be_set_up_before_the_first_arrival(formulation: str) -> No
     assert solve(
         limits, [at_once], ports={}, time_limit_s=LIMIT_S, formulation=formulation
     ).bound_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("formulation", ["strong", "literal"])
+def test_a_circuit_is_as_fast_as_its_slower_end(formulation: str) -> None:
+    """One port a unit: four slots' worth at the slowest unit's rate takes one between the faster two."""
+    limits = Limits.uniform(3, 1, 0, 10.0, reconfiguration_s=0.0)
+    limits = replace(limits, unit_port_gbps=(10.0, 40.0, 80.0))
+    for ends, slots_taken in (((1, 2), 1.0), ((0, 2), 4.0)):
+        job = Job(0, ((ends[0], 1),), ends[1], 40.0)
+        solution = solve(limits, [job], ports={}, time_limit_s=LIMIT_S, formulation=formulation)
+        assert (solution.bound_s, solution.ct_bti_s) == pytest.approx((slots_taken, slots_taken))
+        verified(solution)
+
+
+def test_no_unit_bears_more_than_its_ports_do() -> None:
+    """Two jobs into the unit with the one fast port, one after the other."""
+    limits = Limits.uniform(3, 1, 0, 10.0, reconfiguration_s=0.0)
+    limits = replace(limits, unit_port_gbps=(40.0, 40.0, 40.0))
+    jobs = [Job(number, ((number, 1),), 2, 40.0) for number in range(2)]
+    solution = solve(limits, jobs, ports={}, time_limit_s=LIMIT_S)
+    assert (solution.status, solution.bound_s, solution.ct_bti_s) == ("optimal", 2.0, 2.0)
+    verified(solution)
 
 
 def test_the_bound_grants_what_may_be_left_of_a_volume() -> None:

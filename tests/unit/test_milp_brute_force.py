@@ -197,6 +197,15 @@ def test_the_relaxation_is_below_the_whole_model() -> None:
 
 @given(worlds(most_units=3, most_jobs=5))
 @settings(max_examples=40, deadline=None)
+def test_jobs_one_by_one_are_a_schedule_in_all_worlds(world: World) -> None:
+    limits, jobs, ports = world
+    if limits.reconfiguration_s == limits.slot_s:  # not for the MILP
+        limits = replace(limits, reconfiguration_s=0.9 * limits.slot_s)
+    check(one_by_one(prepare(limits, jobs, ports)))
+
+
+@given(worlds(most_units=3, most_jobs=5))
+@settings(max_examples=40, deadline=None)
 def test_no_schedule_is_below_the_bound(world: World) -> None:
     """Nor is any that a policy finds better than the optimum."""
     limits, jobs, ports = world

@@ -211,7 +211,7 @@ class _Model:
                     )
                     switched[unit] = switched[unit] + without * count
         for p, gbps in between.items():
-            at_least(program, self.ports[p, slot] * limits.port_gbps, gbps)
+            at_least(program, self.ports[p, slot] * limits.circuit_gbps(p), gbps)
         for unit, gbps in switched.items():
             if limits.switch_gbps[unit] < math.inf:
                 at_least(program, ZERO + limits.switch_gbps[unit], gbps)

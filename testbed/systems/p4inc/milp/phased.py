@@ -204,7 +204,7 @@ def _capacities(
                 for unit, taken in mode.load.switches:
                     switched.setdefault(unit, []).append((column, taken))
         for p, terms in between.items():
-            program.row([*terms, (ports[phase][p], -limits.port_gbps)], high=0.0)
+            program.row([*terms, (ports[phase][p], -limits.circuit_gbps(p))], high=0.0)
         for unit in binding:
             program.row([*switched.get(unit, []), *inc[unit]], high=limits.switch_gbps[unit])
 

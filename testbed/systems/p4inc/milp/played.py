@@ -73,7 +73,9 @@ def one_by_one(instance: Instance) -> Schedule:
         began = max(free, job.arrival)
         free = began + mode.slots + (1 if links else 0)  # for what is lost while its circuits are set up
         rates[job.id] = dict.fromkeys(range(began, free), mode.limit_gbps)
-        lit = {p: math.ceil(streams * mode.limit_gbps / limits.port_gbps - 1e-9) for p, streams in links}
+        lit = {
+            p: math.ceil(streams * mode.limit_gbps / limits.circuit_gbps(p) - 1e-9) for p, streams in links
+        }
         ports += [{}] * (began - len(ports)) + [lit] * (free - began)
     return played(instance, chosen, rates, ports)
 

@@ -70,7 +70,7 @@ def relaxation(
             for unit in limits.units:
                 through = [term for p, terms in between.items() if unit in p for term in terms]
                 if through:
-                    program.row(through, high=limits.ports[unit] * limits.port_gbps * seconds)
+                    program.row(through, high=limits.optical_gbps(unit) * seconds)
         for unit, terms in switched.items():
             program.row(terms, high=limits.switch_gbps[unit] * seconds)
     return program, choice
@@ -86,7 +86,7 @@ def _whole(
     limits = instance.limits
     lit = {p: program.whole(0, slots * min(limits.ports[p[0]], limits.ports[p[1]])) for p in between}
     for p, terms in between.items():
-        program.row([*terms, (lit[p], -limits.port_gbps * limits.slot_s)], high=0.0)
+        program.row([*terms, (lit[p], -limits.circuit_gbps(p) * limits.slot_s)], high=0.0)
     for unit in limits.units:
         mine = [(column, 1.0) for p, column in lit.items() if unit in p]
         if mine:
@@ -100,7 +100,7 @@ def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[UnitIndex
     limits, binding = instance.limits, set()
     for unit in limits.units:
         inc: list[float] = []
-        beside = limits.ports[unit] * limits.port_gbps
+        beside = limits.optical_gbps(unit)
         for mode in modes:
             gbps = dict(mode.load.switches).get(unit, 0) * mode.limit_gbps
             crossing = sum(streams for p, streams in mode.load.links if unit in p) * mode.limit_gbps

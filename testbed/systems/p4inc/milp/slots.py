@@ -165,7 +165,7 @@ def _capacities(model: Slots, slot: int, binding: set[UnitIndex]) -> None:
             if unit in binding:
                 switched[unit].append((rate, taken))
     for p, terms in between.items():
-        program.row([*terms, (model.ports[p, slot], -limits.port_gbps)], high=0.0)
+        program.row([*terms, (model.ports[p, slot], -limits.circuit_gbps(p))], high=0.0)
     for unit, terms in switched.items():
         program.row(terms, high=limits.switch_gbps[unit])
     for unit, terms in held.items():
