@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 NETNS_DIR = Path("/run/netns")
 BPFFS_DIR = Path("/sys/fs/bpf")
+OPEN_FILES = 65536  # that are enough for the largest fabrics
 
 # <sched.h>, <sys/mount.h>, <sys/prctl.h>: Python 3.11 has none of these.
 CLONE_NEWNET = 0x40000000
@@ -110,7 +111,7 @@ def private_mounts(hostname: str) -> None:
     _mount("bpffs", BPFFS_DIR, "bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "mode=0700")
     call_libc("sethostname", hostname.encode(), len(hostname.encode()))
     _loopback_up()
-    _raise_limits()
+    raise_limits()
     fresh_keys()
 
 
@@ -163,18 +164,22 @@ def fresh_keys() -> None:
             call_libc("syscall", number, _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
-def _raise_limits() -> None:
-    """More open files and locked memory, where allowed: root may lack CAP_SYS_RESOURCE, and the defaults
-    often do.
+def raise_limits() -> int:
+    """Have this process and its children open more files and lock more memory, where allowed: root may lack
+    CAP_SYS_RESOURCE, and the defaults often do. Return how many files they may have open.
     """
     import resource
 
-    for kind, wanted in ((resource.RLIMIT_NOFILE, 65536), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
+    for kind, wanted in (
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY),
+    ):
         _, hard = resource.getrlimit(kind)
         for limit in (wanted, hard):  # what root may set, or else what anybody may
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(kind, (limit, limit))
                 break
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = None) -> NoReturn:

@@ -6,10 +6,7 @@ Owns ovsdb-server and ovs-vswitchd as children, which find each other by the tes
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import resource
 import shutil
 import socket
 import subprocess
@@ -31,9 +28,6 @@ _START_TIMEOUT_S = 20.0
 _CHANGE_TIMEOUT_S = 60.0
 _PORT_TIMEOUT_S = 0.1  # more for each port of a change: 2,250 took more than a minute beside much other work
 _RECONNECT_MS = 1000
-_FILES = 65536  # that are enough for the largest fabrics
-_SPARE_FILES = 8  # a port takes some at once: who has so few left has been refused some
-_TOO_MANY_FILES = os.strerror(errno.EMFILE)  # "failed to create raw socket (Too many open files)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +209,6 @@ class OpenVSwitch:
                 interface = interfaces.get(port.device, {})
                 number = interface.get("ofport", "no port")
                 if number != port.number:
-                    self._require_files()
                     asked = f"{port.device} was asked for as port {port.number}"
                     because = f": {interface['error']}" if interface.get("error") else ""
                     raise SettingError(f"bridge {bridge.name}: {asked} and reads back {number}{because}")
@@ -226,19 +219,6 @@ class OpenVSwitch:
             if identity != wanted:
                 raise SettingError(
                     f"bridge {bridge.name}: datapath id {wanted} was set and reads back {identity}"
-                )
-
-    def _require_files(self) -> None:
-        """Raise HostError where a process could not open a file: what the database says then is that the
-        device is wrong, so its log is asked, and how many files it has now, for a log is written late.
-        """
-        for child in self._children:
-            limit, _ = resource.prlimit(child.process.pid, resource.RLIMIT_NOFILE)
-            count = len(os.listdir(f"/proc/{child.process.pid}/fd"))
-            if count + _SPARE_FILES > limit or _TOO_MANY_FILES in child.log.read_text(errors="replace"):
-                raise HostError(
-                    f"{child.name} may have {limit} files open, too few for this network: "
-                    f"allow more (ulimit -n {_FILES})"
                 )
 
     def rows(self, table: str, *columns: str) -> list[dict[str, object]]:

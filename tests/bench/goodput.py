@@ -1,5 +1,5 @@
-"""All-reduce in the network against gloo's ring: on unshaped links, on links with a rate, across units; and
-the error of dark times.
+"""All-reduce in the network against gloo's ring: on unshaped links, there with jumbo frames beside Ethernet's,
+on links with a rate, across units; and the error of dark times.
 
 `python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` leaves gloo out. Goodput is the vector's
 bits over the time of one all-reduce, from the first worker's start to the last one's end: the median of
@@ -30,13 +30,18 @@ from tests.bench.rack import BUFFER_PACKETS, KINDS, MARK, SERVER, SWITCH, Setup,
 
 WORKERS = (2, 4, 8)
 SHAPED_MBPS = (100.0, 200.0)
-LARGE_MTU = 3476
+LARGE_MTU, JUMBO_MTU = 3476, 9000
 UNITS = (2, 2)
 DARK = "dark"
 
 
 def unshaped(workers: Iterable[int]) -> list[Setup]:
     return [Setup((count,)) for count in workers]
+
+
+def jumbo(workers: Iterable[int]) -> list[Setup]:
+    """With each number of workers both sizes of a packet, one after the other."""
+    return [Setup((count,), mtu=mtu) for count in workers for mtu in (1500, JUMBO_MTU)]
 
 
 def shaped(workers: Iterable[int], rates_mbps: Iterable[float]) -> list[Setup]:
@@ -62,11 +67,12 @@ def partial_sums(setup: Setup) -> int:
     return len(setup.hosts) if setup.top == SERVER else 1
 
 
-def case(setup: Setup, trial: Trial) -> dict[str, Any]:
+def case(name: str, setup: Setup, trial: Trial) -> dict[str, Any]:
     """One network's findings beside what bounds them."""
     by_kind = measure(setup, [trial])[0]["runs"][0]
     ring = 2 * (setup.workers - 1) / setup.workers
     row: dict[str, Any] = {
+        "case": name,
         "workers": setup.workers,
         "units": len(setup.hosts),
         "top": setup.top if len(setup.hosts) > 1 else None,
@@ -162,7 +168,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--rates", type=numbers, default=SHAPED_MBPS, help="of shaped links, in Mb/s (100,200)"
     )
-    parser.add_argument("--cases", default="unshaped,shaped,across,dark", help="which of these (%(default)s)")
+    parser.add_argument(
+        "--cases", default="unshaped,jumbo,shaped,across,dark", help="which of these (%(default)s)"
+    )
     parser.add_argument("--inside", choices=(DARK,), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.inside:
@@ -172,16 +180,22 @@ def main(argv: list[str]) -> int:
     kinds, cases = tuple(arguments.kinds.split(",")), arguments.cases.split(",")
     quick = Trial("all-reduce", kinds, size, arguments.turns, arguments.rounds)
     slow = Trial("all-reduce", kinds, size, 1, min(arguments.rounds, 3))
-    plan = [(setup, quick) for setup in (unshaped(arguments.workers) if "unshaped" in cases else ())]
-    plan += [
-        (setup, slow) for setup in (shaped(arguments.workers, arguments.rates) if "shaped" in cases else ())
+    by_case = {
+        "unshaped": (unshaped(arguments.workers), quick),
+        "jumbo": (jumbo(arguments.workers), quick),
+        "shaped": (shaped(arguments.workers, arguments.rates), slow),
+        "across": (across(arguments.rates), slow),
+    }
+    if unknown := set(cases) - by_case.keys() - {DARK}:
+        parser.error(f"--cases: no {', '.join(sorted(unknown))}; known: {', '.join([*by_case, DARK])}")
+    plan = [
+        (name, setup, trial) for name, (setups, trial) in by_case.items() if name in cases for setup in setups
     ]
-    plan += [(setup, slow) for setup in (across(arguments.rates) if "across" in cases else ())]
     rows = []
     if plan:
         print(HEAD, flush=True)
-    for setup, trial in plan:
-        rows.append(case(setup, trial))
+    for name, setup, trial in plan:
+        rows.append(case(name, setup, trial))
         print(line(rows[-1]), flush=True)
     events = outside_dark_times() if DARK in cases else []
     errors = sorted(event["measured_ms"] - event["asked_ms"] for event in events)

@@ -1,8 +1,8 @@
 """The parts of the time of an unshaped all-reduce: a profile of both cores while workers communicate, by what
 they did.
 
-`python -m tests.bench.spent [--workers 4] [--json FILE]`, as root, with Debian's linux-perf. Samples of both
-cores, those within an all- reduce only. A sample counts for the first of RULES that a function of its call
+`python -m tests.bench.spent [--workers 4] [--mtu 1500] [--json FILE]`, as root, with Debian's linux-perf.
+Samples of both cores, those within an all-reduce only. A sample counts for the first of RULES that a function of its call
 chain matches, looked for from the innermost outwards, so that the parts add up. Samples of other programs,
 and the time in which the hypervisor ran something else, are not told apart.
 """
@@ -83,7 +83,7 @@ def part(functions: Sequence[str], endpoint: bool) -> str:
     return OTHER
 
 
-def profile(workers: int, size_bytes: int) -> dict[str, Any]:
+def profile(workers: int, mtu: int, size_bytes: int) -> dict[str, Any]:
     """One run: the share of the two cores' time by part, and how many packet pairs there were."""
     with tempfile.TemporaryDirectory() as folder:
         data = f"{folder}/perf.data"
@@ -105,7 +105,7 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
         recorder = subprocess.Popen(argv, stderr=subprocess.PIPE)
         try:
             trial = Trial("spent", ("inc",), size_bytes, turns=6, rounds=1)
-            inc = measure(Setup((workers,)), [trial])[0]["runs"][0]["inc"]
+            inc = measure(Setup((workers,), mtu=mtu), [trial])[0]["runs"][0]["inc"]
         finally:
             recorder.send_signal(signal.SIGINT)
             recorder.communicate()
@@ -126,6 +126,7 @@ def profile(workers: int, size_bytes: int) -> dict[str, Any]:
     core_us = sum(inc["seconds"]) * 1e6 * (os.cpu_count() or 1)
     return {
         "workers": workers,
+        "mtu": mtu,
         "goodput_mbps": inc["goodput_mbps"],
         "pairs_per_s": inc["pairs"] / sum(inc["seconds"]),
         "samples": total,
@@ -140,12 +141,13 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.spent", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--mbytes", type=float, default=16.0, help="size of the vector (%(default)s)")
     arguments = parser.parse_args(argv)
     if not shutil.which("perf"):  # the one benchmark that needs it: the others go on
         print("spent: left out, as perf is missing; Debian's package linux-perf has it", file=sys.stderr)
         return 0
-    figures = profile(arguments.workers, int(arguments.mbytes * 1e6) // 4 * 4)
+    figures = profile(arguments.workers, arguments.mtu, int(arguments.mbytes * 1e6) // 4 * 4)
     print(
         f"{figures['workers']} workers, {figures['goodput_mbps']:.0f} Mb/s each, "
         f"{figures['pairs_per_s']:.0f} pushes and results a second, {figures['samples']} samples"

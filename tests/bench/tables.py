@@ -42,7 +42,7 @@ def measured_on(host: dict[str, Any]) -> str:
 def unshaped(figures: dict[str, Any]) -> str:
     rows = []
     for row in figures["goodput"]:
-        if row["rate_mbps"]:
+        if row["case"] != "unshaped":
             continue
         inc, gloo = row["found"]["inc"], row["found"].get("gloo")
         rows.append(
@@ -66,6 +66,45 @@ def unshaped(figures: dict[str, Any]) -> str:
         "CPU us a pair",
         "its workers' part",
         "gloo, CPU us",
+    ]
+    return table(head, rows)
+
+
+def jumbo(figures: dict[str, Any]) -> str:
+    rows = []
+    before: dict[int, dict[str, Any]] = {}  # by workers, inc with the smaller packets
+    for row in figures["goodput"]:
+        if row["case"] != "jumbo":
+            continue
+        inc, gloo = row["found"]["inc"], row["found"].get("gloo")
+        gradients = row["bytes"] / 4 * row["workers"] * len(inc["seconds"])
+        small = before.setdefault(row["workers"], {**inc, "ns": inc["machine_cpu_s"] * 1e9 / gradients})
+        ns = inc["machine_cpu_s"] * 1e9 / gradients
+        rows.append(
+            [
+                f"{row['workers']}",
+                f"{row['mtu']}",
+                f"{inc['goodput_mbps']:.0f}",
+                f"{gloo['goodput_mbps']:.0f}" if gloo else "-",
+                f"{row['speedup']:.2f}" if row["speedup"] else "-",
+                f"{inc['spread']:.0%}, " + (f"{gloo['spread']:.0%}" if gloo else "-"),
+                f"{inc['goodput_mbps'] / small['goodput_mbps']:.2f}",
+                f"{ns:.2f}",
+                f"{ns / small['ns']:.2f}",
+                f"{inc['busy']:.0%}",
+            ]
+        )
+    head = [
+        "workers",
+        "MTU",
+        "inc, Mb/s",
+        "gloo, Mb/s",
+        "gloo's time / inc's",
+        "spread",
+        "inc / inc at 1500",
+        "CPU ns a gradient",
+        "/ at 1500",
+        "cores busy",
     ]
     return table(head, rows)
 
@@ -300,6 +339,7 @@ def congestion(figures: dict[str, Any]) -> str:
 # name in the document -> the file of its figures, and who shows them
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "unshaped": ("goodput", unshaped),
+    "jumbo": ("goodput", jumbo),
     "shaped": ("goodput", shaped),
     "aggregators": ("aggregators", aggregators),
     "engines": ("engines", engines),
