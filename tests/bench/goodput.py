@@ -1,5 +1,5 @@
-"""All-reduce in the network against gloo's ring: on unshaped links, there with jumbo frames beside Ethernet's,
-on links with a rate, across units; and the error of dark times.
+"""All-reduce in the network against gloo's ring: on unshaped links, there with jumbo frames beside those of
+1500 bytes, on links with a rate, across units; and the error of dark times.
 
 `python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` leaves gloo out. Goodput is the vector's
 bits over the time of one all-reduce, from the first worker's start to the last one's end: the median of
