@@ -3,8 +3,8 @@ they did.
 
 `python -m tests.bench.spent [--workers 4] [--mtu 1500] [--json FILE]`, as root, with Debian's linux-perf.
 Samples of both cores, those within an all-reduce only. A sample counts for the first of RULES that a
-function of its call chain matches, looked for from the innermost outwards, so that the parts add up. Samples of other programs,
-and the time in which the hypervisor ran something else, are not told apart.
+function of its call chain matches, looked for from the innermost outwards, so that the parts add up. Samples
+of other programs, and the time in which the hypervisor ran something else, are not told apart.
 """
 
 from __future__ import annotations
