@@ -7,7 +7,6 @@ that both see the same minutes of the machine.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -76,6 +75,7 @@ class Trial:
     segment: int | None = None  # slots; None: an equal share of the switch's
     library: str | None = None  # another compiled endpoint
     core: int | None = None  # where the workers run; None: anywhere
+    fifo: bool = False  # run them before whatever is scheduled as usual, gloo's threads too
 
 
 def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict[str, Any]]:
@@ -142,10 +142,15 @@ def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -
     (folder / target.stem / "bpf").symlink_to(ROOT / "bpf")
     match = re.search(r"extra_compile_args=(\[.*?\])", (ROOT / "setup.py").read_text(), re.DOTALL)
     assert match, "setup.py: no extra_compile_args"
-    flags = [*ast.literal_eval(match[1]), "-shared", "-fPIC"]
+    flags = [*eval(match[1], {"os": os}), "-shared", "-fPIC"]  # as set-up compiles it
     sources = [str(path) for path in sorted(copy.glob("*.c"))]
     subprocess.run(["gcc", *flags, "-o", str(target), *sources, *extra, "-lm"], check=True)
     return str(target)
+
+
+def scheduled(trial: Trial) -> list[str]:
+    """Return the words before a worker's command that have it scheduled as a trial says."""
+    return [*pinned(trial.core), *(["chrt", "--fifo", "1"] if trial.fifo else [])]
 
 
 def pinned(core: int | None) -> list[str]:
@@ -219,7 +224,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
             process = network.fabric.popen_in(
                 addresses.host_name(*host),
                 [
-                    *pinned(trial.core),
+                    *scheduled(trial),
                     sys.executable,
                     "-m",
                     "tests.bench.allreduce_worker",

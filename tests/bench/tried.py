@@ -2,8 +2,8 @@
 turn on the same network.
 
 `python -m tests.bench.tried [--json FILE]`, as root. Packet size (with gloo at the same MTU), burst, results
-per wake-up, segment, ways to wait, and XDP's modes. Variants of the endpoint are compiled from
-workloads/native/ with another constant.
+per wake-up, segment, ways to wait, XDP's modes, and how workers are scheduled. Variants of the endpoint are
+compiled from workloads/native/ with another constant.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ WAKES = (8, 16, 64, 128)
 SEGMENTS = (64, 128, 512, 1024)
 SPINS_US = (20, 100)
 BUSY_POLLS_US = (50,)
-GROUPS = ("mtu", "endpoint", "mode")
+GROUPS = ("mtu", "endpoint", "mode", "scheduling")
 AS_IS = "as it is"
+SCHEDULED = (("workers scheduled as usual", False), ("workers before all others (SCHED_FIFO)", True))
 
 
 def variants(folder: Path, size_bytes: int, turns: int) -> list[Trial]:
@@ -97,6 +98,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--groups", default=",".join(GROUPS), help="which of these (%(default)s)")
     parser.add_argument("--workers", type=int, action="append", help="numbers of workers (2 and 4)")
+    parser.add_argument(
+        "--mtu", type=int, default=1500, help="of what is not about packet sizes or modes (%(default)s)"
+    )
     arguments = parser.parse_args(argv)
     size, groups = int(arguments.mbytes * 1e6) // 4 * 4, arguments.groups.split(",")
     rows: list[dict[str, Any]] = []
@@ -109,7 +113,7 @@ def main(argv: list[str]) -> int:
         if "endpoint" in groups:
             with tempfile.TemporaryDirectory() as folder:
                 trials = variants(Path(folder), size, 3)
-                outcomes = measure(Setup((workers,)), trials, arguments.rounds)
+                outcomes = measure(Setup((workers,), mtu=arguments.mtu), trials, arguments.rounds)
             base = None
             for of in outcomes:
                 rows.append(row("endpoint", of["name"], workers, of["runs"]))
@@ -124,6 +128,16 @@ def main(argv: list[str]) -> int:
             base = None
             for mode, of_mode in modes.items():
                 rows.append(row("mode", f"XDP {mode}", workers, of_mode))
+                shown(rows[-1], base)
+                base = base or rows[-1]["inc"]["goodput_mbps"]
+        if "scheduling" in groups:
+            plain, first = (
+                Trial(name, size_bytes=size, turns=3, rounds=1, fifo=fifo) for name, fifo in SCHEDULED
+            )
+            outcomes = measure(Setup((workers,), mtu=arguments.mtu), [plain, first], arguments.rounds)
+            base = None
+            for of in outcomes:
+                rows.append(row("scheduling", of["name"], workers, of["runs"]))
                 shown(rows[-1], base)
                 base = base or rows[-1]["inc"]["goodput_mbps"]
     if arguments.json:
