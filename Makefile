@@ -3,7 +3,8 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup test-setup p4-tools ryu demo test test-torch explore unit lint contract bench clean root
+.PHONY: help container setup test-setup p4-tools ryu demo test test-torch explore unit lint contract bench
+.PHONY: clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -95,7 +96,8 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.aggregators --json out/bench/aggregators.json
 	@$(PYTHON) -m tests.bench.engines --json out/bench/engines.json
 	@$(PYTHON) -m tests.bench.tried --json out/bench/tried.json
-	@$(PYTHON) -m tests.bench.tried --mtu 9000 --groups endpoint,scheduling --json out/bench/tried-jumbo.json
+	@$(PYTHON) -m tests.bench.tried --mtu 9000 --groups endpoint,scheduling \
+		--json out/bench/tried-jumbo.json
 	@$(PYTHON) -m tests.bench.spent --json out/bench/spent.json
 	@$(PYTHON) -m tests.bench.spent --mtu 9000 --json out/bench/spent-jumbo.json
 	@$(PYTHON) -m tests.bench.limit --json out/bench/limit.json

@@ -40,7 +40,7 @@ def unshaped(workers: Iterable[int]) -> list[Setup]:
 
 
 def jumbo(workers: Iterable[int]) -> list[Setup]:
-    """With each number of workers both sizes of a packet, one after the other."""
+    """Return setups with each number of workers at both sizes of a packet, one after the other."""
     return [Setup((count,), mtu=mtu) for count in workers for mtu in (1500, JUMBO_MTU)]
 
 
