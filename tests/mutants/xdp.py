@@ -94,7 +94,7 @@ XDP = (
         (
             "ticks take results from one that left",
             "	s64 more = (s64)at->job->kept[at->space & 1] - ahead;",
-            "	s64 more = 1 << 20;",
+            "	s64 more = 2 * (s64)at->job->kept[at->space & 1] - ahead;",
         ),
         (
             "one that left is not heard",

@@ -443,6 +443,17 @@ def ticks_take_no_results_from_a_source_that_left(v: Vector) -> None:
 
 
 @entry
+def a_source_that_left_is_heard_where_it_is_not_summed(v: Vector) -> None:
+    """Who pushes has taken the results of a window before, whoever waits for it."""
+    s = Scene(v, 2, terms=terms(ahead=(KEPT // 2, VOTES // 2)))
+    s.push(0, KEPT, "aggregated")
+    v.leave(1)
+    s.tick(KEPT, "tick_early")
+    s.push(1, KEPT - 2, "late")
+    s.tick(KEPT, "ticked", result(KEPT, worker_lanes(0, KEPT), 1, flags=LACKING, **at(KEPT)))
+
+
+@entry
 def a_source_is_back_with_a_vote_that_is_not_late(v: Vector) -> None:
     s = Scene(v, 3)
     v.leave(2)
