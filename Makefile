@@ -96,7 +96,7 @@ bench: root setup
 	@$(PYTHON) -m tests.bench.aggregators --json out/bench/aggregators.json
 	@$(PYTHON) -m tests.bench.engines --json out/bench/engines.json
 	@$(PYTHON) -m tests.bench.tried --json out/bench/tried.json
-	@$(PYTHON) -m tests.bench.tried --mtu 9000 --groups endpoint,scheduling \
+	@$(PYTHON) -m tests.bench.tried --mtu 9000 --workers 4 --groups endpoint,scheduling \
 		--json out/bench/tried-jumbo.json
 	@$(PYTHON) -m tests.bench.spent --json out/bench/spent.json
 	@$(PYTHON) -m tests.bench.spent --mtu 9000 --json out/bench/spent-jumbo.json

@@ -125,17 +125,15 @@ def check_mtu(mtu: int) -> None:
 
 
 def check_files(topology: Topology) -> None:
-    """Raise HostError where a process may have fewer files open than a network of this size takes.
-
-    What runs short then says anything, and not always soon. Open vSwitch has the most: 84 of the default, 811
-    with 64 units of 4 hosts, 2,301 with 250 of 1; other processes have up to 64 of any and 5 a unit.
+    """Raise HostError where a process may have fewer files open than a network of this size takes: what runs
+    short then says anything, and not always soon.
     """
-    from testbed.emulation.namespaces import OPEN_FILES, raise_limits
+    from testbed.emulation.namespaces import OPEN_FILES, files_allowed
+    from testbed.emulation.parts import files_needed, parts
     from testbed.errors import HostError
 
-    ports = len(topology.host_names) + len(topology.optical_ports)
-    needed = 64 + 16 * len(topology.switches) + 2 * ports
-    if (allowed := raise_limits()) < needed:
+    allowed, needed = files_allowed(), files_needed(parts(topology))
+    if allowed < needed:
         raise HostError(
             f"a process may have {allowed} files open here, and a network of this size takes up to {needed}: "
             f"allow more (ulimit -n {OPEN_FILES})"

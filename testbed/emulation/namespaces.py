@@ -111,7 +111,7 @@ def private_mounts(hostname: str) -> None:
     _mount("bpffs", BPFFS_DIR, "bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "mode=0700")
     call_libc("sethostname", hostname.encode(), len(hostname.encode()))
     _loopback_up()
-    raise_limits()
+    _raise_limits()
     fresh_keys()
 
 
@@ -164,9 +164,25 @@ def fresh_keys() -> None:
             call_libc("syscall", number, _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
-def raise_limits() -> int:
-    """Have this process and its children open more files and lock more memory, where allowed: root may lack
-    CAP_SYS_RESOURCE, and the defaults often do. Return how many files they may have open.
+def files_allowed() -> int:
+    """Return how many files a process of a testbed may have open: what `private_mounts` will come to. This
+    process's own limit stays, but for that it may be raised further.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES:
+        return OPEN_FILES
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, OPEN_FILES))
+    except (OSError, ValueError):
+        return hard
+    return OPEN_FILES
+
+
+def _raise_limits() -> None:
+    """More open files and locked memory, where allowed: root may lack CAP_SYS_RESOURCE, and the defaults
+    often do.
     """
     import resource
 
@@ -179,7 +195,6 @@ def raise_limits() -> int:
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(kind, (limit, limit))
                 break
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = None) -> NoReturn:

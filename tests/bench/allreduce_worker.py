@@ -111,6 +111,8 @@ def main() -> None:
         end = time.monotonic()
         used, machine = cpu_s() - used, machine_busy_s() - machine
         switches = processes_s(settings["switches"]) - switches
+        barrier[:] = 1.0
+        reduce(barrier)  # what is looked at next is not to run beside those that are not done
         assert (array == settings["workers"]).all(), f"{kind}: a wrong sum"
         if counts:
             of["starts"].append(start)

@@ -112,7 +112,7 @@ def jumbo(figures: dict[str, Any]) -> str:
 def shaped(figures: dict[str, Any]) -> str:
     rows = []
     for row in figures["goodput"]:
-        if not row["rate_mbps"]:
+        if row["case"] not in ("shaped", "across"):
             continue
         inc = row["found"]["inc"]
         units = row["units"]
@@ -227,7 +227,7 @@ def tried(figures: dict[str, Any]) -> str:
             "inc, Mb/s",
             "least to most",
             "change",
-            "over gloo, so too",
+            "over gloo, run alike",
             "CPU us a pair",
             "sent again",
         ]
@@ -242,7 +242,8 @@ def spent(figures: dict[str, Any]) -> str:
         for name, share in profile["shares"].items()
     ]
     said = (
-        f"{profile['workers']} workers, {profile['goodput_mbps']:.0f} Mb/s each, "
+        f"{profile['workers']} workers at MTU {profile.get('mtu', 1500)}, "
+        f"{profile['goodput_mbps']:.0f} Mb/s each, "
         f"{profile['pairs_per_s']:.0f} pushes and as many results a second, "
         f"{profile['samples']} samples of both cores:"
     )
@@ -360,6 +361,8 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "limit": ("limit", limit),
     "congestion": ("congestion", congestion),
 }
+# what of goodput's cases a table is of: a run may be of others
+CASES = {unshaped: ("unshaped",), jumbo: ("jumbo",), shaped: ("shaped", "across")}
 
 
 def _filled(line: str) -> str:
@@ -406,6 +409,9 @@ def main(argv: list[str]) -> int:
             print(f"{name}: {path} is not there; run sudo make bench", file=sys.stderr)
             continue
         figures = json.loads(path.read_text())
+        if show in CASES and not any(row["case"] in CASES[show] for row in figures["goodput"]):
+            print(f"{name}: {path} is of other cases", file=sys.stderr)
+            continue
         body = f"{show(figures)}\n\n{measured_on(figures['host'])}"
         if arguments.into:
             text = replaced(text, name, body)

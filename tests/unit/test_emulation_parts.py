@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from testbed.emulation.links import WIRES, burst_bytes, inner_devices, rate_bytes_per_s
 from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import attribute, attributes
-from testbed.emulation.parts import Parts, parts
+from testbed.emulation.parts import Parts, files_needed, parts
+from testbed.topology.load import parse
 from testbed.topology.model import HostSpec, IncSpec, LinkSpec, Topology, UnitSpec
 from testbed.topology.optical import OcsSpec
 
@@ -70,6 +71,25 @@ def test_a_bmv2_unit_has_the_same_devices_and_no_bridge() -> None:
     assert [bridge.name for bridge in parts(mixed).bridges] == ["u2", "oxc"]
     assert parts(mixed).switch_devices == parts(plain).switch_devices
     assert parts(mixed).wires == parts(plain).wires
+
+
+@pytest.mark.parametrize(
+    ("units", "hosts", "seen"), [(1, 4, 64), (4, 3, 84), (16, 4, 232), (64, 4, 811), (250, 1, 2301)]
+)
+def test_the_files_that_a_fabric_takes_are_a_little_more_than_were_seen(
+    units: int, hosts: int, seen: int
+) -> None:
+    described = {"units": [{"hosts": hosts} for _ in range(units)]}
+    assert seen < files_needed(parts(parse(described, "test"))) < max(129, 1.3 * seen)
+
+
+def test_switches_of_pods_and_a_core_take_files_as_well() -> None:
+    rack, pod = ({"units": [{"hosts": 2, **more}] * 2} for more in ({}, {"racks": 40}))
+    core = {"units": [{"hosts": 2}] * 60, "core": {"rate_mbps": 10000}}
+    bare = {"units": [{"hosts": 2}] * 60}
+    few, many, with_core, without = (files_needed(parts(parse(it, "test"))) for it in (rack, pod, core, bare))
+    assert many > few + 2 * 40 * (4 + 2)
+    assert with_core > without + 60
 
 
 def test_an_unshaped_topology_has_unshaped_wires() -> None:

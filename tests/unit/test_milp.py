@@ -18,6 +18,7 @@ from testbed.systems.p4inc.checker import BrokenSchedule, check
 from testbed.systems.p4inc.milp import Solution, solve
 from testbed.systems.p4inc.milp.instance import prepare
 from testbed.systems.p4inc.milp.packing import Stay, fits, held_at_least, largest_sets, starts
+from testbed.systems.p4inc.milp.relaxed import relaxation
 from testbed.systems.p4inc.milp.slots import schedule as slots_schedule
 from testbed.systems.p4inc.milp.slots import slots
 from testbed.systems.p4inc.policies import catalogue
@@ -140,13 +141,19 @@ def test_a_circuit_is_as_fast_as_its_slower_end(formulation: str) -> None:
         verified(solution)
 
 
-def test_no_unit_bears_more_than_its_ports_do() -> None:
-    """Two jobs into the unit with the one fast port, one after the other."""
-    limits = Limits.uniform(3, 1, 0, 10.0, reconfiguration_s=0.0)
-    limits = replace(limits, unit_port_gbps=(40.0, 40.0, 40.0))
-    jobs = [Job(number, ((number, 1),), 2, 40.0) for number in range(2)]
+def test_a_fast_units_circuits_bear_what_their_slower_ends_do() -> None:
+    """A hub whose ports are eight times as fast as the leaves': the relaxation knows that it has two."""
+    leaves = 6
+    limits = Limits.uniform(1 + leaves, 2, 0, 10.0, reconfiguration_s=0.0)
+    limits = replace(limits, unit_port_gbps=(80.0, *[10.0] * leaves))
+    jobs = [Job(leaf, ((leaf, 1),), 0, 40.0) for leaf in range(1, 1 + leaves)]
+    instance = prepare(limits, jobs, {})
+    for value_s, status in ((11.0, "infeasible"), (12.0, "optimal")):  # 6 * 40 / 20
+        part = relaxation(instance, value_s)
+        assert part is not None
+        assert part[0].solve(LIMIT_S).status == status
     solution = solve(limits, jobs, ports={}, time_limit_s=LIMIT_S)
-    assert (solution.status, solution.bound_s, solution.ct_bti_s) == ("optimal", 2.0, 2.0)
+    assert (solution.status, solution.bound_s, solution.ct_bti_s) == ("optimal", 12.0, 12.0)
     verified(solution)
 
 

@@ -118,7 +118,7 @@ def _carried(
                 return False
             row[index[j, slot]] = dict(loads[j].links).get(LINK, 0)
         rows.append(row)
-        most.append(circuits[slot] * limits.port_gbps)
+        most.append(circuits[slot] * limits.circuit_gbps(LINK))
         before = circuits[slot - 1] if slot else ports.get(LINK, 0)
         for j in on:
             if loads[j].links and circuits[slot] > before:
@@ -193,6 +193,16 @@ def test_the_relaxation_is_below_the_whole_model() -> None:
             if whole is not None and whole.program.solve(LIMIT_S, any_solution=True).values is not None:
                 assert part is not None
                 assert part[0].solve(LIMIT_S).status == "optimal"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_brute_force_finds_the_same_where_a_units_ports_are_faster(seed: int) -> None:
+    limits, jobs, ports = two_units(seed)
+    faster = replace(limits, unit_port_gbps=(15.0, 40.0))  # circuits have the slower end's 15
+    solution = solve(faster, jobs, ports=ports, time_limit_s=LIMIT_S)
+    best = brute_force(faster, jobs, ports, 4)
+    assert solution.status == "optimal"
+    assert solution.ct_bti_s + min(job.arrival for job in jobs) == pytest.approx(best, abs=1e-6)
 
 
 @given(worlds(most_units=3, most_jobs=5))

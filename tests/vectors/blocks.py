@@ -444,7 +444,7 @@ def ticks_take_no_results_from_a_source_that_left(v: Vector) -> None:
 
 @entry
 def a_source_that_left_is_heard_where_it_is_not_summed(v: Vector) -> None:
-    """Who pushes has taken the results of a window before, whoever waits for it."""
+    """It has taken the results of a window before what it pushes."""
     s = Scene(v, 2, terms=terms(ahead=(KEPT // 2, VOTES // 2)))
     s.push(0, KEPT, "aggregated")
     v.leave(1)

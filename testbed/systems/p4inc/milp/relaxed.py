@@ -68,9 +68,15 @@ def relaxation(
             _whole(program, instance, between, high - low)
         else:
             for unit in limits.units:
-                through = [term for p, terms in between.items() if unit in p for term in terms]
+                # equation (6), in ports of the slowest rate: a circuit between faster ones takes less of them
+                through = [
+                    (column, streams * limits.port_gbps / limits.circuit_gbps(p))
+                    for p, terms in between.items()
+                    if unit in p
+                    for column, streams in terms
+                ]
                 if through:
-                    program.row(through, high=limits.optical_gbps(unit) * seconds)
+                    program.row(through, high=limits.ports[unit] * limits.port_gbps * seconds)
         for unit, terms in switched.items():
             program.row(terms, high=limits.switch_gbps[unit] * seconds)
     return program, choice
