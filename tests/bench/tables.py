@@ -39,6 +39,20 @@ def measured_on(host: dict[str, Any]) -> str:
     return f"Measured on {machine}, Linux {host['kernel']}, commit {commit}."
 
 
+BESIDE_GLOO = ("inc, Mb/s", "gloo, Mb/s", "gloo's time / inc's", "spread")
+
+
+def beside_gloo(row: dict[str, Any]) -> list[str]:
+    """The cells of BESIDE_GLOO."""
+    inc, gloo = row["found"]["inc"], row["found"].get("gloo")
+    return [
+        f"{inc['goodput_mbps']:.0f}",
+        f"{gloo['goodput_mbps']:.0f}" if gloo else "-",
+        f"{row['speedup']:.2f}" if row["speedup"] else "-",
+        f"{inc['spread']:.0%}, " + (f"{gloo['spread']:.0%}" if gloo else "-"),
+    ]
+
+
 def unshaped(figures: dict[str, Any]) -> str:
     rows = []
     for row in figures["goodput"]:
@@ -48,10 +62,7 @@ def unshaped(figures: dict[str, Any]) -> str:
         rows.append(
             [
                 f"{row['workers']}",
-                f"{inc['goodput_mbps']:.0f}",
-                f"{gloo['goodput_mbps']:.0f}" if gloo else "-",
-                f"{row['speedup']:.2f}" if row["speedup"] else "-",
-                f"{inc['spread']:.0%}, " + (f"{gloo['spread']:.0%}" if gloo else "-"),
+                *beside_gloo(row),
                 f"{inc['machine_us_per_pair']:.2f}",
                 f"{inc['worker_us_per_pair']:.2f}",
                 f"{gloo['machine_us_per_pair']:.2f}" if gloo and "machine_us_per_pair" in gloo else "-",
@@ -59,10 +70,7 @@ def unshaped(figures: dict[str, Any]) -> str:
         )
     head = [
         "workers",
-        "inc, Mb/s",
-        "gloo, Mb/s",
-        "gloo's time / inc's",
-        "spread",
+        *BESIDE_GLOO,
         "CPU us a pair",
         "its workers' part",
         "gloo, CPU us",
@@ -72,35 +80,28 @@ def unshaped(figures: dict[str, Any]) -> str:
 
 def jumbo(figures: dict[str, Any]) -> str:
     rows = []
-    before: dict[int, dict[str, Any]] = {}  # by workers, inc with the smaller packets
+    before: dict[int, tuple[float, float]] = {}  # by workers, with the smaller packets
     for row in figures["goodput"]:
         if row["case"] != "jumbo":
             continue
-        inc, gloo = row["found"]["inc"], row["found"].get("gloo")
-        gradients = row["bytes"] / 4 * row["workers"] * len(inc["seconds"])
-        small = before.setdefault(row["workers"], {**inc, "ns": inc["machine_cpu_s"] * 1e9 / gradients})
-        ns = inc["machine_cpu_s"] * 1e9 / gradients
+        inc = row["found"]["inc"]
+        ns = inc["machine_cpu_s"] * 1e9 / (row["bytes"] / 4 * row["workers"] * len(inc["seconds"]))
+        small_mbps, small_ns = before.setdefault(row["workers"], (inc["goodput_mbps"], ns))
         rows.append(
             [
                 f"{row['workers']}",
                 f"{row['mtu']}",
-                f"{inc['goodput_mbps']:.0f}",
-                f"{gloo['goodput_mbps']:.0f}" if gloo else "-",
-                f"{row['speedup']:.2f}" if row["speedup"] else "-",
-                f"{inc['spread']:.0%}, " + (f"{gloo['spread']:.0%}" if gloo else "-"),
-                f"{inc['goodput_mbps'] / small['goodput_mbps']:.2f}",
+                *beside_gloo(row),
+                f"{inc['goodput_mbps'] / small_mbps:.2f}",
                 f"{ns:.2f}",
-                f"{ns / small['ns']:.2f}",
+                f"{ns / small_ns:.2f}",
                 f"{inc['busy']:.0%}",
             ]
         )
     head = [
         "workers",
         "MTU",
-        "inc, Mb/s",
-        "gloo, Mb/s",
-        "gloo's time / inc's",
-        "spread",
+        *BESIDE_GLOO,
         "inc / inc at 1500",
         "CPU ns a gradient",
         "/ at 1500",
@@ -242,7 +243,7 @@ def spent(figures: dict[str, Any]) -> str:
         for name, share in profile["shares"].items()
     ]
     said = (
-        f"{profile['workers']} workers at MTU {profile.get('mtu', 1500)}, "
+        f"{profile['workers']} workers at MTU {profile['mtu']}, "
         f"{profile['goodput_mbps']:.0f} Mb/s each, "
         f"{profile['pairs_per_s']:.0f} pushes and as many results a second, "
         f"{profile['samples']} samples of both cores:"

@@ -5,7 +5,8 @@
 A block marked `console` has commands, each behind `$ `; a block marked `file=NAME` is saved under that name.
 Of what commands print, a comment `<!-- shown: REGULAR EXPRESSION -->` in front of a block keeps the lines
 that match, and `...` stands for the others. Commands run from the checkout as the user, those behind `sudo`
-as root for that user. Ends with 1 if a command fails; `--check` leaves the document as it is.
+as root for that user. Files that come into the checkout itself go again. Ends with 1 if a command fails;
+`--check` leaves the document as it is.
 """
 
 from __future__ import annotations
@@ -95,13 +96,15 @@ def main() -> None:
     uid = int(os.environ.get("SUDO_UID", os.geteuid()))
     shell = Shell(pwd.getpwnam(options.user) if options.user else pwd.getpwuid(uid))
     text = options.document.read_text()
+    before = set(ROOT.iterdir())
     for name, content in SAVED.findall(text):
         (ROOT / name).write_text(content)
     try:
         text = rewritten(text, shell.run)
     finally:
-        for name, _ in SAVED.findall(text):
-            (ROOT / name).unlink()
+        for path in set(ROOT.iterdir()) - before:
+            if path.is_file():
+                path.unlink()
     if not options.check:
         options.document.write_text(text)
 

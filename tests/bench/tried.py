@@ -88,6 +88,16 @@ def shown(figures: dict[str, Any], base: float | None) -> None:
     )
 
 
+def beside_the_first(
+    group: str, workers: int, by_name: dict[str, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Show the variants of a group beside its first, and return their rows."""
+    rows = [row(group, name, workers, runs) for name, runs in by_name.items()]
+    for number, figures in enumerate(rows):
+        shown(figures, rows[0]["inc"]["goodput_mbps"] if number else None)
+    return rows
+
+
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tried", description=__doc__)
@@ -114,32 +124,20 @@ def main(argv: list[str]) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 trials = variants(Path(folder), size, 3)
                 outcomes = measure(Setup((workers,), mtu=arguments.mtu), trials, arguments.rounds)
-            base = None
-            for of in outcomes:
-                rows.append(row("endpoint", of["name"], workers, of["runs"]))
-                shown(rows[-1], base)
-                base = base or rows[-1]["inc"]["goodput_mbps"]
+            rows += beside_the_first("endpoint", workers, {of["name"]: of["runs"] for of in outcomes})
         if "mode" in groups:
             modes: dict[str, list[dict[str, Any]]] = {NATIVE: [], GENERIC: []}
             for _ in range(arguments.rounds):
                 for mode, of_mode in modes.items():
                     trial = Trial(mode, ("inc",), size, 3, 1)
                     of_mode += measure(Setup((workers,), xdp=mode), [trial])[0]["runs"]
-            base = None
-            for mode, of_mode in modes.items():
-                rows.append(row("mode", f"XDP {mode}", workers, of_mode))
-                shown(rows[-1], base)
-                base = base or rows[-1]["inc"]["goodput_mbps"]
+            rows += beside_the_first("mode", workers, {f"XDP {mode}": runs for mode, runs in modes.items()})
         if "scheduling" in groups:
             plain, first = (
                 Trial(name, size_bytes=size, turns=3, rounds=1, fifo=fifo) for name, fifo in SCHEDULED
             )
             outcomes = measure(Setup((workers,), mtu=arguments.mtu), [plain, first], arguments.rounds)
-            base = None
-            for of in outcomes:
-                rows.append(row("scheduling", of["name"], workers, of["runs"]))
-                shown(rows[-1], base)
-                base = base or rows[-1]["inc"]["goodput_mbps"]
+            rows += beside_the_first("scheduling", workers, {of["name"]: of["runs"] for of in outcomes})
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps({"host": facts(), "rows": rows}, indent=1))
