@@ -203,8 +203,11 @@ static __always_inline u32 window_of(struct block_at *at)
 
 static __always_inline void note_source(struct block_at *at, u32 source)
 {
-	u32 *reached = &at->job->reached[(at->space & 1) * MAX_SOURCES + (source & (MAX_SOURCES - 1))];
+	u32 index = (at->space & 1) * MAX_SOURCES + source, *reached;
 
+	/* the verifier of 6.1 loses the bounds of what clang makes of this: it sees them in one last mask alone */
+	asm volatile("" : "+r"(index));
+	reached = &at->job->reached[index & (BLOCK_SPACES * MAX_SOURCES - 1)];
 	if ((s32)(at->fragment + 1 - *reached) > 0)
 		*reached = at->fragment + 1;
 }
