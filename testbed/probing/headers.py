@@ -8,6 +8,7 @@ version's headers than the kernel that they are loaded into.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -87,6 +88,16 @@ def cache_folder() -> Path:
     if os.geteuid() == 0:
         return Path("/var/cache/optinc")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "optinc"
+
+
+def identity(headers: Path) -> str:
+    """Return what tells these headers from all others: their configuration and version, whatever folder they
+    are in.
+    """
+    made = hashlib.sha256()
+    for name in (*PROBES[1:], Path("include/generated/uapi/linux/version.h")):
+        made.update((headers / name).read_bytes() if (headers / name).exists() else str(headers).encode())
+    return made.hexdigest()
 
 
 def _overlaid(source: Path, common: Path, cache: Path) -> Path:

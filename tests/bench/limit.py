@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.contract.spec import ONE_BUFFER_MTU
-from testbed.dataplanes.xdp.compiled import Compiled
+from testbed.dataplanes.xdp.compiled import CompiledTables
 from testbed.dataplanes.xdp.syscall import pin
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
 from testbed.emulation.namespaces import BPFFS_DIR, NetworkNamespaces, command, entered, private_mounts
@@ -92,9 +92,9 @@ class Rig:
         )
 
 
-def programs() -> Compiled:
+def programs() -> CompiledTables:
     text = Path(__file__).with_name("frames.c").read_text()
-    return Compiled("frames.c", text, {"drop": "XDP", "pass_on": "XDP"})
+    return CompiledTables("frames.c", text, {"drop": "XDP", "pass_on": "XDP"})
 
 
 def count(bpf: Any) -> int:

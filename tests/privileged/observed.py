@@ -66,7 +66,7 @@ class Observed:
         ).pack_into  # program, result, lengths, frames, repeat, duration, contexts
 
     def __enter__(self) -> Self:
-        assert _SEEN.size == ctypes.sizeof(self._programs.compiled.bpf["seen"].Leaf)
+        assert _SEEN.size == self._programs.compiled.value_bytes("seen")
         for name in ("seen", "seen_clock"):
             self._maps.append(mmap.mmap(self._programs.map_fd(name), mmap.PAGESIZE))
         self._seen, self._clock = self._maps

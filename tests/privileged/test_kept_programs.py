@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from testbed.dataplanes.xdp import compiled
-from testbed.dataplanes.xdp.compiled import CompiledOnce, MapLayout
+from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.dataplanes.xdp.layout import BPF_DIR
 from testbed.dataplanes.xdp.syscall import XDP_PASS, map_lookup, run, u32
 from testbed.errors import SettingError
@@ -19,15 +19,15 @@ FRAME = bytes(200)
 LONGEST = MapLayout("longest", np.dtype("=u4"), np.dtype("=u8"), "here.py")
 
 
-def probe(*maps: MapLayout) -> CompiledOnce:
+def probe(*maps: MapLayout) -> Compiled:
     text = (BPF_DIR / "doctor_probe.c").read_text()
-    return CompiledOnce("the probe", text, {"measure": "XDP", "take": "XDP"}, maps)
+    return Compiled("the probe", text, {"measure": "XDP", "take": "XDP"}, maps)
 
 
 def test_a_text_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "cache_folder", lambda: tmp_path)
     with probe(LONGEST) as first, probe(LONGEST) as again:
-        assert (first.bpf is None, again.bpf is None) == (False, True)
+        assert (first.was_kept, again.was_kept) == (False, True)
         for each in (first, again):
             assert run(each.program_fd("measure"), FRAME)[0] == XDP_PASS
             assert map_lookup(each.map_fd("longest"), u32(0), 8) == len(FRAME).to_bytes(8, "little")
@@ -38,4 +38,4 @@ def test_a_text_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (file,) = (tmp_path / "xdp").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     with probe(LONGEST) as once_more:
-        assert once_more.bpf is not None
+        assert not once_more.was_kept

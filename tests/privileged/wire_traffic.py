@@ -242,10 +242,10 @@ class Rig:
         open_pinned(pins, {}).routes.set(_UNIT, routes)
 
     def _multiply(self, stack: ExitStack) -> None:
-        from testbed.dataplanes.xdp.compiled import Compiled
+        from testbed.dataplanes.xdp.compiled import CompiledTables
 
         text = Path(__file__).with_name("multicast.c").read_text()
-        compiled = stack.enter_context(Compiled("multicast.c", text, {"multiply": "XDP"}))
+        compiled = stack.enter_context(CompiledTables("multicast.c", text, {"multiply": "XDP"}))
         self._bpf = compiled.bpf
         self._bpf.attach_xdp("p-sm", compiled.functions["multiply"], 1 << 2)  # native
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from testbed.dataplanes.xdp import compiled
-from testbed.dataplanes.xdp.compiled import Compiled, MapLayout, check_layout
+from testbed.dataplanes.xdp.compiled import CompiledTables, MapLayout, check_layout
 from testbed.dataplanes.xdp.objects import CType
 from testbed.errors import HostError, SettingError
 
@@ -93,8 +93,8 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> type[Loader]:
     return Loader
 
 
-def load() -> Compiled:
-    return Compiled("bpf/x.c", "", {"first": "XDP", "second": "SCHED_CLS"}, [RECORDS])
+def load() -> CompiledTables:
+    return CompiledTables("bpf/x.c", "", {"first": "XDP", "second": "SCHED_CLS"}, [RECORDS])
 
 
 def test_the_working_directory_is_left_alone(loader: type[Loader], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from testbed.dataplanes.xdp import objects
 from testbed.dataplanes.xdp.objects import CType, Objects, kept, key_of
 from testbed.errors import HostError, SettingError
-from testbed.probing.headers import cache_folder, kernel_headers
+from testbed.probing.headers import cache_folder, identity, kernel_headers
 
 _T = TypeVar("_T")
 Kind = Literal["XDP", "SCHED_CLS"]
@@ -50,12 +50,15 @@ class Loaded:
 class Compiled:
     """A C text's programs and maps, by descriptor. A context manager; leaving it drops the descriptors.
 
+    BCC compiles, and bpf(2) makes the maps and loads the programs, so that all maps are of one kind: a map
+    that BCC makes has type information (BTF), and before Linux 6.2 no map that bpf(2) makes without is
+    accepted as an inner map in its place. What was compiled before is taken from a folder
+    (testbed/dataplanes/xdp/objects.py) unless `keeps` is False.
+
     `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
     its kind; they are loaded at once unless `load` says that the caller will. HostError when this host
     cannot, SettingError when C and Python have other types for a map.
     """
-
-    _keeps = False
 
     def __init__(
         self,
@@ -65,30 +68,20 @@ class Compiled:
         maps: Iterable[MapLayout] = (),
         flags: Sequence[str] = (),
         load: bool = True,
+        keeps: bool = True,
     ) -> None:
+        self.functions: dict[str, Any] = {}
+        self.was_kept = False
+        self._what, self._text, self._programs, self._flags = what, text, programs, flags
         self._headers = kernel_headers()
-        os.environ["BCC_KERNEL_SOURCE"] = str(self._headers)
         try:
-            from bcc import BPF, __version__
+            from bcc import __version__
         except ImportError as error:
             raise HostError(
                 f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
             ) from error
-        self.bpf: Any = None
-        self.functions: dict[str, Any] = {}
-        self._what, self._text, self._programs, self._flags = what, text, programs, flags
-        self._objects: Objects | None = None
-        self._fds: dict[str, int] = {}  # of the maps of objects
-        kernel = os.uname()
-        cores = Path("/sys/devices/system/cpu/possible").read_text()  # C has values of all of them
-        facts = (__version__, kernel.release, kernel.version, kernel.machine, cores, str(self._headers))
-        key, folder = key_of(text, *flags, *programs, *facts), cache_folder() / "xdp"
         try:
-            if not self._keeps or not self._take(kept(key, folder)):
-                # -w: the kernel's own headers warn under bcc's clang
-                self.bpf = _apart(lambda: BPF(text=text, cflags=["-w", *flags]))
-                if self._keeps:
-                    objects.keep(key, Objects.made(self.bpf, text, programs), folder)
+            self._make_maps(__version__, keeps)
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
         if load:
@@ -99,6 +92,31 @@ class Compiled:
         except SettingError:
             self.close()
             raise
+
+    def _make_maps(self, bcc_version: str, keeps: bool) -> None:
+        # the running kernel is no fact: BCC has its types from the headers, and the verifier judges the rest
+        cores = Path("/sys/devices/system/cpu/possible").read_text()  # C has values of all of them
+        facts = (bcc_version, os.uname().machine, cores, identity(self._headers))
+        key, folder = key_of(self._text, *self._flags, *self._programs, *facts), cache_folder() / "xdp"
+        made = kept(key, folder) if keeps else None
+        self.was_kept = made is not None
+        if made is None:
+            bpf = self._compile()
+            try:
+                made = Objects.made(bpf, self._text, self._programs)
+            finally:
+                bpf.cleanup()
+            if keeps:
+                objects.keep(key, made, folder)
+        self._objects, self._fds = made, made.create()
+
+    def _compile(self) -> Any:
+        """Compile by BCC, which makes maps of its own."""
+        from bcc import BPF
+
+        os.environ["BCC_KERNEL_SOURCE"] = str(self._headers)
+        # -w: the kernel's own headers warn under bcc's clang
+        return _apart(lambda: BPF(text=self._text, cflags=["-w", *self._flags]))
 
     def load(self) -> None:
         """Load the programs, which the kernel's verifier may take a second for. Any thread may, while others
@@ -113,11 +131,8 @@ class Compiled:
 
     def loaded(self, name: str) -> Any:
         """Load a program, again if it is loaded already, over the maps that are there."""
-        kind = self._programs[name]
-        if self._objects is None:
-            self.bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
-            return self.bpf.load_func(name, getattr(self.bpf, kind))
-        return Loaded(_load(name, kind, self._objects.instructions(name, self._fds), self._objects.license))
+        instructions = self._objects.instructions(name, self._fds)
+        return Loaded(_load(name, self._programs[name], instructions, self._objects.license))
 
     def attach(self, program: str, device: str, flags: int) -> None:
         """Attach an XDP program to a device of the calling thread's network namespace. OSError if the kernel
@@ -128,13 +143,6 @@ class Compiled:
         if lib.bpf_attach_xdp(device.encode(), self.program_fd(program), flags) < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-
-    def _take(self, made: Objects | None) -> bool:
-        """Make the maps of objects, if there are any."""
-        if made is None:
-            return False
-        self._fds, self._objects = made.create(), made
-        return True
 
     def _unable(self, error: Exception) -> HostError:
         return HostError(f"load {self._what}: {error}; `testbed doctor` says what this host lacks")
@@ -149,17 +157,14 @@ class Compiled:
 
     def close(self) -> None:
         """Drop the descriptors."""
-        if self.bpf is not None:
-            self.bpf.cleanup()
-        elif self._objects is not None:
-            for fd in (*self._fds.values(), *(each.fd for each in self.functions.values())):
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-            self._fds, self.functions = {}, {}
+        for fd in (*self._fds.values(), *(each.fd for each in self.functions.values())):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds, self.functions = {}, {}
 
     def map_fd(self, name: str) -> int:
         """Return the descriptor of a map."""
-        return int(self.bpf[name].map_fd) if self._objects is None else self._fds[name]
+        return self._fds[name]
 
     def program_fd(self, name: str) -> int:
         """Return the descriptor of one of the programs."""
@@ -171,18 +176,35 @@ class Compiled:
 
     def _shapes(self, name: str) -> tuple[CType, CType]:
         """Return a map's key and value as C has them."""
-        if self._objects is None:
-            return CType.of(self.bpf[name].Key), CType.of(self.bpf[name].Leaf)
         made = next(each for each in self._objects.maps if each.name == name)
         return made.key, made.value
 
 
-class CompiledOnce(Compiled):
-    """A text that was compiled before is not compiled again (testbed/dataplanes/xdp/objects.py); `bpf`, BCC's
-    own object, is then None.
+class CompiledTables(Compiled):
+    """A text with maps that BCC made, of which `bpf`, BCC's own object, has tables by name: for figures and
+    benches that read many of them. None of its maps is a map of maps.
     """
 
-    _keeps = True
+    bpf: Any
+
+    def _make_maps(self, bcc_version: str, keeps: bool) -> None:
+        self.bpf = self._compile()
+
+    def loaded(self, name: str) -> Any:
+        """Load a program, again if it is loaded already, over the maps that are there."""
+        self.bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
+        return self.bpf.load_func(name, getattr(self.bpf, self._programs[name]))
+
+    def close(self) -> None:
+        """Drop the descriptors."""
+        self.bpf.cleanup()
+
+    def map_fd(self, name: str) -> int:
+        """Return the descriptor of a map."""
+        return int(self.bpf[name].map_fd)
+
+    def _shapes(self, name: str) -> tuple[CType, CType]:
+        return CType.of(self.bpf[name].Key), CType.of(self.bpf[name].Leaf)
 
 
 def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from testbed.dataplanes.xdp.compiled import CompiledOnce, MapLayout
+from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.dataplanes.xdp.layout import BPF_DIR
 from testbed.dataplanes.xdp.program import source as with_includes
 from testbed.dataplanes.xdp.syscall import map_delete, map_lookup, map_update, program_id, u32
@@ -31,7 +31,7 @@ class LinkProgram:
         self, what: str, source: str, program: str, records: MapLayout, flags: Sequence[str] = ()
     ) -> None:
         self._what, self._record = what, records.value
-        self._compiled = CompiledOnce(
+        self._compiled = Compiled(
             f"bpf/{source}",
             with_includes(BPF_DIR / source),
             {program: "SCHED_CLS"},

@@ -15,7 +15,7 @@ import numpy as np
 
 from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.compiled import Compiled, CompiledOnce, MapLayout
+from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.dataplanes.xdp.syscall import map_update, u32
 from testbed.errors import TestbedError
 
@@ -72,14 +72,14 @@ class Programs:
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
         """Compile bpf/programs.c, or `text` in its place: what tests make of it."""
         self.lanes, self.mode = lanes, mode_for(lanes)
-        compile_it = CompiledOnce if text is None else Compiled
-        self.compiled = compile_it(
+        self.compiled = Compiled(
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c"),
             dict.fromkeys(PROGRAMS, "XDP"),
             [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
             load=False,
+            keeps=text is None,
         )
 
     def load(self) -> None:

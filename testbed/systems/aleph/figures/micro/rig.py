@@ -25,7 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from testbed.dataplanes.xdp.compiled import Compiled
+from testbed.dataplanes.xdp.compiled import CompiledTables
 from testbed.dataplanes.xdp.syscall import run_live
 from testbed.emulation.links import (
     SYSCTLS,
@@ -82,7 +82,8 @@ class Tools:
         self.folder = Path(self._folder.name)
         self.traffic = compiled(self.folder, lanes)
         text = (HERE / "micro.c").read_text().replace('#include "micro.h"', (HERE / "micro.h").read_text())
-        self.compiled = Compiled("micro.c", text, dict.fromkeys(PROGRAMS, "XDP"), flags=[f"-DLANES={lanes}"])
+        flags = [f"-DLANES={lanes}"]
+        self.compiled = CompiledTables("micro.c", text, dict.fromkeys(PROGRAMS, "XDP"), flags=flags)
 
     def __enter__(self) -> Self:
         return self
