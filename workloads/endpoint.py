@@ -297,6 +297,10 @@ class Endpoint:
             self._broken = RuntimeError(
                 f"job {self._job}: a result names {detail} contributors of {self._workers} workers"
             )
+        elif event == Event.REFUSED:
+            self._broken = OSError(
+                detail, f"job {self._job}: worker {self._worker} sends gradients: {os.strerror(detail)}"
+            )
         elif event == Event.OVERTAKEN:
             self._broken = OvertakenError(
                 f"job {self._job}: the others went on without worker {self._worker} for longer than results "

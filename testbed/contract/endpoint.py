@@ -22,6 +22,7 @@ class Event(Choice):
     IMPOSSIBLE = 5, "a result names as many contributors as cannot be"
     OVERTAKEN = 6, "others are so far ahead that a result was replaced before it was taken"
     LACKING = 7, "a gathered vector lacks parts of workers; all workers know it"
+    REFUSED = 8, "the kernel refuses to send, for good; its errno is in the workers' place"
 
 
 class Vector(Choice):

@@ -113,6 +113,8 @@ MEMORY = Record(
     (
         Member("stop", U32, "the asking process ends it"),
         Member("running", U32, "1 while the end runs"),
+        Member("error", U32, "errno of the send that ended it; 0: none"),
+        Member("pad", U32),
         Member("dropped", U64, "packets that the socket had no room for"),
         Member("refused", U64, "packets that are none of this tree's"),
         Member("busy_ns", U64, "processor time of the end"),

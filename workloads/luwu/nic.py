@@ -371,6 +371,8 @@ class Nic:
 
     def _check(self) -> None:
         """Raises LuwuError where waiting has no end."""
+        if error := int(self._head.memory.error):
+            raise LuwuError(f"the NIC sends: {os.strerror(error)}: nothing more is sent or received")
         if self._process is not None and (code := self._process.poll()) is not None:
             raise LuwuError(f"the process of the NIC ended with {code}: nothing more is sent or received")
         if (reason := self._why()) is not None:

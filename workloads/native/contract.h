@@ -24,6 +24,7 @@ enum event {
 	EVENT_IMPOSSIBLE = 5, /* a result names as many contributors as cannot be */
 	EVENT_OVERTAKEN = 6, /* others are so far ahead that a result was replaced before it was taken */
 	EVENT_LACKING = 7, /* a gathered vector lacks parts of workers; all workers know it */
+	EVENT_REFUSED = 8, /* the kernel refuses to send, for good; its errno is in the workers' place */
 };
 
 /* How a worker's fragments go by a tree of its job. */

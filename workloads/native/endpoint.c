@@ -100,6 +100,7 @@ struct endpoint *endpoint_open(const struct settings *settings)
 	if (!e)
 		return 0;
 	e->s = *settings;
+	e->sends.fd = e->s.socket_fd;
 	e->result_bytes = sizeof(struct result) + (4 * (size_t)e->s.ring_lanes + 7) / 8 * 8;
 	e->packet_bytes = sizeof(struct wire_header) + 4 * e->s.lanes;
 	e->ring_bytes = (e->result_bytes * e->s.ring_entries + page - 1) / page * page;
@@ -274,7 +275,6 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	};
 	uint32_t received = __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE);
 	struct timespec timeout = {.tv_sec = timeout_ns / 1000000000LL, .tv_nsec = timeout_ns % 1000000000LL};
-	char byte;
 	int ready;
 
 	if (is_vote_awaited(e)) /* any result may be it */
@@ -288,16 +288,17 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	if (votes_ready(e))
 		return 1;
 	ready = ppoll(fds, 2, &timeout, 0);
+	if (ready < 0)
+		sends_note(&e->sends, errno);
 	if (ready <= 0)
 		return __atomic_load_n(&e->wake->received, __ATOMIC_ACQUIRE) != received;
 	e->counters.wakes++;
 	if (fds[0].revents && e->s.asks)
 		questions_listen(e);
 	else if (fds[0].revents)
-		while (recv(e->s.socket_fd, &byte, 1, MSG_DONTWAIT) >= 0)
-			;
+		sends_drain(&e->sends);
 	if (fds[1].revents && read(e->s.event_fd, &drained, sizeof(drained)) < 0)
-		return 1;
+		sends_note(&e->sends, errno);
 	return 1;
 }
 
@@ -370,7 +371,16 @@ static int is_broken(struct endpoint *e)
 {
 	if (!e->broken || e->reported == atomic_load_explicit(&e->submitted, memory_order_acquire))
 		return 0;
-	return e->broken == EVENT_OVERTAKEN || e->reported >= e->known;
+	return e->broken == EVENT_OVERTAKEN || e->broken == EVENT_REFUSED || e->reported >= e->known;
+}
+
+/* Of a socket by which nothing leaves no vector is settled any more. */
+static void heed_refusal(struct endpoint *e)
+{
+	if (!e->sends.error || e->broken)
+		return;
+	e->broken = EVENT_REFUSED;
+	e->broken_workers = e->sends.error;
 }
 
 /*
@@ -394,6 +404,7 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_
 			e->told_quiet_ns = 0;
 		}
 		again = push(e, !moved);
+		heed_refusal(e);
 		tell_progress(e);
 		if (again)
 			continue;

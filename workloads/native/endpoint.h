@@ -15,11 +15,11 @@
 #define RESULT_LANES /* as the fabric's MTU has them, told at run time */
 #include "../../bpf/ring.h"
 #include "contract.h"
+#include "sends.h"
 #include "timing.h"
 #include "window.h"
 
 #define MAX_OPS 256 /* vectors under way */
-#define MAX_BURST 64 /* segments that the kernel makes of one datagram */
 #define NEXT_RING(i) ((i) % MAX_OPS)
 
 /* Fragments that share a scale. */
@@ -76,6 +76,7 @@ struct tree {
 struct endpoint {
 	struct settings s;
 	struct counters counters;
+	struct sends sends;
 	uint8_t *ring;
 	size_t result_bytes, packet_bytes, ring_bytes;
 	struct wake *wake;
@@ -180,7 +181,7 @@ void parts_write(const struct op *op, uint32_t *lanes, uint64_t start, uint64_t 
 /* ---- packets.c: what is pushed ---- */
 
 void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h);
-int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count);
+uint32_t packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count);
 void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, int64_t *sent_at, int64_t now);
 int packets_push(struct endpoint *e, struct tree *t, int all);
 

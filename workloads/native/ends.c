@@ -44,6 +44,7 @@ struct end *ends_open(const struct end_settings *settings)
 	if (!e)
 		return 0;
 	e->s = *settings;
+	e->sends.fd = e->s.socket_fd;
 	e->packet_bytes = sizeof(struct wire_header) + 4 * (size_t)e->s.lanes;
 	e->to.sin_family = AF_INET;
 	e->to.sin_addr.s_addr = e->s.address;
@@ -94,19 +95,20 @@ static void sleep_on(struct end *e, int64_t now, int64_t began_ns)
 	left = at > now ? at - now : 0;
 	limit = (struct timespec){left / 1000000000, left % 1000000000};
 	e->memory->busy_ns = ends_now_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns;
-	ppoll(awaited, 2, &limit, 0);
+	if (ppoll(awaited, 2, &limit, 0) < 0)
+		sends_note(&e->sends, errno);
 	e->memory->events++;
 	if (awaited[1].revents && read(e->s.event_fd, &asked, sizeof(asked)) < 0)
-		return; /* nothing was asked for after all */
+		sends_note(&e->sends, errno);
 }
 
-/* Carries out requests until ends_stop. */
+/* Carries out requests until ends_stop, or until the kernel refuses to send for good. */
 void ends_run(struct end *e)
 {
 	int64_t began_ns = ends_now_ns(CLOCK_THREAD_CPUTIME_ID);
 
 	__atomic_store_n(&e->memory->running, 1, __ATOMIC_RELEASE);
-	while (!__atomic_load_n(&e->memory->stop, __ATOMIC_ACQUIRE)) {
+	while (!e->sends.error && !__atomic_load_n(&e->memory->stop, __ATOMIC_ACQUIRE)) {
 		int64_t now = ends_now_ns(CLOCK_MONOTONIC);
 		int done = packets_come(e, now);
 
@@ -118,5 +120,6 @@ void ends_run(struct end *e)
 		if (!done)
 			sleep_on(e, now, began_ns);
 	}
+	__atomic_store_n(&e->memory->error, e->sends.error, __ATOMIC_RELEASE);
 	__atomic_store_n(&e->memory->running, 0, __ATOMIC_RELEASE);
 }

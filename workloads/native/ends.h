@@ -15,6 +15,7 @@
 
 #include "../../bpf/wire.h"
 #include "ends_contract.h"
+#include "sends.h"
 
 #define ENDS_BURST 32 /* packets that come at once */
 
@@ -53,6 +54,7 @@ struct given {
 	uint64_t starts[ENDS_REQUESTS + 1]; /* the first fragment of each, and after the last one's last */
 	uint64_t at;			    /* the request that `next` is of, or an earlier one */
 	uint64_t measuring;		    /* elements of the request `measured`, so far */
+	uint64_t zeroed;		    /* fragments before this one are in their request's `zeroed` */
 	int64_t since_ns, pace_ns;
 };
 
@@ -71,6 +73,7 @@ struct end {
 	struct end_memory *memory;
 	size_t memory_bytes, packet_bytes;
 	struct sockaddr_in to;
+	struct sends sends;
 	uint32_t bias;
 	uint8_t data_op, beat_op; /* that it sends */
 	uint8_t data_in, beat_in; /* and gets */
@@ -132,7 +135,7 @@ void values_take(struct end *e, const struct end_request *r, uint64_t from, uint
 
 /* ends_packets.c */
 void packet_open(struct end *e, struct wire_header *h, uint8_t op);
-int packet_send(struct end *e, void *first, size_t bytes, uint32_t count);
+uint32_t packet_send(struct end *e, void *first, size_t bytes, uint32_t count);
 int packets_come(struct end *e, int64_t now);
 
 /* ends_given.c: whether anything was done */

@@ -77,6 +77,8 @@ struct end_stream {
 struct end_memory {
 	__u32 stop; /* the asking process ends it */
 	__u32 running; /* 1 while the end runs */
+	__u32 error; /* errno of the send that ended it; 0: none */
+	__u32 pad;
 	__u64 dropped; /* packets that the socket had no room for */
 	__u64 refused; /* packets that are none of this tree's */
 	__u64 busy_ns; /* processor time of the end */

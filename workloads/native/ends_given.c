@@ -71,7 +71,7 @@ static void write_fragment(struct end *e, uint64_t fragment, struct wire_header 
 	struct given *g = &e->given;
 	struct end_request *r;
 	uint64_t start, lanes;
-	uint32_t count;
+	uint32_t count, zeroed;
 
 	while (*start_of(g, g->at + 1) <= fragment)
 		g->at++;
@@ -85,11 +85,12 @@ static void write_fragment(struct end *e, uint64_t fragment, struct wire_header 
 	h->count = htons(count);
 	if (start + count == lanes)
 		h->flags = WIRE_FLAG_END;
-	if (fragment < g->next) {
+	if (fragment < g->next)
 		h->flags |= WIRE_FLAG_RETRANSMIT;
-		values_give(e, r, start, count, (uint32_t *)(h + 1));
-	} else {
-		r->zeroed += values_give(e, r, start, count, (uint32_t *)(h + 1));
+	zeroed = values_give(e, r, start, count, (uint32_t *)(h + 1));
+	if (fragment >= g->zeroed) {
+		r->zeroed += zeroed;
+		g->zeroed = fragment + 1;
 	}
 	memset((uint32_t *)(h + 1) + count, 0, 4 * (e->s.lanes - count));
 }
@@ -109,7 +110,7 @@ int given_send(struct end *e, int64_t now)
 {
 	struct given *g = &e->given;
 	struct end_stream *stream = stream_of(e, DIRECTION_GIVEN);
-	uint64_t from, until, count;
+	uint64_t from, until, count, at, sent;
 	int is_again;
 
 	if (g->next == g->ack) {
@@ -127,13 +128,18 @@ int given_send(struct end *e, int64_t now)
 		return 0;
 	if (is_again)
 		g->at = __atomic_load_n(&stream->done, __ATOMIC_RELAXED);
+	at = g->at;
 	count = ends_least(until - from, e->s.burst);
 	for (uint64_t i = 0; i < count; i++)
 		write_fragment(e, from + i, (struct wire_header *)(e->sending + i * e->packet_bytes));
-	if (!packet_send(e, e->sending, e->packet_bytes, count)) {
+	sent = packet_send(e, e->sending, e->packet_bytes, count);
+	if (sent < count)
+		g->at = at; /* the next packet may be of an earlier request than the last one written */
+	if (!sent) {
 		g->pace_ns = now + FULL_NS;
 		return 0;
 	}
+	count = sent;
 	stream->packets += count;
 	if (is_again) {
 		stream->again += count;

@@ -3,15 +3,10 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/udp.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "ends.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
 
 /* Fills what no fragment changes. */
 void packet_open(struct end *e, struct wire_header *h, uint8_t op)
@@ -29,30 +24,13 @@ void packet_open(struct end *e, struct wire_header *h, uint8_t op)
 	};
 }
 
-/* Whether the kernel took them: packets of these bytes each. What a way refuses is lost, as on a link. */
-int packet_send(struct end *e, void *first, size_t bytes, uint32_t count)
+/* Sends packets of these bytes each. How many have left; none where no send can succeed, which ends the end. */
+uint32_t packet_send(struct end *e, void *first, size_t bytes, uint32_t count)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(uint16_t))];
-		struct cmsghdr aligned;
-	} control = {0};
-	struct iovec part = {.iov_base = first, .iov_len = bytes * count};
-	struct msghdr message = {
-		.msg_name = &e->to, .msg_namelen = sizeof(e->to), .msg_iov = &part, .msg_iovlen = 1
-	};
+	struct packets packets = {.first = first, .bytes = bytes, .stride = bytes, .count = count};
+	int taken = sends_packets(&e->sends, &e->to, &packets, 0);
 
-	if (count > 1) {
-		struct cmsghdr *c = &control.aligned;
-
-		message.msg_control = &control;
-		message.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
-		c->cmsg_level = SOL_UDP;
-		c->cmsg_type = UDP_SEGMENT;
-		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-		*(uint16_t *)CMSG_DATA(c) = bytes;
-	}
-	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 ||
-	       (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
+	return taken < 0 ? 0 : taken;
 }
 
 /* Whether a packet is one of this tree, to this end, and whole. */
@@ -94,6 +72,8 @@ int packets_come(struct end *e, int64_t now)
 		};
 	}
 	count = recvmmsg(e->s.socket_fd, messages, ENDS_BURST, MSG_DONTWAIT, 0);
+	if (count < 0)
+		sends_note(&e->sends, errno);
 	for (int i = 0; i < count; i++) {
 		const struct wire_header *h = parts[i].iov_base;
 

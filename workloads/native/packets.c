@@ -2,16 +2,9 @@
 /* What a worker pushes: packets of fragments, in bursts, as its windows allow. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/udp.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "endpoint.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
 
 #define TOS_REPEATED (WIRE_DSCP_REPEATED << 2 | WIRE_ECT)
 
@@ -30,49 +23,20 @@ void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h)
 	h->lanes = htons(e->s.lanes);
 }
 
-/* Whether the kernel took all of them. */
-int packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count)
+/*
+ * Sends packets that lie behind each other. How many have left; none where the socket is full, or where no send
+ * can succeed any more, of which the endpoint then breaks.
+ */
+uint32_t packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr aligned;
-	} control = {0};
-	struct iovec parts[MAX_BURST] = {{.iov_base = first, .iov_len = count * e->packet_bytes}};
-	struct msghdr message = {
-		.msg_name = &t->to, .msg_namelen = sizeof(t->to), .msg_iov = parts, .msg_iovlen = 1
-	};
-	uint16_t segment_bytes = e->packet_bytes;
+	struct packets packets = {.first = first, .bytes = e->packet_bytes, .stride = e->packet_bytes, .count = count};
+	int is_repeated = count == 1 && first->flags & WIRE_FLAG_RETRANSMIT, taken;
 
-	if (first->op == WIRE_OP_EMPTY) { /* the header only, of each packet's room */
-		segment_bytes = sizeof(*first);
-		message.msg_iovlen = count;
-		for (uint32_t i = 0; i < count; i++)
-			parts[i] = (struct iovec){
-				.iov_base = (uint8_t *)first + i * e->packet_bytes, .iov_len = segment_bytes
-			};
-	}
-
-	if (count > 1) {
-		struct cmsghdr *c = &control.aligned;
-
-		message.msg_control = &control;
-		message.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
-		c->cmsg_level = SOL_UDP;
-		c->cmsg_type = UDP_SEGMENT;
-		c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-		*(uint16_t *)CMSG_DATA(c) = segment_bytes;
-	} else if (first->flags & WIRE_FLAG_RETRANSMIT) { /* what a sum is completed by is seen on it */
-		struct cmsghdr *c = &control.aligned;
-
-		message.msg_control = &control;
-		message.msg_controllen = CMSG_SPACE(sizeof(int));
-		c->cmsg_level = IPPROTO_IP;
-		c->cmsg_type = IP_TOS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		*(int *)CMSG_DATA(c) = TOS_REPEATED;
-	}
-	return sendmsg(e->s.socket_fd, &message, MSG_DONTWAIT) >= 0 ||
-	       (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM);
+	if (first->op == WIRE_OP_EMPTY) /* the header only, of each packet's room */
+		packets.bytes = sizeof(*first);
+	/* a mark on what is sent again is seen by what completes the sum */
+	taken = sends_packets(&e->sends, &t->to, &packets, is_repeated ? TOS_REPEATED : 0);
+	return taken < 0 ? 0 : taken;
 }
 
 void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, int64_t *sent_at, int64_t now)
@@ -132,6 +96,46 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 }
 
 /*
+ * Writes the tree's next packets, `most` at most: those of one size, up to where their room comes round. How many
+ * they are.
+ */
+static uint32_t write_burst(struct endpoint *e, struct tree *t, uint64_t most)
+{
+	uint32_t count = 0;
+	int empty = 0;
+
+	for (; count < most; count++) {
+		uint64_t fragment = t->sent + count, number = over_all(e, t, fragment);
+		struct op *op = &e->ops[NEXT_RING(t->pushing)];
+
+		if (count > 0 && fragment % e->limit == 0)
+			break;
+		while (op->first + op->count <= number)
+			op = &e->ops[NEXT_RING(++t->pushing)];
+		if (count == 0)
+			empty = is_empty(e, t, op, number);
+		else if (empty != is_empty(e, t, op, number))
+			break;
+		write_fragment(e, t, op, fragment, number);
+	}
+	return count;
+}
+
+/* Writes and sends the tree's next packets; how many have left. Of the others nothing is counted. */
+static uint32_t push_burst(struct endpoint *e, struct tree *t, uint64_t most)
+{
+	struct counters counters = e->counters;
+	uint64_t pushing = t->pushing;
+	uint32_t count = write_burst(e, t, most), taken = packets_send(e, t, packet(e, t, t->sent), count);
+
+	if (taken == count)
+		return count;
+	e->counters = counters;
+	t->pushing = pushing; /* the next packet may be of an earlier vector than the last one written */
+	return taken ? write_burst(e, t, taken) : 0;
+}
+
+/*
  * Pushes what the tree's window has room for, a burst at a time; small rests only if `all`. Whether anything
  * was pushed.
  */
@@ -147,9 +151,7 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 	if (t->pushing < e->reported) /* its entry may be another vector's by now */
 		t->pushing = e->reported;
 	for (;;) {
-		uint64_t until = t->done + room, count = 0, left = 0;
-		struct counters unpushed = e->counters;
-		int empty = 0;
+		uint64_t until = t->done + room, count, left;
 
 		if (until > have)
 			until = have;
@@ -160,27 +162,11 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 		left = until - t->sent;
 		if (left < burst / 2 && !all && until != have)
 			break;
-		for (; count < left && count < burst; count++) {
-			uint64_t fragment = t->sent + count, number = over_all(e, t, fragment);
-			struct op *op = &e->ops[NEXT_RING(t->pushing)];
-
-			if (count > 0 && fragment % e->limit == 0)
-				break;
-			while (op->first + op->count <= number)
-				op = &e->ops[NEXT_RING(++t->pushing)];
-			if (count == 0)
-				empty = is_empty(e, t, op, number);
-			else if (empty != is_empty(e, t, op, number)) /* of one size in a burst */
-				break;
-			write_fragment(e, t, op, fragment, number);
-		}
-		if (!packets_send(e, t, packet(e, t, t->sent), count)) {
-			e->counters = unpushed;
+		count = push_burst(e, t, lesser(left, burst));
+		if (!count)
 			break; /* the socket is full: the same again later */
-		}
-		int64_t now = now_ns();
 
-		int64_t queued_ns = repair_on_link_ns(e), frame_ns = repair_frame_ns(e);
+		int64_t now = now_ns(), queued_ns = repair_on_link_ns(e), frame_ns = repair_frame_ns(e);
 
 		if (t->sent == t->done) /* nobody waited for a result of this tree */
 			t->silent_from = t->quiet_from = now;

@@ -4,6 +4,7 @@
  * of the fragments under way it has, and what it lacks is pushed again.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -162,4 +163,5 @@ void questions_listen(struct endpoint *e)
 	while ((bytes = recv(e->s.socket_fd, e->heard, e->packet_bytes, MSG_DONTWAIT | MSG_TRUNC)) >= 0)
 		if ((size_t)bytes == e->packet_bytes && is_answer(e, h))
 			heed_answer(e, &e->trees[h->tree - e->s.first_tree], h);
+	sends_note(&e->sends, errno);
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How compiled endpoints send: a burst in one call where the kernel cuts it, and the meaning of each error. */
+#ifndef SENDS_H
+#define SENDS_H
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MAX_BURST 64 /* segments that the kernel makes of one datagram */
+
+/* Packets of equal length that lie `stride` bytes apart. */
+struct packets {
+	const void *first;
+	size_t bytes, stride;
+	uint32_t count;
+};
+
+struct sends {
+	int fd;
+	int error; /* errno of a call that no later one makes good; 0: none so far */
+	int64_t single_until_ns; /* until then the kernel is not asked to cut bursts: it has refused */
+};
+
+enum meaning { MEANS_FULL, MEANS_LOST, MEANS_FAILED };
+
+int sends_meaning(int code);
+int sends_packets(struct sends *s, const struct sockaddr_in *to, const struct packets *packets, int tos);
+void sends_note(struct sends *s, int code);
+void sends_drain(struct sends *s);
+
+#endif
