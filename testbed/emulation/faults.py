@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -82,10 +82,17 @@ class _Stage:
 
 
 class LinkFaults:
-    """The fault stages of a fabric's links. Thread-safe."""
+    """The fault stages of a fabric's links. Thread-safe.
 
-    def __init__(self, namespace: int, wires: Sequence[WireSpec]) -> None:
+    `make_checksums` (`Wires.make_checksums`) has a link's hosts make the checksums of what they send while it
+    has a stage: one that is made behind the stage would be right for a frame that the stage corrupted.
+    """
+
+    def __init__(
+        self, namespace: int, wires: Sequence[WireSpec], make_checksums: Callable[[str, bool], None]
+    ) -> None:
         self._wires = {wire.name: wire for wire in wires}
+        self._make_checksums = make_checksums
         self._longest = max((wire.mtu for wire in wires), default=0) + _ETHERNET_BYTES
         with entered(namespace):
             self._route = RouteSocket()
@@ -95,8 +102,8 @@ class LinkFaults:
 
     def close(self) -> None:
         """Detaches every stage and lets go of the program."""
-        with self._route:
-            self.clear()
+        with self._route, self._lock:
+            self._end_stages(list(self._stages))
 
     def set(self, link: str, fault: LinkFault, direction: str = "both") -> None:
         """Sets a link's fault, in place of the one that it has; counters start from 0, and frames held back
@@ -119,11 +126,10 @@ class LinkFaults:
         if link is not None:
             self.wire(link)
         with self._lock:
-            for name, towards in [key for key in self._stages if link in (None, key[0])]:
-                self._drop(name, towards)
-            if not self._stages and self._program is not None:
-                self._program.__exit__(None, None, None)
-                self._program = None
+            keys = [key for key in self._stages if link in (None, key[0])]
+            self._end_stages(keys)
+            for name in dict.fromkeys(name for name, _ in keys):
+                self._make_checksums(name, False)
 
     def states(self) -> list[dict[str, Any]]:
         """Return every direction's fault, in the links' order: link, direction, the fault's fields, and
@@ -187,20 +193,27 @@ class LinkFaults:
             int.from_bytes(own, "little"),
         )
         if (link, towards) not in self._stages:
+            self._make_checksums(link, True)
             try:
                 attach(
                     self._route, [ifindex], self._program, PROGRAM, FAULT_PRIORITY, f"link {link}: its fault"
                 )
             except TestbedError:
                 self._program.drop_stage(ifindex)
+                if not any(name == link for name, _ in self._stages):
+                    self._make_checksums(link, False)
                 raise
         self._stages[link, towards] = _Stage(fault, ifindex)
 
-    def _drop(self, link: str, towards: str) -> None:
-        assert self._program is not None
-        stage = self._stages.pop((link, towards))
-        detach(self._route, [stage.ifindex], FAULT_PRIORITY)
-        self._program.drop_stage(stage.ifindex)
+    def _end_stages(self, keys: Sequence[tuple[str, str]]) -> None:
+        for key in keys:
+            assert self._program is not None
+            stage = self._stages.pop(key)
+            detach(self._route, [stage.ifindex], FAULT_PRIORITY)
+            self._program.drop_stage(stage.ifindex)
+        if not self._stages and self._program is not None:
+            self._program.__exit__(None, None, None)
+            self._program = None
 
 
 def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:

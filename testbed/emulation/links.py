@@ -9,6 +9,11 @@ Where frames do not fit one buffer, a bridge of two ports joins the inner ends i
 run in generic mode there, which lets a frame that was redirected pass unseen (net/core/dev.c,
 skb_is_redirected; Linux 6.18).
 
+A host's interface leaves the checksums of what it sends by a shaped wire to the inner end behind the token
+bucket: before Linux 6.11 a device without that offload takes no bursts (UDP_SEGMENT is answered EIO). Where a
+fault stage may change frames on the way the host makes them (`make_checksums`), and where there is no shaped
+wire, since an XDP program at the other end would see the pseudo header's sum alone.
+
 A rate is of Ethernet frames as the kernel holds them: header and payload, at MTU 1500 up to 1514 bytes.
 Preamble, frame check sequence and the gap between frames, 24 bytes a frame on a real wire, are not emulated.
 
@@ -51,7 +56,7 @@ from testbed.emulation.netlink import (
     set_merging,
     set_up,
 )
-from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.emulation.offloads import CHECKSUMS, FeatureControl, wire_features
 from testbed.errors import HostError, RequestError, SettingError
 
 WIRES = "wires"
@@ -446,12 +451,14 @@ class Wires:
         """Offloads, addresses, route and neighbours of every host, read back where a setting can fail
         silently.
         """
-        mtus = {(end.namespace, end.device): wire.mtu for wire in self._wires for end in (wire.a, wire.b)}
+        wires = {(end.namespace, end.device): wire for wire in self._wires for end in (wire.a, wire.b)}
         for at, host in enumerate(hosts, 1):
             with entered(self._namespaces[host.namespace]):
                 route, control = RouteSocket(), FeatureControl()
             with route, control:
-                control.set(host.device, wire_features(gro=False))
+                wire = wires[host.namespace, host.device]
+                leaves_checksums = wire.rate_mbps is not None
+                control.set(host.device, wire_features(gro=False, leaves_checksums=leaves_checksums))
                 ifindex = route.devices()[host.device].ifindex
                 route.send(
                     [
@@ -462,9 +469,26 @@ class Wires:
                         *(add_neighbour(ifindex, address, mac) for address, mac in host.neighbours),
                     ]
                 )
-                _check_device(route.devices(), host.device, mtus[host.namespace, host.device])
+                _check_device(route.devices(), host.device, wire.mtu)
             if at % _CHUNK == 0 or at == len(hosts):
                 progress("hosts", at, len(hosts))
+
+    def make_checksums(self, name: str, in_host: bool) -> None:
+        """Have the checksums of what hosts send by a shaped wire made in the host, or behind the token
+        bucket. SettingError where the host's interface does not follow.
+        """
+        (wire,) = (wire for wire in self._shaped if wire.name == name)
+        for end in (wire.a, wire.b):
+            if end.namespace is None:
+                continue
+            try:
+                with entered(self._namespaces[end.namespace]), FeatureControl() as control:
+                    control.set(end.device, {CHECKSUMS: not in_host})
+            except OSError as error:
+                raise SettingError(
+                    f"link {name}: who makes the checksums of {end.device} in {end.namespace}: "
+                    f"{error.strerror}"
+                ) from error
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
         """Counters of every wire, by its name, in three calls to the kernel whatever their number.

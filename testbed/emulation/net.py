@@ -132,7 +132,7 @@ class FabricNet(FabricView):
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._parts.hosts, self._progress)
         self._marks = marks
-        self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires)
+        self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
         self._spawner = Spawner()

@@ -22,7 +22,6 @@ _NAME_BYTES = 32
 # A wire carries frames: whatever makes or accepts more than one frame at a time, or leaves a checksum undone,
 # is off. Names as `ethtool -k` prints the kernel's; the ones that a kernel does not have are skipped.
 _WIRE_OFF = (
-    "tx-checksum-ip-generic",
     "tx-checksum-ipv4",
     "tx-checksum-ipv6",
     "tx-checksum-sctp",
@@ -45,13 +44,16 @@ _WIRE_OFF = (
     "rx-udp-gro-forwarding",
 )
 _GRO = "rx-gro"
+CHECKSUMS = "tx-checksum-ip-generic"
 
 
-def wire_features(gro: bool) -> dict[str, bool]:
-    """A fabric device's features. GRO makes veth poll, without which frames that XDP redirects do not
-    arrive.
+def wire_features(gro: bool, leaves_checksums: bool = False) -> dict[str, bool]:
+    """Return a fabric device's features.
+
+    GRO makes veth poll, without which frames that XDP redirects do not arrive. A device that leaves checksums
+    to the next one on the way sends frames with the pseudo header's sum alone.
     """
-    return {**dict.fromkeys(_WIRE_OFF, False), _GRO: gro}
+    return {**dict.fromkeys(_WIRE_OFF, False), CHECKSUMS: leaves_checksums, _GRO: gro}
 
 
 class FeatureControl:

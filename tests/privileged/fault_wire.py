@@ -147,7 +147,7 @@ def wire() -> Iterator[Wire]:
         for at, name in enumerate(("one", "two"), 1)
     ]
     wires.configure_hosts(hosts, lambda *_: None)
-    faults = LinkFaults(namespaces[WIRES], specs)
+    faults = LinkFaults(namespaces[WIRES], specs, wires.make_checksums)
     try:
         yield Wire(namespaces, faults)
     finally:
