@@ -79,7 +79,8 @@ class Desk:
                 raise NoAnswerError(f"no answer of the testbed for a group: {error}") from error
 
     def leave(self, key: str) -> None:
-        with contextlib.suppress(OSError):  # the testbed is gone, and the group with it
+        # the testbed is gone, and the group too; or it does not read, and the group goes with this process
+        with contextlib.suppress(ConnectionError, TimeoutError):
             self._socket.sendall(json.dumps({"leave": key}).encode())
 
 

@@ -10,6 +10,7 @@ said once, in testbed/jobs/board.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import mmap
@@ -278,7 +279,9 @@ def _is_gate(fd: int) -> bool:
     try:
         with socket.socket(fileno=os.dup(fd)) as end:
             return (end.family, end.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.ENOTSOCK):
+            raise
         return False
 
 
@@ -306,7 +309,7 @@ def _is_worker(settings: Mapping[str, Any]) -> bool:
         return False
     try:
         return os.readlink(f"/proc/self/fd/{int(settings['board']['fd'])}").startswith("/memfd:job-board")
-    except OSError:
+    except FileNotFoundError:
         return False
 
 

@@ -32,6 +32,7 @@ from workloads.ps_protocol import (
     Kind,
     Message,
     ProtocolError,
+    is_gone,
     pack_ranks,
 )
 
@@ -87,7 +88,11 @@ class Server:
                         self._handle(channel, message)
                 if events & selectors.EVENT_WRITE and (channel in self._ranks or channel in self._refused):
                     channel.flush()
-            except (OSError, EOFError):
+            except EOFError:
+                self._drop(channel)
+            except OSError as problem:
+                if not is_gone(problem):
+                    raise
                 self._drop(channel)
             except ProtocolError as problem:
                 self._refuse(channel, str(problem))
@@ -290,7 +295,10 @@ def main() -> None:
         f"parameter server of job {args.job}: ready on {args.bind} port {listener.getsockname()[1]}",
         flush=True,
     )
-    Server(listener, args.workers, args.job).serve()
+    try:
+        Server(listener, args.workers, args.job).serve()
+    except OSError as problem:
+        sys.exit(f"parameter server: serve {args.bind} port {args.port}: {problem}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ testbed the rule by which connections are spread.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import selectors
 import socket
@@ -40,6 +39,7 @@ AHEAD = 4
 AHEAD_BYTES = 64 * 1024
 CONNECT_RETRY_S = 0.05
 SOURCE_PORTS = range(20000, 30000)  # below those that the kernel gives out
+_NO_WAY = errno.ENETUNREACH, errno.EHOSTUNREACH
 ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
 
 
@@ -136,8 +136,13 @@ class PsClient:
         ):
             raise ValueError("all-reduce takes a writable, contiguous, 1-D array of float32")
         self._coming.append(array)
-        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: `finish` says why
+        try:
             self._waker.send(b"+")
+        except BlockingIOError:
+            pass  # it is full, and wakes anyway
+        except OSError:
+            if self._failure is None and self._waker.fileno() >= 0:
+                raise  # else it is closed, and `finish` says why
 
     def finish(self) -> None:
         """Waits for the oldest array submitted and not finished.
@@ -347,8 +352,10 @@ def source_ports(address: tuple[str, int], rank: int, number: int) -> Iterator[i
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(address)  # sends nothing
-        except OSError:
-            return
+        except OSError as problem:
+            if isinstance(problem, socket.gaierror) or problem.errno in _NO_WAY:
+                return
+            raise
         own = probe.getsockname()[0]
     place = (rank * CONNECTIONS + (number + rank) % CONNECTIONS) % spreading.BUCKETS
     wanted = int(f"{place:0{spreading.BUCKET_BITS}b}"[::-1], 2)

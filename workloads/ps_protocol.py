@@ -8,6 +8,7 @@ little-endian binary32.
 from __future__ import annotations
 
 import enum
+import errno
 import socket
 import struct
 from collections import deque
@@ -25,6 +26,12 @@ Floats = npt.NDArray[np.float32]
 HEADER = struct.Struct("!BBHIQQQ")
 FLOAT32 = 1
 GRADIENT_BYTES = 4
+_GONE = frozenset(
+    (
+        *(errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ESHUTDOWN, errno.ENOTCONN),
+        *(errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH),
+    )
+)
 
 
 class Kind(enum.IntEnum):
@@ -65,6 +72,11 @@ def unpack_ranks(payload: bytes | memoryview) -> set[int]:
 
 class ProtocolError(RuntimeError):
     """The other side said something that is no message of this protocol."""
+
+
+def is_gone(problem: OSError) -> bool:
+    """Return whether an error of a connection means that the other side has left, or is out of reach."""
+    return problem.errno in _GONE
 
 
 class Channel:

@@ -14,6 +14,7 @@ import functools
 import itertools
 import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -299,6 +300,10 @@ def _leave(pid: int) -> None:
     settings = of_worker() if VARIABLE in os.environ and pid == os.getpid() else None
     if settings is None or os.path.exists(settings["stats"]):
         return
-    with contextlib.suppress(NotInJobError, OSError):
+    try:
         job = JobEnv.from_environ()
         job.write_stats({"rank": job.rank, "delays": summary()})
+    except NotInJobError:
+        pass
+    except OSError as error:  # the training itself is done
+        print(f"the result lacks this worker's delays: {error.strerror}", file=sys.stderr)

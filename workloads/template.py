@@ -10,8 +10,8 @@ so that nothing of one worker is ever in the memory of the next. It has one thre
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import importlib
@@ -92,7 +92,9 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     namespace, output, report, *passed = (fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds)
     attempt = "enter the host's network namespace"
     try:
-        _give_up_root(asked, namespace, report, [(output, 1), (output, 2), *zip(passed, wanted, strict=True)])
+        _check(_libc().setns(namespace, _CLONE_NEWNET))
+        attempt = "give up root's rights"
+        _give_up_root(asked, report, [(output, 1), (output, 2), *zip(passed, wanted, strict=True)])
         attempt = f"enter {asked['cwd']}"
         os.chdir(asked["cwd"])
     except OSError as error:
@@ -123,14 +125,8 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
         torch.set_num_threads(max(1, int(threads)))
 
 
-def _give_up_root(
-    asked: Mapping[str, Any], namespace: int, report: int, passed: Sequence[tuple[int, int]]
-) -> None:
+def _give_up_root(asked: Mapping[str, Any], report: int, passed: Sequence[tuple[int, int]]) -> None:
     """`passed` are descriptors and the numbers that they get; of the others only `report` stays open."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(namespace, _CLONE_NEWNET):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd, number in ((nothing, 0), *passed):
@@ -138,15 +134,30 @@ def _give_up_root(
     kept = {0, report, *(number for _, number in passed)}
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
-            with contextlib.suppress(OSError):  # the one that listed them
+            try:
                 os.close(int(name))
+            except OSError as error:
+                if error.errno != errno.EBADF:  # the one that listed them
+                    raise
     os.setgroups(asked["groups"])
     os.setresgid(asked["gid"], asked["gid"], asked["gid"])
     os.setresuid(asked["uid"], asked["uid"], asked["uid"])
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
-    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after an exec: its own /proc entries are its user's
+    libc = _libc()
+    _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))  # a change of user has cleared it
+    _check(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # as after an exec: its /proc entries are its user's
     if os.getppid() != asked["parent"]:  # it ended before it could be said to end this one
         os._exit(1)
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int) -> None:
+    """Raise OSError where a call of the C library failed."""
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def main() -> None:

@@ -107,5 +107,5 @@ class _ThreadClock:
             if file is None:
                 file = self._threads.file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
             return int(os.pread(file, 96, 0).split()[1])
-        except (OSError, IndexError, ValueError):
+        except (FileNotFoundError, PermissionError, ProcessLookupError, IndexError, ValueError):
             return 0

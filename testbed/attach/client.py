@@ -95,7 +95,7 @@ class _Attendance:
         mask = os.umask(0o077)
         os.umask(mask)
         streams = STANDARD if self._terminal is None else self._terminal.streams()
-        with contextlib.suppress(OSError):  # it has ended by itself, which the answer says
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as the answer says
             socket.send_fds(control, [keeper.start_message(mask, self._terminal is not None)], streams)
         self._control = control
         os.write(self._wake, b"\0")
@@ -153,7 +153,7 @@ class _Attendance:
         return None
 
     def _pass_on(self, number: int) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if self._control is not None:
                 self._control.send(keeper.SIGNAL + bytes([number]))
 
@@ -163,7 +163,7 @@ class _Attendance:
             message = control.recv(keeper.LONGEST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
-        except OSError:
+        except ConnectionResetError:
             message = b""
         if message[:1] == keeper.STOPPED:
             self._stop()
@@ -184,7 +184,7 @@ class _Attendance:
     def _last_words(self) -> None:
         """Take what the keeper and the command said before the answer came."""
         if self._control is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 while message := self._control.recv(keeper.LONGEST_BYTES, socket.MSG_DONTWAIT):
                     if message[:1] == keeper.FAILED:
                         self._failure = message[1:].decode(errors="replace")

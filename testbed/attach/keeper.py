@@ -56,7 +56,7 @@ def main(fd: int, argv: list[str]) -> int:
     child = os.fork()
     if child == 0:
         _become(control, streams, terminal, argv)
-    with contextlib.suppress(OSError):  # as the child does: whoever comes first
+    with contextlib.suppress(PermissionError, ProcessLookupError):  # as the child does: whoever comes first
         os.setpgid(child, child)
     for each in streams:
         os.close(each)
@@ -96,7 +96,7 @@ def _keep(control: socket.socket, changed: int, child: int) -> int:
     while True:
         pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
         if pid and os.WIFSTOPPED(status):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 control.send(STOPPED)
             continue
         if pid:
@@ -121,7 +121,7 @@ def _hang_up(child: int) -> None:
 
 def _signal(child: int, number: int) -> None:
     """Send a signal to the command's group. The command is not reaped yet, so its number is its own."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, number)
 
 

@@ -8,13 +8,16 @@ does it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import select
 import termios
 import tty
 from typing import Any, Self
 
 _PIECE_BYTES = 1 << 16
+_HUNG_UP = errno.EIO, errno.ENXIO, errno.ENOTTY  # of a terminal that is gone, or is none
 STANDARD = (0, 1, 2)
 
 
@@ -81,7 +84,9 @@ class Terminal:
         """Return whether this process is in the foreground, or the terminal is of no session that says so."""
         try:
             return os.tcgetpgrp(self._outside) == os.getpgrp()
-        except OSError:
+        except OSError as error:
+            if error.errno not in _HUNG_UP:
+                raise
             return True
 
     def read(self) -> bytes | None:
@@ -90,7 +95,9 @@ class Terminal:
             return os.read(self.master, _PIECE_BYTES)
         except BlockingIOError:
             return None
-        except OSError:  # EIO
+        except OSError as error:
+            if error.errno not in _HUNG_UP:
+                raise
             self.ended = True
             return b""
 
@@ -103,11 +110,19 @@ class Terminal:
         """Hand keys to the command; return how many of them it took."""
         try:
             return os.write(self.master, keys)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (*_HUNG_UP, errno.EAGAIN):
+                raise
             return 0
 
 
 def _write(fd: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # it is gone: the end of the command says more
-        while data:
+    while data:
+        try:
             data = data[os.write(fd, data) :]
+        except BlockingIOError:  # somebody else who has it lets nobody wait
+            select.select([], [fd], [])
+        except OSError as error:
+            if error.errno not in (*_HUNG_UP, errno.EPIPE):
+                raise
+            return  # it is gone: the end of the command says more

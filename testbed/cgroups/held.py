@@ -9,7 +9,6 @@ can open it could hold the lock.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -101,7 +100,7 @@ class HostCgroups:
             is_gone = False
         self._keeper = None
         if not is_gone:
-            print(f"testbed: {self.folder} is still there, with processes in it", file=sys.stderr)
+            _report_left(self.folder)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,7 +115,7 @@ def dead(name: str | None = None) -> list[Path]:
     pattern = re.compile(rf"optinc-{'[a-z0-9-]+' if name is None else re.escape(name)}-[0-9a-f]{{8}}")
     try:
         folders = [folder for folder in find().top.iterdir() if pattern.fullmatch(folder.name)]
-    except (HostError, OSError):
+    except (HostError, FileNotFoundError, PermissionError):
         return []
     return [folder for folder in folders if _is_free(folder)]
 
@@ -126,8 +125,12 @@ def sweep(name: str) -> None:
     knows that none of that name lives.
     """
     for folder in dead(name):
-        with contextlib.suppress(OSError):
-            keeper.remove(folder, _SWEEP_S)
+        if not keeper.remove(folder, _SWEEP_S):
+            _report_left(folder)
+
+
+def _report_left(folder: Path) -> None:
+    print(f"testbed: {folder} is still there, with processes in it", file=sys.stderr)
 
 
 def _open(folder: Path) -> int:
@@ -163,7 +166,7 @@ def _has_locked(fd: int) -> bool:
 def _is_free(folder: Path) -> bool:
     try:
         fd = _open(folder)
-    except OSError:
+    except (FileNotFoundError, PermissionError):  # it has just gone, or is for root to look at
         return False
     try:
         return _has_locked(fd)

@@ -74,7 +74,7 @@ class Main:
 
     def say(self, **message: Any) -> None:
         """Send a line to the main process; nothing if it is gone, which `wants_end` tells."""
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def wants_end(self, wait_s: float = 0.0, or_else: Sequence[EndWish] = ()) -> bool:
@@ -181,7 +181,7 @@ class Daemon:
                 self._network.ending.wait(_TICK_S)
                 continue
             if seen != turns and turns != -1:
-                self._jobs.means.supply.follow_circuits()
+                self._jobs.means.supply.follow_circuits(self._jobs.fail_now)
             turns = seen
 
     def _note(self, text: str) -> None:
@@ -207,7 +207,10 @@ class Daemon:
             if circuits != self._circuits and self._circuits is not None:
                 # not on this thread, which starts the controller again when it ends
                 threading.Thread(
-                    target=self._jobs.means.supply.follow_circuits, name="follow-circuits", daemon=True
+                    target=self._jobs.means.supply.follow_circuits,
+                    args=(self._jobs.fail_now,),
+                    name="follow-circuits",
+                    daemon=True,
                 ).start()
             self._circuits = circuits
 

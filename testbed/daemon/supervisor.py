@@ -8,6 +8,7 @@ wrong, this returns or raises only when the testbed's PID namespace is empty.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import selectors
@@ -34,6 +35,7 @@ from testbed.topology.model import Topology
 
 END_S = 20.0  # for an end in order; then by force
 _GONE_S = 10.0
+_NO_PROCESS = "there is no such process"
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Show = Callable[[dict[str, Any]], None]
@@ -107,8 +109,11 @@ def _end_of(pid: int | None) -> Iterator[int | None]:
         return
     try:
         pidfd = os.pidfd_open(pid)
-    except (OSError, OverflowError) as error:
-        raise RequestError(f"--ends-with {pid}: there is no such process") from error
+    except OverflowError as error:
+        raise RequestError(f"--ends-with {pid}: {_NO_PROCESS}") from error
+    except OSError as error:
+        reason = _NO_PROCESS if error.errno in (errno.ESRCH, errno.EINVAL) else error.strerror
+        raise RequestError(f"--ends-with {pid}: {reason}") from error
     try:
         yield pidfd
     finally:

@@ -24,7 +24,7 @@ from testbed.contract import pcap
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.emulation.parts import parts
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.topology.model import Topology
 
 _BUFFER_BYTES = 32 << 20
@@ -130,6 +130,8 @@ class Tap:
                 data, ancillary, _, _ = self._sockets[side].recvmsg(pcap.SNAP_BYTES, socket.CMSG_SPACE(16))
             except BlockingIOError:
                 return
+            except OSError as error:
+                raise TestbedError(f"capture {self._wire.name}: {error.strerror}") from error
             seconds, nanoseconds = struct.unpack("=qq", ancillary[0][2])
             time_ns = seconds * 1_000_000_000 + nanoseconds
             yield time_ns, side, data

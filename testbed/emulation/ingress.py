@@ -4,7 +4,7 @@ filters, says so once.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 from collections.abc import Sequence
 
 from testbed.dataplanes.xdp.link_program import LinkProgram
@@ -18,6 +18,8 @@ from testbed.emulation.netlink import (
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.probing.features import BY_NAME
 
+_HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or no such device any more
+
 
 def attach(
     route: RouteSocket, ifindexes: Sequence[int], program: LinkProgram, name: str, priority: int, what: str
@@ -30,8 +32,11 @@ def attach(
         _check(route, ifindexes, priority, [program.kernel_id])
     except TestbedError as error:
         for ifindex in ifindexes:
-            with contextlib.suppress(NetlinkError):  # it has none
+            try:
                 route.send([delete_program(ifindex, priority)])
+            except NetlinkError as left:
+                if left.code not in _HAS_NONE:
+                    raise TestbedError(f"{error}; and then: {left}") from error
         if isinstance(error, NetlinkError) and is_missing_feature(error):
             raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error
         raise

@@ -7,7 +7,6 @@ take what arrives there. Like a link, it carries packets of the fabric's MTU, wi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from testbed.emulation.links import set_offloads
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import (
     DeviceSpec,
-    NetlinkError,
     RouteSocket,
     add_address,
     add_neighbour,
@@ -43,8 +41,8 @@ class Loops:
             try:
                 self._make(host, namespace.fileno())
             except BaseException:
-                with contextlib.suppress(NetlinkError):
-                    self.remove(host)
+                with entered(namespace.fileno()), RouteSocket() as route:
+                    route.delete(addresses.LOOP_WORKER_DEVICE)
                 raise
 
     def _make(self, host: Host, namespace: int) -> None:

@@ -11,6 +11,7 @@ go the network namespaces, their devices, the mounts, and the BPF objects that n
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -32,6 +33,7 @@ _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}  # by machine; glibc has no function for it
 _KEYCTL_JOIN_SESSION_KEYRING = 1
+_NO_KEYS = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP  # forbidden, or not built
 _HOST_CANNOT = (
     3  # testbed.errors.HostError.exit_code; spelled here because PID 1 imports nothing of the project
 )
@@ -157,11 +159,16 @@ def fresh_keys() -> None:
     """Give up the session's keyring, which a change of user keeps: what runs as a user here could read root's
     keys by it.
 
-    Where a container's engine forbids this call it forbids those that read keys as well.
+    Where a container's engine forbids this call it forbids those that read keys as well, and a kernel may be
+    built without keys. Raises OSError for any other failure.
     """
     if number := _SYS_KEYCTL.get(os.uname().machine):
-        with contextlib.suppress(OSError):
+        try:
             call_libc("syscall", number, _KEYCTL_JOIN_SESSION_KEYRING, None)
+        except OSError as error:
+            if error.errno not in _NO_KEYS:
+                reason = os.strerror(error.errno or 0)
+                raise OSError(error.errno, f"join a session keyring of its own: {reason}") from error
 
 
 def files_allowed() -> int:
@@ -175,7 +182,7 @@ def files_allowed() -> int:
         return OPEN_FILES
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, OPEN_FILES))
-    except (OSError, ValueError):
+    except ValueError:  # it is not allowed to
         return hard
     return OPEN_FILES
 
@@ -192,7 +199,7 @@ def _raise_limits() -> None:
     ):
         _, hard = resource.getrlimit(kind)
         for limit in (wanted, hard):  # what root may set, or else what anybody may
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(ValueError):  # it is not allowed to
                 resource.setrlimit(kind, (limit, limit))
                 break
 

@@ -9,6 +9,7 @@ after its creation costs 25 ms, so nothing moves.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import os
@@ -25,6 +26,7 @@ _NEWADDR, _NEWROUTE, _NEWNEIGH = 20, 24, 28
 _NEWQDISC, _GETQDISC = 36, 38
 _NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
 _REQUEST, _ACK, _DUMP, _EXCL, _CREATE, _REPLACE = 0x1, 0x4, 0x300, 0x200, 0x400, 0x100
+_DUMP_INTERRUPTED = 0x10
 _ERROR, _DONE = 2, 3
 _NESTED = 0x8000
 _IFF_UP = 0x1
@@ -45,10 +47,12 @@ FABRIC_GROUP, ADOPTED_GROUP = (
 )  # device groups, each deleted by one request: of what add_veth made, and others
 _BATCH = 48  # messages per send: their acknowledgements fit in the default receive buffer
 _RECEIVE_BYTES = 1 << 20
+_ANSWER_S = 30
+_DUMPS = 16  # of one list, while devices come and go in the midst of it
 
 
 class NetlinkError(TestbedError):
-    """The kernel refused a message."""
+    """The kernel refused a message, or it could not be sent, or its answer is not whole."""
 
     def __init__(self, what: str, code: int, detail: str) -> None:
         reason = detail or os.strerror(code)
@@ -329,14 +333,16 @@ class RouteSocket:
     """A route netlink socket in the calling thread's network namespace."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
-        )
-        self._socket.bind((0, 0))
-        self._socket.settimeout(30)
-        for option in (10, 11):  # NETLINK_CAP_ACK, NETLINK_EXT_ACK: short acknowledgements, reasons in words
-            self._socket.setsockopt(270, option, 1)
         self._sequence = 0
+        with _asking("open a route netlink socket"), contextlib.ExitStack() as undo:
+            self._socket = undo.enter_context(
+                socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+            )
+            self._socket.bind((0, 0))
+            self._socket.settimeout(_ANSWER_S)
+            for option in (10, 11):  # NETLINK_CAP_ACK, NETLINK_EXT_ACK: short acknowledgements, with reasons
+                self._socket.setsockopt(270, option, 1)
+            undo.pop_all()
 
     def __enter__(self) -> RouteSocket:
         return self
@@ -349,22 +355,41 @@ class RouteSocket:
         for start in range(0, len(messages), _BATCH):
             self._send_batch(messages[start : start + _BATCH])
 
+    def delete(self, device: str) -> None:
+        """Delete a device; nothing where it is gone."""
+        try:
+            self.send([delete_device(device)])
+        except NetlinkError as error:
+            if error.code != errno.ENODEV:
+                raise
+
     def _send_batch(self, batch: Sequence[Message]) -> None:
-        first = self._sequence + 1
+        """Send a batch, and wait for the acknowledgement of each of its messages: what else arrives is of
+        requests that were given up, and acknowledges none of them.
+        """
         data = b"".join(self._encode(message) for message in batch)
-        self._socket.send(data)
+        waiting = dict(enumerate(batch, self._sequence - len(batch) + 1))
         failure: NetlinkError | None = None
-        answered = 0
-        while answered < len(batch):
-            for kind, flags, sequence, body in _messages(self._socket.recv(_RECEIVE_BYTES)):
-                if kind != _ERROR or sequence < first:
-                    continue
-                answered += 1
-                code = -struct.unpack_from("=i", body)[0]
-                if code and failure is None:
-                    failure = NetlinkError(batch[sequence - first].what, code, _reason(flags, body))
+        with _asking(batch[0].what):
+            self._socket.send(data)
+        while waiting:
+            what = next(iter(waiting.values())).what
+            for kind, flags, sequence, body in self._received(what):
+                if kind == _ERROR and sequence in waiting:
+                    message = waiting.pop(sequence)
+                    code = -struct.unpack_from("=i", body)[0]
+                    if code and failure is None:
+                        failure = NetlinkError(message.what, code, _reason(flags, body))
         if failure:
             raise failure
+
+    def _received(self, what: str) -> list[tuple[int, int, int, bytes]]:
+        """Return the messages of the next datagram. NetlinkError where it is not whole."""
+        with _asking(what):
+            data, _, flags, _ = self._socket.recvmsg(_RECEIVE_BYTES)
+        if flags & socket.MSG_TRUNC:
+            raise NetlinkError(what, errno.EMSGSIZE, f"the answer has more than {_RECEIVE_BYTES} bytes")
+        return list(_messages(data, what))
 
     def _encode(self, message: Message) -> bytes:
         self._sequence += 1
@@ -374,25 +399,40 @@ class RouteSocket:
             + message.body
         )
 
-    def _dump(self, kind: int, body: bytes) -> Iterator[bytes]:
+    def _dump(self, kind: int, body: bytes, what: str) -> list[bytes]:
+        """Return what the kernel lists: again where something of it came or went meanwhile, so that the list
+        may lack what was there all the time.
+        """
+        for _ in range(_DUMPS):
+            listed, is_whole = self._dump_once(kind, body, what)
+            if is_whole:
+                return listed
+        raise NetlinkError(what, errno.EINTR, f"what is listed changed during each of {_DUMPS} attempts")
+
+    def _dump_once(self, kind: int, body: bytes, what: str) -> tuple[list[bytes], bool]:
         self._sequence += 1
-        self._socket.send(
-            struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _DUMP, self._sequence, 0) + body
-        )
+        head = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _DUMP, self._sequence, 0)
+        with _asking(what):
+            self._socket.send(head + body)
+        listed: list[bytes] = []
+        interrupted = 0
         while True:
-            for answer, _, sequence, content in _messages(self._socket.recv(_RECEIVE_BYTES)):
+            for answer, flags, sequence, content in self._received(what):
                 if sequence != self._sequence:
                     continue
-                if answer == _DONE:
-                    return
-                if answer == _ERROR:
-                    raise NetlinkError("dump", -struct.unpack_from("=i", content)[0], "")
-                yield content
+                interrupted |= flags & _DUMP_INTERRUPTED
+                if answer in (_ERROR, _DONE):
+                    # the end of a list has the error that it ended with, of which the kernel may say nothing
+                    code = -struct.unpack_from("=i", content)[0] if len(content) >= 4 else 0
+                    if answer == _ERROR or code > 0:
+                        raise NetlinkError(what, code, _reason(flags, content) if answer == _ERROR else "")
+                    return listed, not interrupted
+                listed.append(content)
 
     def devices(self) -> dict[str, DeviceState]:
         """Every device of the namespace, by name."""
         states = {}
-        for body in self._dump(_GETLINK, _link_header()):
+        for body in self._dump(_GETLINK, _link_header(), "list devices"):
             ifindex, flags = struct.unpack_from("=4xiI", body)
             values = attributes(body[16:])
             name = values[3].rstrip(b"\0").decode()
@@ -411,7 +451,7 @@ class RouteSocket:
         namespace.
         """
         limits = {}
-        for body in self._dump(_GETLINK, _link_header()):
+        for body in self._dump(_GETLINK, _link_header(), "list devices"):
             values = attributes(body[16:])
             limit = values.get(64) or values[58]  # IFLA_GRO_IPV4_MAX_SIZE from Linux 6.3 on
             limits[struct.unpack_from("=4xi", body)[0]] = struct.unpack("=I", limit)[0]
@@ -420,7 +460,8 @@ class RouteSocket:
     def programs(self, ifindex: int, priority: int) -> list[int]:
         """The kernel's numbers of the BPF programs of a priority at a device's ingress."""
         numbers = []
-        for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, _INGRESS_HANDLE)):
+        what = f"list the filters at the ingress of device {ifindex}"
+        for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, _INGRESS_HANDLE), what):
             values = attributes(body[20:])
             at = struct.unpack_from("=I", body, 16)[0] >> 16
             if values.get(1, b"").rstrip(b"\0") == b"bpf" and 2 in values and at == priority:
@@ -431,7 +472,7 @@ class RouteSocket:
 
     def queues(self, kind: str) -> Iterator[tuple[int, dict[int, bytes]]]:
         """Every queue discipline of a kind in the namespace: its device's ifindex, and its attributes."""
-        for body in self._dump(_GETQDISC, _tc_header(0, 0, 0)):
+        for body in self._dump(_GETQDISC, _tc_header(0, 0, 0), "list queues"):
             values = attributes(body[20:])
             if values.get(1, b"").rstrip(b"\0") == kind.encode():
                 yield struct.unpack_from("=i", body, 4)[0], values
@@ -451,10 +492,25 @@ class RouteSocket:
         return buckets
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+@contextlib.contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Make NetlinkError of what keeps a request from being sent, or its answer from being received."""
+    try:
+        yield
+    except TimeoutError as error:
+        late = f"no answer of the kernel within {_ANSWER_S} s"
+        raise NetlinkError(what, error.errno or errno.ETIMEDOUT, late) from error
+    except OSError as error:
+        raise NetlinkError(what, error.errno or 0, error.strerror or str(error)) from error
+
+
+def _messages(data: bytes, what: str) -> Iterator[tuple[int, int, int, bytes]]:
     offset = 0
-    while offset + 16 <= len(data):
-        length, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data, offset)
+    while offset < len(data):
+        length = struct.unpack_from("=I", data, offset)[0] if offset + 16 <= len(data) else 0
+        if not 16 <= length <= len(data) - offset:
+            raise NetlinkError(what, errno.EBADMSG, f"the answer is cut off after {len(data)} bytes")
+        _, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data, offset)
         yield kind, flags, sequence, data[offset + 16 : offset + length]
         offset += (length + 3) & ~3
 

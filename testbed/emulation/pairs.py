@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.emulation.netlink import DeviceSpec, NetlinkError, RouteSocket, add_veth, delete_device, set_up
+from testbed.emulation.netlink import DeviceSpec, RouteSocket, add_veth, set_up
 
 _NAMESPACE = Path("/proc/thread-self/ns/net")
 # Of no vendor, and no device's number in their first bytes: a process of a user's may have the kernel send
@@ -24,8 +24,8 @@ def pair(names: tuple[str, str], mtu: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with RouteSocket() as route, contextlib.suppress(NetlinkError):  # the fabric's end takes it along
-            route.send([delete_device(names[0])])
+        with RouteSocket() as route:
+            route.delete(names[0])  # which the fabric's end takes along
 
 
 def add_pair(names: tuple[str, str], mtu: int, ifindices: tuple[int, int] = (0, 0)) -> None:

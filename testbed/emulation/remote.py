@@ -6,6 +6,7 @@ What Mininet would change of a network is not changed here. Links go down and up
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -89,8 +90,9 @@ class RemoteHost(FabricHost):
         try:
             if data := super().read(size):
                 return str(data)
-        except OSError:  # EIO: nobody has the other end
-            pass
+        except OSError as error:
+            if error.errno != errno.EIO:  # nobody has the other end
+                raise
         said = self.readbuf.strip().splitlines()
         self.end_shell()
         raise EndedError(said[-1] if said else f"{self.name}: its shell has ended")

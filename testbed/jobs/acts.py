@@ -15,7 +15,7 @@ def doing(pid: int) -> Doing:
     """Return what a process does, all its threads together; of one that has ended, nothing."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):  # it is gone
         return Doing()
     fields = stat.rpartition(")")[2].split()  # from the third one, which is the state
     return Doing(_STATES.get(fields[0], ""), (int(fields[11]) + int(fields[12])) * _TICK_S)

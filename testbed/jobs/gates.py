@@ -39,7 +39,7 @@ class Gates:
         """Return whether every worker waits."""
         by_fd = {self._ours[worker].fileno(): worker for worker in self._waiting}
         for fd in ready(by_fd, 0.0):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(ConnectionResetError):  # it has ended
                 if self._ours[by_fd[fd]].recv(16):
                     self._waiting.discard(by_fd[fd])
         return not self._waiting

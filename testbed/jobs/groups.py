@@ -177,7 +177,7 @@ class Groups:
             data = self._ours[rank].recv(_MESSAGE_BYTES)
         except BlockingIOError:
             return True
-        except OSError:
+        except ConnectionResetError:
             return False
         if not data:
             return False
@@ -258,8 +258,12 @@ class Groups:
     def _tell(self, rank: int, key: str, settings: Mapping[str, Any], fds: list[int] | None = None) -> None:
         """Send a worker its answer. One that does not take it finds out by its own deadline."""
         message = json.dumps({"key": key, "why": None, **settings, "fds": fds or []}).encode()
-        with contextlib.suppress(OSError):
+        try:
             socket.send_fds(self._ours[rank], [message], fds or [])
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            pass  # it does not take it, or has ended
+        except OSError as error:
+            self._failures.append(f"answer worker {rank}, which asked for a group: {error.strerror}")
 
     def _left(self, key: str, rank: int) -> None:
         asked = self._asked.get(key)

@@ -4,7 +4,6 @@ those who left and are back, and keeps account of them.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -89,7 +88,8 @@ class Absences:
 
 class Looks:
     """The thread of one attempt, which waits for `every_s()` before each look. `look` asks the places, and
-    `hear` is told who left and who is back. A context manager.
+    `hear` is told who left and who is back; `failed` is told why it looks no more, if it cannot. A context
+    manager.
     """
 
     def __init__(
@@ -97,16 +97,22 @@ class Looks:
         every_s: Callable[[], float],
         look: Callable[[], list[Departure]],
         hear: Callable[[list[Departure], float], None],
+        failed: Callable[[str], object],
     ) -> None:
-        self._every_s, self._look, self._hear = every_s, look, hear
+        self._every_s, self._look, self._hear, self._failed = every_s, look, hear, failed
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="looks for stragglers", daemon=True)
 
     def _run(self) -> None:
         while not self._ends.wait(self._every_s()):
-            with contextlib.suppress(TestbedError):  # a switch ended; its jobs are told so
+            try:
                 if departures := self._look():
                     self._hear(departures, time.monotonic())
+            except TestbedError:
+                pass  # a switch ended; its jobs are told so
+            except OSError as error:
+                self._failed(f"look for stragglers: {error.strerror or error}")
+                return
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -372,7 +372,11 @@ class Job:
             )
 
         self._absences = Absences(time.monotonic())
-        return Looks(every_s, lambda: self._means.supply.look(self.id), hear)
+
+        def failed(why: str) -> None:
+            self.fail(self.generation, why)
+
+        return Looks(every_s, lambda: self._means.supply.look(self.id), hear, failed)
 
     def _processes_run(self, groups: Groups) -> None:
         groups.are_inherited()

@@ -154,6 +154,10 @@ class Jobs:
             if job.id in generations:
                 job.fail(generations[job.id], reason)
 
+    def fail_now(self, number: int, reason: str) -> None:
+        """Make a job fail, in whatever generation it is, by something that is not its own."""
+        self.fail({job.id: job.generation for job in self._all() if job.id == number}, reason)
+
     def rates_of_policies(self) -> dict[str, int]:
         """Return the links whose rates policies decide on now, and which job's workers they are."""
         return {name: job.id for job in self._all() if job.has_rate_of_policy for name in job.hosts}

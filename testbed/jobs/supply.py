@@ -283,16 +283,23 @@ class Supply:
         layouts = self._holdings.layouts()
         return {number: each for number, each in layouts.items() if each.forest and each.demands}
 
-    def follow_circuits(self) -> None:
+    def follow_circuits(self, failed: Callable[[int, str], object] | None = None) -> None:
         """Send the results of running jobs by the circuits that there are now, whoever changed them.
 
         A job that the new circuits cut off waits, with its results where they were; the next change may join
-        it again.
+        it again. One whose results the kernel does not let go elsewhere is told to `failed`, by its number,
+        with the reason, or without that raises OSError.
         """
         with self._optics:
             for number in self.across_units():
-                with contextlib.suppress(TestbedError):
+                try:
                     self._reroute(number)
+                except TestbedError:
+                    pass  # it is cut off
+                except OSError as error:
+                    if failed is None:
+                        raise
+                    failed(number, f"send results by the circuits that there are: {error.strerror or error}")
 
     def _ask_for_circuits(self, number: int, layout: Layout) -> None:
         if not layout.demands:

@@ -6,6 +6,7 @@ They are the whole machine's: a program outside the testbed that takes a core sh
 
 from __future__ import annotations
 
+import errno
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ DROPPED, SQUEEZED = range(2)  # columns of Machine.softnet
 
 _SOFTNET = Path("/proc/net/softnet_stat")
 _PRESSURE = Path("/proc/pressure/cpu")
+_NO_PRESSURE = errno.ENOENT, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM  # not built, switched off, hidden
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +61,9 @@ def softnet(text: str) -> npt.NDArray[np.int64]:
 def _waiting_s() -> float:
     try:
         return pressure(_PRESSURE.read_text())
-    except OSError:  # built without it, or not switched on
+    except OSError as error:
+        if error.errno not in _NO_PRESSURE:
+            raise
         return math.nan
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -175,6 +177,27 @@ def test_circuits_that_change_are_followed_by_groups() -> None:
     network.supply.follow_circuits()
     for tree, receivers in ((0, ["u1-h1", "u1-h2"]), (group.first, ["u1-h2"])):
         assert network.world.tors[1].groups[number, tree] == [*receivers, "u1-o2"]
+
+
+def test_a_job_whose_results_the_kernel_does_not_send_elsewhere_is_told_and_the_others_follow() -> None:
+    network = Network()
+    (first, _), (second, _) = network.run("inc", *ACROSS), network.run("inc", (1, 3), (2, 3))
+    reroute, failures = network.world.all.reroute, dict[int, str]()
+
+    def refused(number: int, *arguments: Any) -> None:
+        if number == first:
+            raise OSError(errno.ENOMEM, "update a map: Cannot allocate memory")
+        reroute(number, *arguments)
+
+    network.ports = {"1": [[2]], "2": [[1]], "3": [[1]]}
+    with mock.patch.object(network.world.all, "reroute", refused):
+        network.supply.follow_circuits(failures.__setitem__)
+        assert failures == {
+            first: "send results by the circuits that there are: update a map: Cannot allocate memory"
+        }
+        assert network.world.tors[1].groups[second, 0] == ["u1-h3", "u1-o2"]
+        with pytest.raises(OSError, match="update a map"):
+            network.supply.follow_circuits()
 
 
 def test_generations_of_groups_are_no_jobs_and_jobs_are_counted_without_gaps() -> None:

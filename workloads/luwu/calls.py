@@ -6,7 +6,7 @@ A message is a line of JSON and, where the line says `bytes`, so many after it.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import socket
 import threading
@@ -18,6 +18,13 @@ PULL, PUSH, CLEAR, NORM, STEP, CLOSE = "pull", "push", "clear", "norm", "step", 
 RECORD = "record"
 _LONGEST: Final = 64 << 20  # a line: a model's names and shapes
 _AT_ONCE: Final = 1 << 16
+# of a connection whose other end has left or is out of reach, or that was ended here
+_GONE: Final = frozenset(
+    (
+        *(errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ESHUTDOWN, errno.ENOTCONN, errno.EBADF),
+        *(errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH),
+    )
+)
 
 Message = dict[str, Any]
 
@@ -38,7 +45,7 @@ class Connection:
         self._sending = threading.Lock()
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
-        """Raises GoneError."""
+        """Raises GoneError, or LuwuError where it cannot be sent for another reason."""
         line = json.dumps({**message, "bytes": len(blob)} if blob else message).encode() + b"\n"
         try:
             with self._sending:
@@ -46,7 +53,7 @@ class Connection:
                 if blob:
                     self._socket.sendall(blob)
         except OSError as problem:
-            raise GoneError(f"{self.peer} is gone") from problem
+            raise self._failure("send to", problem) from problem
 
     def receive(self) -> tuple[Message, bytes]:
         """Raises GoneError at the end, LuwuError for what is no message."""
@@ -55,17 +62,28 @@ class Connection:
             if not line.endswith(b"\n"):
                 raise GoneError(f"{self.peer} is gone")
             message = json.loads(line)
-            blob = self._file.read(int(message.pop("bytes", 0)))
+            size = int(message.pop("bytes", 0))
+            blob = self._file.read(size)
         except OSError as problem:
-            raise GoneError(f"{self.peer} is gone") from problem
+            raise self._failure("receive from", problem) from problem
         except (ValueError, AttributeError) as problem:
             raise LuwuError(f"{self.peer} sent what is no message: {problem}") from problem
+        if len(blob) < size:
+            raise GoneError(f"{self.peer} is gone")
         return message, blob
+
+    def _failure(self, attempt: str, problem: OSError) -> LuwuError:
+        if problem.errno in _GONE:
+            return GoneError(f"{self.peer} is gone")
+        return LuwuError(f"{attempt} {self.peer}: {problem.strerror or problem}")
 
     def shut(self) -> None:
         """End it both ways; who waits in `receive` hears it."""
-        with contextlib.suppress(OSError):
+        try:
             self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as problem:
+            if problem.errno not in _GONE:
+                raise
 
     def close(self) -> None:
         self.shut()

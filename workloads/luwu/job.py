@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -69,8 +70,10 @@ def _connect(job: JobEnv, host: bool, detect_ms: float | None, opening: Opening)
 def _leave_facts(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
     """Leave what the NIC did, and what the script asked for, for the job's result."""
     timeline = {} if seen is None else {"timeline": seen.summary()}
-    with contextlib.suppress(OSError):
+    try:
         job.write_stats({"rank": job.rank, "nic": asdict(facts), **timeline})
+    except OSError as error:  # the training itself is done
+        print(f"the result lacks this worker's statistics: {error.strerror}", file=sys.stderr)
 
 
 def _own_ip(node: tuple[str, int]) -> str:

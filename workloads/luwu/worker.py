@@ -29,7 +29,6 @@ from workloads.luwu.calls import (
     RECORD,
     STEP,
     Connection,
-    GoneError,
     Message,
 )
 from workloads.luwu.errors import LuwuError
@@ -278,7 +277,7 @@ class Distant:
     def _send(self, message: Message) -> None:
         try:
             self._control.send(message)
-        except GoneError as problem:
+        except LuwuError as problem:
             self._fail(str(problem))
             raise
 

@@ -10,14 +10,13 @@ follows every WINDOW frames, and no more are sent until it has come.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
 import time
 from pathlib import Path
 
-from testbed.emulation.netlink import DeviceSpec, NetlinkError, RouteSocket, add_veth, delete_device, set_up
+from testbed.emulation.netlink import DeviceSpec, RouteSocket, add_veth, set_up
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import TestbedError
 from testbed.topology import addresses
@@ -29,6 +28,10 @@ _MTU = 9000  # no fabric has a larger one
 _LEAST_BYTES = 60
 _MARK_ETHERTYPE = 0x88B6  # for local experiments (IEEE 802), as that of the agent's question is
 _NAMESPACE = Path("/proc/thread-self/ns/net")
+
+
+class AwayError(TestbedError):
+    """The switch takes no frames now: it has ended, or is being started again, or has too much to do."""
 
 
 class ControlPort:
@@ -74,12 +77,12 @@ class ControlPort:
             self._socket = None
         if self._is_made:
             self._is_made = False
-            with RouteSocket() as route, contextlib.suppress(NetlinkError):
-                route.send([delete_device(self.device)])
+            with RouteSocket() as route:
+                route.delete(self.device)
 
     def send(self, frame: bytes) -> None:
-        """Have the switch receive a frame. TestbedError where it cannot be sent, or where the switch does not
-        take those before it within ANSWER_S.
+        """Have the switch receive a frame. TestbedError where it cannot be sent, AwayError where the port is
+        not open, or where the switch does not take the frames before within ANSWER_S.
         """
         with self._sending:
             if self._under_way >= WINDOW:
@@ -99,27 +102,27 @@ class ControlPort:
 
     def _put(self, frame: bytes) -> None:
         if self._socket is None:
-            raise TestbedError(f"{self.device}: the control port is not open")
+            raise AwayError(f"{self.device}: the control port is not open")
         try:
             self._socket.send(frame)
         except OSError as error:
-            raise TestbedError(f"{self.device}: {error.strerror}") from error
+            raise TestbedError(f"send a tick by {self.device}: {error.strerror}") from error
 
     def _heard(self, deadline: float) -> bytes:
         """Return the next frame that comes back."""
         opened = self._socket
         if opened is None:
-            raise TestbedError(f"{self.device}: the control port is not open")
+            raise AwayError(f"{self.device}: the control port is not open")
         try:
             opened.settimeout(max(deadline - time.monotonic(), 1e-3))
             return opened.recv(_LEAST_BYTES)
         except TimeoutError as late:
             said = f"{self._under_way} ticks are not worked on after {ANSWER_S:g} s"
-            raise TestbedError(f"{self.device}: {said}") from late
+            raise AwayError(f"{self.device}: {said}") from late
         except OSError as error:
-            raise TestbedError(f"{self.device}: {error.strerror}") from error
+            raise TestbedError(f"await a mark at {self.device}: {error.strerror}") from error
         finally:
-            with contextlib.suppress(OSError):  # closed meanwhile
+            if opened.fileno() >= 0:  # not closed meanwhile
                 opened.settimeout(None)
 
 

@@ -60,7 +60,7 @@ class Bmv2Switch:
         self._control = ControlPort(dpid)
         self._all_ports = {**self._ports, self._control.device: addresses.CONTROL_PORT}
         self._client = SwitchClient(dpid)
-        self._timers = MarkTimers(dpid, self._control.send)
+        self._timers = MarkTimers(dpid, self._control.send, self._lacks_ticks)
         self._process: SwitchProcess | None = None
         self._verdicts = verdict_names()
         self._lock = threading.RLock()
@@ -374,6 +374,12 @@ class Bmv2Switch:
     def _given_up(self, process: SwitchProcess, why: str) -> _EndedError:
         process.stop(why)
         return _EndedError(ended_words(self._dpid, process.ended() or why))
+
+    def _lacks_ticks(self, why: str) -> None:
+        """End a switch whose timers' ticks cannot be sent, which else would wait for ever."""
+        with self._lock:
+            if self._process and not self._process.ended():
+                self._process.stop(why)
 
     def _port(self, device: str) -> int:
         if device not in self._ports:

@@ -5,7 +5,6 @@ plane reads the marks of all its records at once, and remembers when it saw each
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,8 @@ from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract.blocks import P4_RECORDS
 from testbed.dataplanes.bmv2.blocks import BlockRow
-from testbed.dataplanes.bmv2.switch_client import SwitchClient
+from testbed.dataplanes.bmv2.control_port import AwayError
+from testbed.dataplanes.bmv2.switch_client import NoAnswerError, SwitchClient
 from testbed.errors import TestbedError
 from testbed.topology.addresses import Dpid
 
@@ -82,11 +82,11 @@ class SeenMarks:
 
 class MarkTimers:
     """The timers of one switch: a thread, from the first tree that is given to it on. `send` has the switch
-    work on a frame.
+    work on a frame. `failed` is told what keeps ticks from it, other than that it has ended or is away.
     """
 
-    def __init__(self, dpid: Dpid, send: Callable[[bytes], None]) -> None:
-        self._dpid, self._send = dpid, send
+    def __init__(self, dpid: Dpid, send: Callable[[bytes], None], failed: Callable[[str], object]) -> None:
+        self._dpid, self._send, self._failed = dpid, send, failed
         self._timed: dict[tuple[int, int], TimedTree] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -127,8 +127,12 @@ class MarkTimers:
                     timed = list(self._timed.values())
                 began = time.monotonic()
                 if timed:
-                    with contextlib.suppress(TestbedError):  # it ended, or is being started again
+                    try:
                         self._look(client, timed)
+                    except (NoAnswerError, AwayError):
+                        pass  # it ended, or is being started again, or is asked again in a moment
+                    except TestbedError as error:
+                        self._failed(str(error))
                 took = time.monotonic() - began
                 period = min((each.timeout_s for each in timed), default=None)
                 self._wake.wait(None if period is None else max(period / VISITS - took, _BUSY * took))

@@ -13,6 +13,7 @@ from testbed.contract.places import Port
 from testbed.dataplanes.xdp.plane import put_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import u32
+from testbed.errors import TestbedError
 from testbed.topology.addresses import CONTROL_DEVICES
 
 _SOURCE = slice(6, 10)  # of a frame: in its source address
@@ -29,13 +30,22 @@ class Injector:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
-        self._socket.bind((CONTROL_DEVICES[0], 0))
+        try:
+            self._socket.bind((CONTROL_DEVICES[0], 0))
+        except OSError as error:
+            self._socket.close()
+            raise TestbedError(f"send ticks by {CONTROL_DEVICES[0]}: {error.strerror}") from error
 
     def send(self, tick: bytes, ifindex: int) -> None:
-        """Send a tick for the place that the device of this number stands for."""
+        """Send a tick for the place that the device of this number stands for. TestbedError where it cannot
+        be sent.
+        """
         frame = bytearray(tick)
         frame[_SOURCE] = u32(ifindex)
-        self._socket.send(frame)
+        try:
+            self._socket.send(frame)
+        except OSError as error:
+            raise TestbedError(f"send a tick by {CONTROL_DEVICES[0]}: {error.strerror}") from error
 
     def close(self) -> None:
         self._socket.close()

@@ -53,13 +53,17 @@ class FaultProgram(LinkProgram):
         settings = {name: round(share * 2**32) for name, share in zip(links.FAULT_RATES, rates, strict=True)}
         self.drop_stage(ifindex)
         self._made[ifindex] = cells
-        for cell in range(cells):
-            map_update(self._cells, _cell_key(ifindex, cell), bytes(self._cell_bytes))
-        self._set(
-            ifindex,
-            {**settings, "egress": egress, "distance": distance, "cells": cells},
-            begins={"random": seed or 1},
-        )
+        try:
+            for cell in range(cells):
+                map_update(self._cells, _cell_key(ifindex, cell), bytes(self._cell_bytes))
+            self._set(
+                ifindex,
+                {**settings, "egress": egress, "distance": distance, "cells": cells},
+                begins={"random": seed or 1},
+            )
+        except BaseException:
+            self.drop_stage(ifindex)
+            raise
 
     def drop_stage(self, ifindex: int) -> None:
         """Remove a direction's stage, and with it the frames that it holds; nothing if there is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import struct
 import sys
@@ -116,11 +117,11 @@ def map_update_rows(fd: int, keys: Rows, values: Rows) -> None:
     cannot be set.
     """
     if len(keys):
-        _bpf(
-            _UPDATE_BATCH,
-            _attributes(_BATCH, 0, 0, keys.ctypes.data, values.ctypes.data, len(keys), fd, 0, 0),
-            "update a map",
-        )
+        attributes = _attributes(_BATCH, 0, 0, keys.ctypes.data, values.ctypes.data, len(keys), fd, 0, 0)
+        _bpf(_UPDATE_BATCH, attributes, "update a map")
+        (set_,) = struct.unpack_from("=I", attributes, _BATCH_COUNT_AT)
+        if set_ != len(keys):
+            raise OSError(errno.EIO, f"update a map: {set_} of {len(keys)} entries were set")
 
 
 def map_delete_rows(fd: int, keys: Rows) -> None:
@@ -133,6 +134,8 @@ def map_delete_rows(fd: int, keys: Rows) -> None:
             _bpf(_DELETE_BATCH, attributes, "delete from a map")
         except FileNotFoundError:
             (removed,) = struct.unpack_from("=I", attributes, _BATCH_COUNT_AT)
+            if removed >= len(keys):  # the kernel did not come to say which of them is not there
+                raise
             keys = keys[removed + 1 :]
         else:
             return

@@ -99,7 +99,10 @@ class Turner:
 def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"turn optical ports: end with the controller: {os.strerror(code)}")
         with contextlib.suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         while os.getppid() == maker and (asked := requests.recv(_MESSAGE_BYTES)):
