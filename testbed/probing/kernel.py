@@ -23,7 +23,7 @@ from testbed.probing.features import ProbeFailure, ProbeResult, broken
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.probing.host import UNSHARE, ProbeFault, output_of, said_by_ours
 
-ALL_S = 120.0
+ALL_S = 300.0
 OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 OVS_READY_S = 15
 PRIVATE = Path("/run")  # a tmpfs of our own is mounted there, so that a killed probe leaves no file
@@ -119,9 +119,14 @@ def _xdp_feature(name: str) -> str:
     return detail
 
 
-def marks() -> str:
+def _links_feature(name: str) -> str:
     # a process of its own, as for XDP
-    return said_by_ours([sys.executable, "-m", "testbed.emulation.probe"])
+    return said_by_ours([sys.executable, "-m", "testbed.emulation.probe", name])
+
+
+def programs() -> str:
+    # a process of its own, as for XDP
+    return said_by_ours([sys.executable, "-m", "testbed.dataplanes.xdp.probe", "programs"], ALL_S)
 
 
 @contextlib.contextmanager
@@ -194,7 +199,9 @@ PROBES: dict[str, Callable[[], str]] = {
     "tbf": tbf,
     "mirred": mirred,
     "xdp": lambda: _xdp_feature("xdp"),
-    "marks": marks,
+    "marks": lambda: _links_feature("marks"),
+    "bursts": lambda: _links_feature("bursts"),
+    "programs": programs,
     "mmap": lambda: _xdp_feature("mmap"),
     "broadcast": lambda: _xdp_feature("broadcast"),
     "jumbo": lambda: _xdp_feature("jumbo"),

@@ -21,6 +21,7 @@ from testbed.contract.frame import HEADERS_BYTES, Frame
 from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.plane import set_port
@@ -29,6 +30,7 @@ from testbed.dataplanes.xdp.syscall import run_live
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.emulation.pairs import pair
 from testbed.topology import addresses
 from tests.limits import CALL_S
 from tests.privileged.bmv2_aggregator import Wires
@@ -64,7 +66,8 @@ def ticked(programs: Programs) -> dict[str, Any]:
     of one that was complete before its tick.
     """
     ports = (1, 2, OPTICAL[0])
-    with Wires(UNIT, ports) as wires:
+    with Wires(UNIT, ports) as wires, pair(addresses.CONTROL_DEVICES, 1500):
+        open_control(programs)
         with FeatureControl() as control:
             for name in wires.names.values():
                 control.set(f"t{name}", wire_features(gro=True))

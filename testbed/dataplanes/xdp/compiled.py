@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,8 @@ from testbed.probing.headers import cache_folder, identity, kernel_headers
 _T = TypeVar("_T")
 Kind = Literal["XDP", "SCHED_CLS"]
 _CLONE_FS = 0x200
+_LOG_BYTES = 1 << 24  # of the verifier, who keeps the end of what is longer
+_COUNTS = ("processed ", "verification time", "stack depth")
 _COMPILING = threading.Lock()
 
 
@@ -212,23 +215,38 @@ def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
     from bcc import BPF
     from bcc.libbcc import lib
 
-    load = lib.bcc_prog_load
-    load.restype = ctypes.c_int
-    fd = load(
-        ctypes.c_int(getattr(BPF, kind)),
-        ctypes.c_char_p(name.encode()),
-        ctypes.c_char_p(instructions),
-        ctypes.c_int(len(instructions)),
-        ctypes.c_char_p(license),
-        ctypes.c_uint(0),
-        ctypes.c_int(0),
-        None,
-        ctypes.c_uint(0),
-    )
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+
+    def load(log_level: int) -> int:
+        return int(
+            lib.bcc_prog_load(
+                ctypes.c_int(getattr(BPF, kind)),
+                ctypes.c_char_p(name.encode()),
+                ctypes.c_char_p(instructions),
+                ctypes.c_int(len(instructions)),
+                ctypes.c_char_p(license),
+                ctypes.c_uint(0),
+                ctypes.c_int(log_level),
+                log if log_level else None,
+                ctypes.c_uint(len(log) if log_level else 0),
+            )
+        )
+
+    fd = load(0)
     if fd < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"load program {name}: {os.strerror(code)}")
-    return int(fd)
+        if code in (errno.EINVAL, errno.EACCES, errno.E2BIG):  # the verifier's, who says why if asked
+            fd = load(1)
+    if fd < 0:
+        raise OSError(code, f"load program {name}: {os.strerror(code)}{_why(log)}")
+    return fd
+
+
+def _why(log: ctypes.Array[ctypes.c_char]) -> str:
+    """Return what the verifier said last that is no count, to be put behind an error."""
+    lines = [line.strip() for line in log.value.decode(errors="replace").splitlines()]
+    said = [line for line in lines if line and not line.startswith(_COUNTS)]
+    return f" (the verifier: {said[-1]})" if said else ""
 
 
 def _apart(compile_it: Callable[[], _T]) -> _T:

@@ -1,4 +1,4 @@
-"""The control port of places whose frames are longer than the kernel runs a program on: a pair of devices.
+"""The control port of places: a pair of devices.
 
 Whoever runs the place sends ticks into the one end; `control_port` is attached to the other, and takes the
 device that stands for the place from a tick's source address. Nobody else sends by these devices. The pair of

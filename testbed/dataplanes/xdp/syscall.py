@@ -225,7 +225,8 @@ def run(program: int, frame: bytes, ingress_ifindex: int = 0, times: int = 1) ->
 
 def run_live(program: int, frame: bytes, ingress_ifindex: int, times: int = 1) -> None:
     """Run an XDP program on a live frame, or on `times` copies of it: what it redirects leaves, and what it
-    passes goes up the stack. A signal ends it early: OSError. Needs Linux 5.18.
+    passes goes up the stack. A signal ends it early: OSError. Needs Linux 5.18; before 6.3 the copies of a
+    broadcast are garbled, all but the last.
     """
     data = ctypes.create_string_buffer(frame, len(frame))
     context = ctypes.create_string_buffer(struct.pack("=IIIIII", 0, len(frame), 0, ingress_ifindex, 0, 0), 24)
