@@ -3,13 +3,14 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup test-setup p4-tools ryu demo test test-torch explore unit lint contract bench
+.PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit lint contract bench
 .PHONY: clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
 	@echo "sudo make test    set up, lint, type check, run every test"
 	@echo "sudo make test-torch  torch's own distributed tests, by inc and gloo (TORCH=2.12.1)"
+	@echo "sudo make test-kernels  the testbed on Debian's kernels, on emulated machines (an hour each)"
 	@echo "sudo make bench   set up, measure, write out/bench/"
 	@echo "sudo make setup   install what is missing, and nothing else"
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
@@ -89,6 +90,15 @@ else
 endif
 	@$(TORCHS) -m tests.torch --json out/torch$(TORCH).json
 	@$(TORCHS) -m tests.torch.again
+
+# Debian 12's own kernel, and that of its backports; make test runs the short form on the first. With
+# KERNEL_COMMAND=".venv/bin/testbed doctor" that command on the first.
+test-kernels: root test-setup
+ifdef KERNEL_COMMAND
+	@$(PYTHON) -m tests.kernels $(KERNEL_COMMAND)
+else
+	@$(PYTHON) -m tests.kernels --long
+endif
 
 bench: root setup
 	@$(PYTHON) -m tests.bench.goodput --json out/bench/goodput.json

@@ -68,7 +68,11 @@ def needed_packages() -> list[str]:
 
 def test_packages() -> list[str]:
     """Return the packages that only tests use: `make test` installs them; a user's machine goes without."""
-    return ["tshark", "chromium", "prometheus"]
+    packages = ["tshark", "chromium", "prometheus"]
+    # whole machines with Debian's kernels (tests/kernels)
+    return (
+        [*packages, "qemu-system-x86"] if output_of("dpkg", "--print-architecture") == "amd64" else packages
+    )
 
 
 def install_packages(missing: list[str]) -> None:

@@ -34,6 +34,7 @@ os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever te
 CONDITIONS = {
     "chromium": "a browser without a window, of Debian's package of that name",
     "kthreads": "the kernel's threads in /proc, which a PID namespace hides",
+    "kernels": "an emulator of whole machines, of Debian's package qemu-system-x86",
     "memory": "a memory controller of cgroups that can be written, of version 1 or 2",
     "prometheus": "Prometheus and its promtool, of Debian's package of that name",
     "quiet": "processors that other programs and the hypervisor leave alone while a test measures",

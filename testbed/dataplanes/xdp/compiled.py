@@ -56,7 +56,7 @@ class Compiled:
     BCC compiles, and bpf(2) makes the maps and loads the programs, so that all maps are of one kind: a map
     that BCC makes has type information (BTF), and before Linux 6.2 no map that bpf(2) makes without is
     accepted as an inner map in its place. What was compiled before is taken from a folder
-    (testbed/dataplanes/xdp/objects.py) unless `keeps` is False.
+    (testbed/dataplanes/xdp/objects.py).
 
     `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
     its kind; they are loaded at once unless `load` says that the caller will. HostError when this host
@@ -71,7 +71,6 @@ class Compiled:
         maps: Iterable[MapLayout] = (),
         flags: Sequence[str] = (),
         load: bool = True,
-        keeps: bool = True,
     ) -> None:
         self.functions: dict[str, Any] = {}
         self.was_kept = False
@@ -84,7 +83,7 @@ class Compiled:
                 f"import bcc: {error}; install Debian's python3-bpfcc (`make setup` does)"
             ) from error
         try:
-            self._make_maps(__version__, keeps)
+            self._make_maps(__version__)
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
         if load:
@@ -96,12 +95,12 @@ class Compiled:
             self.close()
             raise
 
-    def _make_maps(self, bcc_version: str, keeps: bool) -> None:
+    def _make_maps(self, bcc_version: str) -> None:
         # the running kernel is no fact: BCC has its types from the headers, and the verifier judges the rest
         cores = Path("/sys/devices/system/cpu/possible").read_text()  # C has values of all of them
         facts = (bcc_version, os.uname().machine, cores, identity(self._headers))
         key, folder = key_of(self._text, *self._flags, *self._programs, *facts), cache_folder() / "xdp"
-        made = kept(key, folder) if keeps else None
+        made = kept(key, folder)
         self.was_kept = made is not None
         if made is None:
             bpf = self._compile()
@@ -109,8 +108,7 @@ class Compiled:
                 made = Objects.made(bpf, self._text, self._programs)
             finally:
                 bpf.cleanup()
-            if keeps:
-                objects.keep(key, made, folder)
+            objects.keep(key, made, folder)
         self._objects, self._fds = made, made.create()
 
     def _compile(self) -> Any:
@@ -190,7 +188,7 @@ class CompiledTables(Compiled):
 
     bpf: Any
 
-    def _make_maps(self, bcc_version: str, keeps: bool) -> None:
+    def _make_maps(self, bcc_version: str) -> None:
         self.bpf = self._compile()
 
     def loaded(self, name: str) -> Any:

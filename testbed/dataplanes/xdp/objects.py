@@ -24,7 +24,7 @@ from typing import Any
 
 from testbed.dataplanes.xdp.syscall import map_create
 
-MOST = 8  # texts that are kept: each MTU has one
+MOST = 32  # texts that are kept: each MTU has one, and tests have variants of each
 _FORMAT = 1
 _INSTRUCTION = 8  # bytes
 _LOAD_64, _OF_MAP = 0x18, 1  # its first byte, and in the second's upper half that it loads a map's descriptor

@@ -79,7 +79,6 @@ class Programs:
             [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
             load=False,
-            keeps=text is None,
         )
 
     def load(self) -> None:

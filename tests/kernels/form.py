@@ -1,0 +1,195 @@
+"""The steps that are tried on a kernel machine: `python -m tests.kernels.form`, or with --long all of them.
+
+Each prints a line when it is over; the first that fails ends the form, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
+from testbed.dataplanes.xdp.program import Programs
+from testbed.probing import kernel
+from testbed.probing.features import BY_NAME
+from tests.privileged.packets import findings
+
+MTUS = (1500, ONE_BUFFER_MTU, 9000)  # natively and in generic mode, of each number of lanes that is a form
+FEATURES = (
+    "veth",
+    "tbf",
+    "mirred",
+    "xdp",
+    "marks",
+    "mmap",
+    "broadcast",
+    "bursts",
+    "jumbo",
+    "ovs",
+    "ovs-kernel",
+)
+STEP_S = 1800.0
+TESTBED = (sys.executable, "-m", "testbed")
+SUMS = "tests/kernels/sums.py"
+CONFIGURATION = {
+    "units": [{"hosts": 3, "optical_ports": 1}, {"hosts": 2, "optical_ports": 1}],
+    "host_rate_mbps": 40_000,
+    "optical_rate_mbps": 40_000,
+    "scale": 200,
+}
+# what is there before anything is brought up
+NAMES = "/run/optinc"
+
+
+class StepError(Exception):
+    """A step did not show what it is there to show."""
+
+
+def features() -> str:
+    found = kernel.findings(FEATURES)
+    for each in found:
+        print(f"    {each.name:<12}{'works' if each.works else 'lacks':<7}{each.detail}", flush=True)
+    lacks = [each.name for each in found if BY_NAME[each.name].required and not each.works]
+    if lacks:
+        raise StepError(f"lacking: {', '.join(lacks)}")
+    return f"{sum(each.works for each in found)} of {len(found)} features work"
+
+
+def programs(mtus: tuple[int, ...]) -> str:
+    for mtu in mtus:
+        with Programs(lanes_for(mtu)) as loaded:
+            print(
+                f"    MTU {mtu}: {len(loaded.compiled.functions)} programs load ({loaded.mode})", flush=True
+            )
+    return f"every program loads at MTU {', '.join(map(str, mtus))}"
+
+
+def vectors() -> str:
+    differences = {name: lines for name, lines in findings("vector_run", timeout_s=STEP_S).items() if lines}
+    if differences:
+        name, lines = next(iter(differences.items()))
+        raise StepError(f"{len(differences)} vectors differ; {name}: {lines[0]}")
+    return "all packet vectors on XDP"
+
+
+def testbed(*words: str) -> str:
+    """Run a command of the project's and return what it printed; StepError with its last lines where it
+    fails.
+    """
+    done = subprocess.run([*TESTBED, *words], capture_output=True, text=True, check=False, timeout=STEP_S)
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        raise StepError(f"testbed {' '.join(words)}: exit code {done.returncode}: {' / '.join(lines[-4:])}")
+    return done.stdout
+
+
+def job(*words: str) -> str:
+    lines = testbed("run", "--no-record", *words).splitlines()
+    (said,) = [line.partition("] ")[2] for line in lines if line.startswith("[u1h1]")]
+    return said
+
+
+@contextmanager
+def up() -> Iterator[None]:
+    file = Path("/tmp/kernels.yaml")
+    file.write_text(json.dumps(CONFIGURATION))
+    testbed("up", "--detach", "--config", str(file))
+    try:
+        yield
+    finally:
+        testbed("down")
+
+
+def jobs() -> list[tuple[str, Callable[[], str]]]:
+    """Return what is run on a testbed of two racks: a sum by each system that has one without torch."""
+
+    def with_loss() -> str:
+        testbed("fault", "set", "u1", "--loss", "1%")
+        said = job("--place", "u1:3", "--sync", "inc", SUMS)
+        testbed("fault", "clear")
+        if said.endswith(" 0 again"):
+            raise StepError(f"nothing was lost: {said}")
+        return said
+
+    def corrupted() -> str:
+        testbed("fault", "set", "u1", "--corrupt", "1%")
+        said = job("--place", "u1:3", "--sync", "inc", SUMS)
+        testbed("fault", "clear")
+        return said
+
+    return [
+        ("a sum in the network", lambda: job("--place", "u1:3", "--sync", "inc", SUMS)),
+        ("across racks", lambda: job("--place", "u1:2,u2:2", "--sync", "inc", SUMS)),
+        ("with 1 % lost", with_loss),
+        ("with 1 % corrupted", corrupted),
+        (
+            "Trio-ML, a late worker",
+            lambda: job("--place", "u1:3", "--sync", "trio", "--age-out", "50", SUMS, "late"),
+        ),
+        ("ALEPH", lambda: job("--place", "u1:3", "--sync", "aleph", SUMS)),
+    ]
+
+
+def nothing_left() -> str:
+    links = subprocess.run(
+        ["ip", "-o", "link"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    devices = [line.split(": ")[1] for line in links.splitlines()]
+    names = [path.name for path in Path(NAMES).iterdir()] if Path(NAMES).exists() else []
+    left = [each for each in devices if each != "lo" and not each.startswith(("sit", "ovs-"))] + names
+    if left:
+        raise StepError(f"left behind: {', '.join(left)}")
+    return "no device and no testbed is left"
+
+
+def pytest(*words: str) -> str:
+    argv = [sys.executable, "-m", "pytest", "-q", "-x", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=4 * STEP_S)
+    if done.returncode:
+        raise StepError(" / ".join(done.stdout.strip().splitlines()[-6:]))
+    return done.stdout.strip().splitlines()[-1]
+
+
+def step(name: str, work: Callable[[], str]) -> None:
+    began = time.monotonic()
+    said = work()
+    print(f"{name}: {said} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kernels.form")
+    parser.add_argument("--long", action="store_true")
+    is_long = parser.parse_args().long
+    try:
+        step("features", features)
+        step("programs", lambda: programs(MTUS if is_long else MTUS[:1]))
+        step("vectors", vectors)
+        began = time.monotonic()
+        with up():
+            print(f"up: two racks joined by a circuit ({time.monotonic() - began:.0f} s)", flush=True)
+            for name, work in jobs():
+                step(name, work)
+        step("down", nothing_left)
+        if is_long:
+            print(testbed("doctor"), flush=True)
+            step("torch", lambda: pytest("tests/privileged/test_jobs.py", "-k", "exact"))
+            step("worlds in step", lambda: pytest("tests/privileged/test_model.py"))
+            step(
+                "places and links",
+                lambda: pytest("tests/privileged/test_places.py", "tests/privileged/test_links.py"),
+            )
+            step("demo", lambda: testbed("demo").strip().splitlines()[-1])
+    except (StepError, AssertionError, subprocess.TimeoutExpired) as error:
+        print(f"FAILED: {error}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
