@@ -14,7 +14,7 @@ from tests.conftest import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1200
-STEPS = ("features", "programs", "vectors", "up", "a sum in the network", "across racks", "with 1 % lost")
+STEPS = ("features", "vectors", "up", "a sum in the network", "across racks", "with 1 % lost")
 
 
 @pytest.mark.timeout(LIMIT_S + 60)

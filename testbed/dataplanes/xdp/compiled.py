@@ -63,6 +63,8 @@ class Compiled:
     cannot, SettingError when C and Python have other types for a map.
     """
 
+    _at_once = os.cpu_count() or 1  # programs that are loaded
+
     def __init__(
         self,
         what: str,
@@ -120,12 +122,16 @@ class Compiled:
         return _apart(lambda: BPF(text=self._text, cflags=["-w", *self._flags]))
 
     def load(self) -> None:
-        """Load the programs, which the kernel's verifier may take a second for. Any thread may, while others
-        work.
+        """Load the programs, as many at once as there are processors: the kernel's verifier may take a second
+        for each. Any thread may, while others work.
         """
+
+        def load(name: str) -> None:
+            self.functions[name] = self.loaded(name)
+
         try:
-            for name in self._programs:
-                self.functions[name] = self.loaded(name)
+            with ThreadPoolExecutor(self._at_once, "verify") as verifiers:
+                list(verifiers.map(load, self._programs))
         except Exception as error:  # bcc raises nothing narrower
             self.close()
             raise self._unable(error) from error
@@ -187,6 +193,7 @@ class CompiledTables(Compiled):
     """
 
     bpf: Any
+    _at_once = 1
 
     def _make_maps(self, bcc_version: str) -> None:
         self.bpf = self._compile()
