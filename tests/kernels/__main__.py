@@ -18,7 +18,7 @@ SHORT_S, LONG_S = 900.0, 7200.0
 FORM = (".venv/bin/python", "-m", "tests.kernels.form")
 
 
-def compile_ahead() -> None:
+def compile_ahead(is_long: bool) -> None:
     """Compile on this host, which takes seconds, what an emulated processor takes minutes for."""
     from testbed.contract.spec import lanes_for
     from testbed.dataplanes.xdp.program import Programs
@@ -27,7 +27,8 @@ def compile_ahead() -> None:
 
     for mtu in MTUS:
         Programs(lanes_for(mtu)).close()
-    Programs(text=text()).close()
+    if is_long:
+        Programs(text=text()).close()
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
     argv = options.command or [*FORM, *(["--long"] if options.long else [])]
     failed = 0
     try:
-        compile_ahead()
+        compile_ahead(options.long)
         for suite in suites:
             kernel = fetched(suite)
             print(f"kernel {kernel.release} ({SUITES[suite]}): {' '.join(argv)}", flush=True)

@@ -94,8 +94,8 @@ def up() -> Iterator[None]:
         testbed("down")
 
 
-def jobs() -> list[tuple[str, Callable[[], str]]]:
-    """Return what is run on a testbed of two racks: a sum by each system that has one without torch."""
+def jobs(is_long: bool) -> list[tuple[str, Callable[[], str]]]:
+    """Return the jobs on a testbed of two racks, none of which needs torch."""
 
     def with_loss() -> str:
         testbed("fault", "set", "u1", "--loss", "1%")
@@ -111,17 +111,20 @@ def jobs() -> list[tuple[str, Callable[[], str]]]:
         testbed("fault", "clear")
         return said
 
-    return [
+    short = [
         ("a sum in the network", lambda: job("--place", "u1:3", "--sync", "inc", SUMS)),
         ("across racks", lambda: job("--place", "u1:2,u2:2", "--sync", "inc", SUMS)),
         ("with 1 % lost", with_loss),
-        ("with 1 % corrupted", corrupted),
         (
-            "Trio-ML, a late worker",
-            lambda: job("--place", "u1:3", "--sync", "trio", "--age-out", "50", SUMS, "late"),
+            "a late worker (Trio-ML)",
+            lambda: job("--place", "u1:3", "--sync", "trio", "--age-out", "100", SUMS, "late"),
         ),
-        ("ALEPH", lambda: job("--place", "u1:3", "--sync", "aleph", SUMS)),
     ]
+    more = [
+        ("with 1 % corrupted", corrupted),
+        ("by ALEPH", lambda: job("--place", "u1:3", "--sync", "aleph", SUMS)),
+    ]
+    return [*short, *(more if is_long else [])]
 
 
 def nothing_left() -> str:
@@ -156,13 +159,14 @@ def main() -> int:
     is_long = parser.parse_args().long
     try:
         step("features", features)
-        if is_long:  # otherwise those of a testbed of the usual MTU, when it comes up
-            step("programs", lambda: programs(MTUS))
-        step("vectors", vectors)
+        # those of the usual MTU are loaded when a testbed comes up
+        step("programs", lambda: programs(MTUS if is_long else MTUS[-1:]))
+        if is_long:
+            step("vectors", vectors)
         began = time.monotonic()
         with up():
             print(f"up: two racks joined by a circuit ({time.monotonic() - began:.0f} s)", flush=True)
-            for name, work in jobs():
+            for name, work in jobs(is_long):
                 step(name, work)
         step("down", nothing_left)
         if is_long:

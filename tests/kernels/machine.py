@@ -159,8 +159,8 @@ def _layer(kernel: Kernel, folder: Path, argv: Sequence[str]) -> Path:
 
 
 def run(kernel: Kernel, argv: Sequence[str], limit_s: float) -> int:
-    """Run a command on a machine with this kernel, and print what its console says. Returns the command's exit
-    code, or 124 where it did not end in time. The machine has as many processors as this host.
+    """Run a command on a machine with this kernel, and print what its console says. Returns the command's
+    exit code, or 124 where it did not end in time. The machine has as many processors as this host.
     """
     if shutil.which("qemu-system-x86_64") is None:
         raise MachineError("qemu-system-x86_64 is not installed: apt-get install qemu-system-x86")

@@ -14,7 +14,15 @@ from tests.conftest import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1200
-STEPS = ("features", "vectors", "up", "a sum in the network", "across racks", "with 1 % lost")
+STEPS = (
+    "features",
+    "programs",
+    "up",
+    "a sum in the network",
+    "across racks",
+    "with 1 % lost",
+    "a late worker (Trio-ML)",
+)
 
 
 @pytest.mark.timeout(LIMIT_S + 60)
