@@ -3,8 +3,8 @@ PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads setup.py scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit lint contract bench
-.PHONY: clean root
+.PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
+.PHONY: lint contract bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"

@@ -75,7 +75,7 @@ setup(
         Extension(
             "testbed.dataplanes.xdp._timers",
             ["testbed/dataplanes/xdp/native/timers.c"],
-            depends=["bpf/wire.h", "bpf/places.h"],
+            depends=["bpf/wire.h", "bpf/places.h", "workloads/native/sends_meaning.h"],
             extra_compile_args=["-O2", "-fno-strict-aliasing", "-Wall", "-Wextra"],
         ),
     ],

@@ -205,7 +205,7 @@ static __always_inline void note_source(struct block_at *at, u32 source)
 {
 	u32 index = (at->space & 1) * MAX_SOURCES + source, *reached;
 
-	/* the verifier of 6.1 loses the bounds of what clang makes of this: it sees them in one last mask alone */
+	/* 6.1's verifier loses the bounds of what clang makes of this, but for one last mask */
 	asm volatile("" : "+r"(index));
 	reached = &at->job->reached[index & (BLOCK_SPACES * MAX_SOURCES - 1)];
 	if ((s32)(at->fragment + 1 - *reached) > 0)

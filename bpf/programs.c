@@ -567,9 +567,9 @@ static __always_inline int is_tick(struct xdp_md *ctx, struct gradient_packet *p
 }
 
 /*
- * The control port of every place. Ticks come by a device that is for them alone, and name the place by any of
- * the ToR's ports, or by the host's eth0, in the place of a source address. So nobody else can send ticks. A
- * frame that it is run on comes by the device that names the place.
+ * The control port of every place. Ticks come by a device that is for them alone, and name the place by any
+ * of the ToR's ports, or by the host's eth0, in the place of a source address. So nobody else can send ticks.
+ * A frame that it is run on comes by the device that names the place.
  */
 int control_port(struct xdp_md *ctx)
 {

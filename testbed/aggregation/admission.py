@@ -21,7 +21,7 @@ from testbed.aggregation.leaving import Departure, Leaving
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError, Segments
 from testbed.aggregation.shares import Shares
-from testbed.aggregation.summing import BlockPlace, Hosts, LeavingPlace, SummingPlace
+from testbed.aggregation.summing import BlockPlace, Hosts, LeavingPlace, SummingPlace, TimedPlace
 from testbed.contract import spec
 from testbed.contract.blocks import (
     BUCKET,
@@ -308,6 +308,18 @@ class Places:
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
         return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
+
+    def failures(self) -> dict[int, str]:
+        """Return by job why its blocks age out no more, of those whose blocks do: a place's timers stopped.
+        Without the lock, as `blocks`.
+        """
+        failures = {}
+        for admission in list(self._admitted.values()):
+            for place in admission.forest.places if admission.age_out_ms else ():
+                at = self._at(place)
+                if isinstance(at, TimedPlace) and (why := at.failure()):
+                    failures[admission.job] = f"{place}: {why}"
+        return failures
 
     def look(self, job: int) -> list[Departure]:
         """Look once at the sources of a job whose workers may leave: have those leave that are permanent

@@ -72,6 +72,14 @@ class BlockPlace(Protocol):
 
 
 @runtime_checkable
+class TimedPlace(BlockPlace, Protocol):
+    """A place whose timers may fail, while it sums on."""
+
+    def failure(self) -> str | None:
+        """Return why blocks age out here no more; None where they do, or where none are to."""
+
+
+@runtime_checkable
 class LeavingPlace(BlockPlace, Protocol):
     """A place that sums by blocks, and goes on without sources that left; `number` is a job's, and nothing is
     done for a tree that is not summed here. A source that left is back by what it sends.

@@ -40,13 +40,13 @@ class StepError(Exception):
 
 
 def features() -> str:
-    found = kernel.findings(FEATURES)
-    for each in found:
+    tried = kernel.findings(FEATURES)
+    for each in tried:
         print(f"    {each.name:<12}{'works' if each.works else 'lacks':<7}{each.detail}", flush=True)
-    lacks = [each.name for each in found if BY_NAME[each.name].required and not each.works]
+    lacks = [each.name for each in tried if BY_NAME[each.name].required and not each.works]
     if lacks:
         raise StepError(f"lacking: {', '.join(lacks)}")
-    return f"{sum(each.works for each in found)} of {len(found)} features work"
+    return f"{sum(each.works for each in tried)} of {len(tried)} features work"
 
 
 def programs(mtus: tuple[int, ...]) -> str:

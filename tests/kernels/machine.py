@@ -114,8 +114,8 @@ def _needed(modules: Path, names: Sequence[str]) -> list[Path]:
     def add(name: str) -> None:
         if name in ordered or name not in files:  # the rest is part of the kernel's image
             return
-        found = re.search(rb"\0?depends=([^\0]*)\0", files[name].read_bytes())
-        for each in (found[1].decode() if found else "").split(","):
+        needs = re.search(rb"\0?depends=([^\0]*)\0", files[name].read_bytes())
+        for each in (needs[1].decode() if needs else "").split(","):
             add(each.replace("-", "_"))
         ordered.append(name)
 

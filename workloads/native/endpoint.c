@@ -366,12 +366,21 @@ static int report(struct endpoint *e, int event, uint64_t *number)
 	return event;
 }
 
+/*
+ * Whether no vector is settled any more. What still comes is not taken: it may be of a vector that was handed
+ * back.
+ */
+static int is_over(struct endpoint *e)
+{
+	return e->broken == EVENT_OVERTAKEN || e->broken == EVENT_REFUSED;
+}
+
 /* Whether the next vector will never be settled. One that is known has all scales, and comes to its end. */
 static int is_broken(struct endpoint *e)
 {
 	if (!e->broken || e->reported == atomic_load_explicit(&e->submitted, memory_order_acquire))
 		return 0;
-	return e->broken == EVENT_OVERTAKEN || e->broken == EVENT_REFUSED || e->reported >= e->known;
+	return is_over(e) || e->reported >= e->known;
 }
 
 /* Of a socket by which nothing leaves no vector is settled any more. */
@@ -396,14 +405,14 @@ int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_
 			e->trees[i].silent_from = e->trees[i].quiet_from = e->progress_at;
 	}
 	for (;;) {
-		int moved = take(e), again;
+		int moved = !is_over(e) && take(e), again;
 
 		heed_notices(e);
 		if (moved) {
 			e->progress_at = now_ns();
 			e->told_quiet_ns = 0;
 		}
-		again = push(e, !moved);
+		again = !is_over(e) && push(e, !moved);
 		heed_refusal(e);
 		tell_progress(e);
 		if (again)

@@ -24,7 +24,7 @@ void packet_open(struct end *e, struct wire_header *h, uint8_t op)
 	};
 }
 
-/* Sends packets of these bytes each. How many have left; none where no send can succeed, which ends the end. */
+/* Sends packets of these bytes each. How many have left; none where no send can, which ends the end. */
 uint32_t packet_send(struct end *e, void *first, size_t bytes, uint32_t count)
 {
 	struct packets packets = {.first = first, .bytes = bytes, .stride = bytes, .count = count};

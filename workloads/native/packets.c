@@ -24,12 +24,14 @@ void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h)
 }
 
 /*
- * Sends packets that lie behind each other. How many have left; none where the socket is full, or where no send
- * can succeed any more, of which the endpoint then breaks.
+ * Sends packets that lie behind each other. How many have left; none where the socket is full, or where no
+ * send can succeed any more, of which the endpoint then breaks.
  */
 uint32_t packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count)
 {
-	struct packets packets = {.first = first, .bytes = e->packet_bytes, .stride = e->packet_bytes, .count = count};
+	struct packets packets = {
+		.first = first, .bytes = e->packet_bytes, .stride = e->packet_bytes, .count = count
+	};
 	int is_repeated = count == 1 && first->flags & WIRE_FLAG_RETRANSMIT, taken;
 
 	if (first->op == WIRE_OP_EMPTY) /* the header only, of each packet's room */
@@ -96,8 +98,8 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 }
 
 /*
- * Writes the tree's next packets, `most` at most: those of one size, up to where their room comes round. How many
- * they are.
+ * Writes the tree's next packets, `most` at most: those of one size, up to where their room comes round. How
+ * many they are.
  */
 static uint32_t write_burst(struct endpoint *e, struct tree *t, uint64_t most)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sending, for both kinds of compiled endpoint. Which errors pass is said here and nowhere else: all others end
- * the job, with their errno.
+ * Sending, for both kinds of compiled endpoint. Errors that do not pass end the job, with their errno
+ * (sends_meaning.h).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,29 +30,6 @@ static int64_t clock_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-/*
- * The meaning of a send's errno: MEANS_FULL, the same again later; MEANS_LOST, a link or a receiver is down and
- * the packet is lost as on a wire; MEANS_FAILED, no later send is better.
- */
-int sends_meaning(int code)
-{
-	switch (code) {
-	case EAGAIN:
-	case EINTR:
-	case ENOBUFS:
-	case ENOMEM:
-		return MEANS_FULL;
-	case ENETDOWN:
-	case ENETUNREACH:
-	case EHOSTDOWN:
-	case EHOSTUNREACH:
-	case ECONNREFUSED:
-		return MEANS_LOST;
-	default:
-		return MEANS_FAILED;
-	}
 }
 
 /* Keeps the first error that does not pass, of a send or of another call on the socket. */
@@ -123,7 +100,8 @@ static int send_singly(struct sends *s, const struct sockaddr_in *to, const stru
 	for (uint32_t i = 0; i < packets->count; i++) {
 		parts[i] = part_of(packets, i);
 		messages[i] = (struct mmsghdr){.msg_hdr = {
-			.msg_name = (void *)to, .msg_namelen = sizeof(*to), .msg_iov = &parts[i], .msg_iovlen = 1
+			.msg_name = (void *)to, .msg_namelen = sizeof(*to),
+			.msg_iov = &parts[i], .msg_iovlen = 1
 		}};
 		if (tos)
 			put_control(&messages[i].msg_hdr, &room, IPPROTO_IP, IP_TOS, &tos, sizeof(tos));
@@ -150,8 +128,9 @@ static int send_singly(struct sends *s, const struct sockaddr_in *to, const stru
 }
 
 /*
- * Sends packets, MAX_BURST at most, with this type of service where it is not 0. How many of them have left or
- * are lost on a link that is down; the others are to be sent again later. -1: `error` says why nothing leaves.
+ * Sends packets, MAX_BURST at most, with this type of service where it is not 0. How many of them have left
+ * or are lost on a link that is down; the others are to be sent again later. -1: `error` says why nothing
+ * leaves.
  *
  * A kernel before 6.11 cuts no datagrams for a device without checksum offload: EIO, for every burst.
  */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How compiled endpoints send: a burst in one call where the kernel cuts it, and the meaning of each error. */
+/* How compiled endpoints send: a burst in one call where the kernel cuts it. */
 #ifndef SENDS_H
 #define SENDS_H
 
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "sends_meaning.h"
 
 #define MAX_BURST 64 /* segments that the kernel makes of one datagram */
 
@@ -22,9 +24,6 @@ struct sends {
 	int64_t single_until_ns; /* until then the kernel is not asked to cut bursts: it has refused */
 };
 
-enum meaning { MEANS_FULL, MEANS_LOST, MEANS_FAILED };
-
-int sends_meaning(int code);
 int sends_packets(struct sends *s, const struct sockaddr_in *to, const struct packets *packets, int tos);
 void sends_note(struct sends *s, int code);
 void sends_drain(struct sends *s);

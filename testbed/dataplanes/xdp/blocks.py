@@ -116,6 +116,10 @@ class BlockTable:
         """Return what the timers here did; None where none are."""
         return self._timers.counts() if self._timers else None
 
+    def failure(self) -> str | None:
+        """Return why blocks age out no more; None where they do, or where no timers are."""
+        return self._timers.failure() if self._timers else None
+
     def _made_timers(self) -> Timers:
         if self._timers is None:
             record_bytes = layout.block(self._programs.lanes).itemsize

@@ -198,6 +198,10 @@ class _Place:
         """Return the counts of a tree's blocks; None where it is not summed here by blocks."""
         return self._table.counts(number, tree) if self._table else None
 
+    def failure(self) -> str | None:
+        """Return why blocks age out here no more; None where they do, or where none are to."""
+        return self._table.failure() if self._table else None
+
     def standing(self, number: int, tree: int) -> TreeStanding | None:
         """Return how the sources of a tree stand; None where it is not summed here by blocks."""
         return self._table.standing(number, tree) if self._table else None

@@ -67,7 +67,8 @@ def library() -> ctypes.CDLL:
         raise HostError(f"{_LIBRARY.name} does not load ({error}); run: sudo make setup") from error
     pointer, number = ctypes.c_void_p, ctypes.c_uint32
     library.timers_layout.restype = ctypes.c_uint64
-    if library.timers_layout() != BUCKET_RECORD.dtype().itemsize << 32 | BLOCK.offset("pairs"):
+    has_all = hasattr(library, "timers_error")
+    if not has_all or library.timers_layout() != BUCKET_RECORD.dtype().itemsize << 32 | BLOCK.offset("pairs"):
         raise HostError(f"{_LIBRARY.name} was compiled from other sources; run: sudo make setup")
     library.timers_open.restype = pointer
     library.timers_open.argtypes = [ctypes.c_int, ctypes.c_int, number, number, ctypes.c_int, number]
@@ -77,6 +78,7 @@ def library() -> ctypes.CDLL:
     library.timers_lacked.argtypes = [pointer, number, words]
     library.timers_set_bits.argtypes = [words, ctypes.c_uint64]
     library.timers_raise.argtypes = [words, number]
+    library.timers_error.argtypes = [pointer]
     library.timers_counts.argtypes = [pointer, ctypes.POINTER(_Counts)]
     return library
 
@@ -133,6 +135,11 @@ class Timers:
         words = (ctypes.c_uint64 * (MOST_SOURCES // 64))()
         self._library.timers_lacked(self._handle, record, words)
         return sum(word << 64 * place for place, word in enumerate(words))
+
+    def failure(self) -> str | None:
+        """Return why they stopped: the kernel refuses their ticks for good. None while they go on."""
+        code = int(self._library.timers_error(self._handle))
+        return f"send ticks by {CONTROL_DEVICES[0]}: {os.strerror(code)}" if code else None
 
     def counts(self) -> TimerCounts:
         """Return what they did."""

@@ -23,6 +23,7 @@
 
 #include "../../../../bpf/wire.h"
 #include "../../../../bpf/places.h"
+#include "../../../../workloads/native/sends_meaning.h"
 
 #define BATCH 64 /* ticks that are sent by one call */
 #define HEAD_BYTES (WIRE_FRAME_HEADERS_BYTES + sizeof(struct wire_header))
@@ -62,8 +63,10 @@ struct timers {
 	uint8_t *ticked;  /* how often it was */
 	struct job jobs[MAX_JOB_RECORDS];
 	struct timer_counts counts;
+	int error; /* errno of a send that no later one makes good, which ends the thread; 0: none so far */
 	/* a batch */
 	uint32_t pending;
+	uint32_t records_of[BATCH];
 	uint8_t heads[BATCH][HEAD_BYTES];
 	struct iovec parts_of[BATCH][2];
 	struct mmsghdr messages[BATCH];
@@ -78,19 +81,28 @@ static int64_t now_ns(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+/* Ticks that do not leave are due again at once, and go by the next scans, until they do or none ever can. */
 static void send_batch(struct timers *t)
 {
 	uint32_t done = 0;
 	int sent;
 
-	while (done < t->pending) {
+	while (!t->error && done < t->pending) {
 		sent = sendmmsg(t->socket_fd, t->messages + done, t->pending - done, MSG_DONTWAIT);
 		if (sent <= 0)
 			break;
 		done += sent;
 	}
+	if (done < t->pending && !t->error && sends_meaning(errno) == MEANS_FAILED)
+		t->error = errno;
 	t->counts.ticks += done;
-	t->counts.unsent += t->pending - done; /* they age again */
+	t->counts.unsent += t->pending - done;
+	for (; done < t->pending; done++) {
+		uint32_t number = t->records_of[done];
+
+		t->due[number] = 0;
+		t->ticked[number] -= t->ticked[number] > 0;
+	}
 	t->pending = 0;
 }
 
@@ -100,9 +112,11 @@ static uint32_t words_of(uint32_t number)
 	return (number >> 16) + (number & 0xffff);
 }
 
-static void tick(struct timers *t, struct job *job, uint32_t slot, uint32_t fragment, uint32_t sources,
+static void tick(struct timers *t, struct job *job, uint32_t number, uint32_t fragment, uint32_t sources,
 		 int64_t waited_ns)
 {
+	struct block_record *record = (void *)(t->records + (size_t)number * t->record_bytes);
+	uint32_t slot = *(volatile uint32_t *)&record->slot;
 	uint8_t *head = t->heads[t->pending];
 	struct wire_header *inc = (void *)(head + WIRE_FRAME_HEADERS_BYTES);
 	int64_t waited_ms = waited_ns / 1000000;
@@ -122,6 +136,7 @@ static void tick(struct timers *t, struct job *job, uint32_t slot, uint32_t frag
 	check = htons((uint16_t)~sum ? (uint16_t)~sum : 0xffff);
 	memcpy(head + CHECKSUM_AT, &check, sizeof(check));
 	t->parts_of[t->pending][1].iov_len = job->body_bytes;
+	t->records_of[t->pending] = number;
 	if (++t->pending == BATCH)
 		send_batch(t);
 }
@@ -162,11 +177,10 @@ static void visit(struct timers *t, uint32_t bucket, uint32_t place, uint32_t ma
 	for (uint32_t i = 0; i < MAX_SOURCES / 64; i++)
 		job->lacked[i] |= *(volatile __u64 *)&record->awaits[i] &
 				  ~*(volatile __u64 *)&record->sources[i];
-	/* if the record is another block's by now, the tick says so, and is too late */
-	tick(t, job, *(volatile uint32_t *)&record->slot, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1),
-	     waited);
 	t->due[number] = now + (job->timeout_ns << t->ticked[number]);
 	t->ticked[number] += t->ticked[number] < MOST_BACKOFF;
+	/* if the record is another block's by now, the tick says so, and is too late */
+	tick(t, job, number, (uint32_t)key, mark & ((1 << MARK_SHIFT) - 1), waited);
 }
 
 static void scan(struct timers *t, uint32_t count, int64_t now)
@@ -207,7 +221,7 @@ static void *run(void *opened)
 	int64_t next = now_ns();
 
 	pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority); /* if it may */
-	while (!__atomic_load_n(&t->is_ending, __ATOMIC_ACQUIRE)) {
+	while (!t->error && !__atomic_load_n(&t->is_ending, __ATOMIC_ACQUIRE)) {
 		int64_t before = now_ns(), pause_ns;
 
 		pthread_mutex_lock(&t->lock);
@@ -324,6 +338,17 @@ void timers_set(struct timers *t, uint32_t index, uint32_t serial, int64_t timeo
 		if (t->jobs[i].serial && (!t->least_ns || t->jobs[i].timeout_ns < t->least_ns))
 			t->least_ns = t->jobs[i].timeout_ns;
 	pthread_mutex_unlock(&t->lock);
+}
+
+/* The errno by which they stopped; 0 while they go on. */
+int timers_error(struct timers *t)
+{
+	int error;
+
+	pthread_mutex_lock(&t->lock);
+	error = t->error;
+	pthread_mutex_unlock(&t->lock);
+	return error;
 }
 
 void timers_counts(struct timers *t, struct timer_counts *out)
