@@ -46,6 +46,7 @@ demo: root setup
 test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet,-memory,-kthreads
 test: root test-setup
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync ryu lint
+	@$(PYTHON) -m tests.kernels --fetch
 	@echo "tests: unit, then privileged; required: $(TESTBED_REQUIRE)"
 	@$(PYTHON) -m tests.gate
 

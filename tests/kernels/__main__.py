@@ -10,6 +10,7 @@ Needs root and qemu-system-x86 (`make test` installs it). Exit code: that of the
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 
 from tests.kernels.machine import SUITES, MachineError, fetched, run
@@ -37,15 +38,21 @@ def main(arguments: list[str]) -> int:
         "--suite", action="append", choices=SUITES, help="whose kernel (bookworm; with --long: all)"
     )
     parser.add_argument("--long", action="store_true", help="all that is tried, which takes an hour a kernel")
+    parser.add_argument("--fetch", action="store_true", help="fetch the kernels, and run nothing")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="in the place of the form")
     options = parser.parse_args(arguments)
     suites = options.suite or (list(SUITES) if options.long else ["bookworm"])
     argv = options.command or [*FORM, *(["--long"] if options.long else [])]
     failed = 0
+    if platform.machine() != "x86_64":
+        print(f"tests.kernels: there is none for {platform.machine()}; x86_64 is emulated", file=sys.stderr)
+        return 0 if options.fetch else 3
     try:
+        kernels = {suite: fetched(suite) for suite in suites}
+        if options.fetch:
+            return 0
         compile_ahead(options.long)
-        for suite in suites:
-            kernel = fetched(suite)
+        for suite, kernel in kernels.items():
             print(f"kernel {kernel.release} ({SUITES[suite]}): {' '.join(argv)}", flush=True)
             failed = run(kernel, argv, LONG_S if options.long or options.command else SHORT_S) or failed
     except MachineError as error:

@@ -4,7 +4,7 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
-for folder in /dev/shm /run /tmp; do mount -t tmpfs tmpfs $folder; done
+for folder in /dev/shm /run; do mount -t tmpfs tmpfs $folder; done # /tmp may hold the checkout
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 echo "+cpu +memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
 mount -t bpf bpf /sys/fs/bpf

@@ -8,6 +8,7 @@ host, and nothing of it can be written from within.
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import re
 import shlex
@@ -106,22 +107,24 @@ def _run(argv: Sequence[str], folder: Path) -> str:
     return done.stdout
 
 
-def _needed(modules: Path, names: Sequence[str]) -> list[Path]:
-    """Return the files of modules and of all that they need, each behind what it needs."""
-    files = {file.stem.replace("-", "_"): file for file in modules.rglob("*.ko")}
-    ordered: list[str] = []
+def _needed(modules: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the contents of modules and of all that they need, each behind what it needs."""
+    files = {file.name.partition(".ko")[0].replace("-", "_"): file for file in modules.rglob("*.ko*")}
+    ordered: dict[str, bytes] = {}
 
     def add(name: str) -> None:
         if name in ordered or name not in files:  # the rest is part of the kernel's image
             return
-        needs = re.search(rb"\0?depends=([^\0]*)\0", files[name].read_bytes())
+        packed = files[name].read_bytes()
+        content = lzma.decompress(packed) if files[name].suffix == ".xz" else packed
+        needs = re.search(rb"\0?depends=([^\0]*)\0", content)
         for each in (needs[1].decode() if needs else "").split(","):
             add(each.replace("-", "_"))
-        ordered.append(name)
+        ordered[name] = content
 
     for name in names:
         add(name)
-    return [files[name] for name in ordered]
+    return ordered
 
 
 def _first_files(kernel: Kernel, folder: Path, target: Path) -> None:
@@ -133,8 +136,8 @@ def _first_files(kernel: Kernel, folder: Path, target: Path) -> None:
         (root / name).mkdir()
     busybox = kernel.image.parents[1] / "bin/busybox"
     shutil.copy(busybox, root / "bin/busybox")
-    for at, file in enumerate(_needed(kernel.modules / kernel.release, MODULES)):
-        shutil.copy(file, root / "modules" / f"{at:02d}-{file.name}")
+    for at, (name, content) in enumerate(_needed(kernel.modules / kernel.release, MODULES).items()):
+        (root / "modules" / f"{at:02d}-{name}.ko").write_bytes(content)
     shutil.copy(HERE / "init.sh", root / "init")
     (root / "init").chmod(0o755)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*"))).encode()
