@@ -680,8 +680,8 @@ ENDPOINT = (
         ),
         (
             "packets of both sizes are in a burst",
-            "			else if (empty != is_empty(e, t, op, number))",
-            "			else if (0)",
+            "		else if (empty != is_empty(e, t, op, number))",
+            "		else if (0)",
         ),
         (
             "an entry that was empty stays so",
