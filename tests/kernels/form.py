@@ -97,31 +97,25 @@ def up() -> Iterator[None]:
 def jobs(is_long: bool) -> list[tuple[str, Callable[[], str]]]:
     """Return the jobs on a testbed of two racks, none of which needs torch."""
 
-    def with_loss() -> str:
-        testbed("fault", "set", "u1", "--loss", "1%")
+    def with_fault(*fault: str) -> str:
+        testbed("fault", "set", "u1", *fault)
         said = job("--place", "u1:3", "--sync", "inc", SUMS)
         testbed("fault", "clear")
         if said.endswith(" 0 again"):
             raise StepError(f"nothing was lost: {said}")
         return said
 
-    def corrupted() -> str:
-        testbed("fault", "set", "u1", "--corrupt", "1%")
-        said = job("--place", "u1:3", "--sync", "inc", SUMS)
-        testbed("fault", "clear")
-        return said
-
     short = [
         ("a sum in the network", lambda: job("--place", "u1:3", "--sync", "inc", SUMS)),
         ("across racks", lambda: job("--place", "u1:2,u2:2", "--sync", "inc", SUMS)),
-        ("with 1 % lost", with_loss),
+        ("with 1 % lost", lambda: with_fault("--loss", "1%")),
         (
             "a late worker (Trio-ML)",
             lambda: job("--place", "u1:3", "--sync", "trio", "--age-out", "100", SUMS, "late"),
         ),
     ]
     more = [
-        ("with 1 % corrupted", corrupted),
+        ("with 1 % corrupted", lambda: with_fault("--corrupt", "1%")),
         ("by ALEPH", lambda: job("--place", "u1:3", "--sync", "aleph", SUMS)),
     ]
     return [*short, *(more if is_long else [])]

@@ -220,9 +220,7 @@ def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
     from bcc import BPF
     from bcc.libbcc import lib
 
-    log = ctypes.create_string_buffer(_LOG_BYTES)
-
-    def load(log_level: int) -> int:
+    def load(log: ctypes.Array[ctypes.c_char] | None = None) -> int:
         return int(
             lib.bcc_prog_load(
                 ctypes.c_int(getattr(BPF, kind)),
@@ -231,20 +229,23 @@ def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
                 ctypes.c_int(len(instructions)),
                 ctypes.c_char_p(license),
                 ctypes.c_uint(0),
-                ctypes.c_int(log_level),
-                log if log_level else None,
-                ctypes.c_uint(len(log) if log_level else 0),
+                ctypes.c_int(log is not None),
+                log,
+                ctypes.c_uint(len(log) if log is not None else 0),
             )
         )
 
-    fd = load(0)
-    if fd < 0:
-        code = ctypes.get_errno()
-        if code in (errno.EINVAL, errno.EACCES, errno.E2BIG):  # the verifier's, who says why if asked
-            fd = load(1)
-    if fd < 0:
-        raise OSError(code, f"load program {name}: {os.strerror(code)}{_why(log)}")
-    return fd
+    fd = load()
+    if fd >= 0:
+        return fd
+    code, why = ctypes.get_errno(), ""
+    if code in (errno.EINVAL, errno.EACCES, errno.E2BIG):  # the verifier's, who says why if asked
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        fd = load(log)
+        if fd >= 0:
+            return fd
+        why = _why(log)
+    raise OSError(code, f"load program {name}: {os.strerror(code)}{why}")
 
 
 def _why(log: ctypes.Array[ctypes.c_char]) -> str:
