@@ -282,9 +282,8 @@ static __always_inline int contribute_to(struct gradient_packet *p, struct entry
 	if (block->received > 1)
 		block->touched_ns = bpf_ktime_get_ns();
 	block->flags |= is_marked(p) ? SUM_MARKED : 0;
-	if (!is_push && p->inc->flags & WIRE_FLAG_DEGRADED)
-		block->flags |= SUM_DEGRADED;
-	block->contributors += is_push ? 1 : bpf_ntohs(p->inc->contributors);
+	block->flags |= p->inc->flags & SUM_DEGRADED;
+	block->contributors += contributors_of(p, is_push);
 	block->count = bpf_ntohs(p->inc->count);
 	block->age = is_push ? 0 : bpf_ntohs(p->inc->age);
 	block->slot = bpf_ntohl(p->inc->slot);
@@ -450,7 +449,7 @@ static __always_inline int tick_block(struct xdp_md *ctx, struct gradient_packet
 	if (sources && sources != at.block->received)
 		goto unlock;
 	*verdict = V_TICK_EARLY;
-	if (is_early(&at))
+	if (!at.block->contributors || is_early(&at))
 		goto unlock;
 	*verdict = V_TICKED;
 	count_missed(&at);

@@ -151,6 +151,14 @@ static __always_inline void recall_lanes(struct gradient_packet *p, u64 *pairs, 
 	p->inc->count = bpf_htons(count);
 }
 
+/* Of how many workers the lanes of a contribution are: of none, where a worker left its out. */
+static __always_inline u32 contributors_of(struct gradient_packet *p, int is_push)
+{
+	if (is_push)
+		return !(p->inc->flags & WIRE_FLAG_DEGRADED);
+	return bpf_ntohs(p->inc->contributors);
+}
+
 /*
  * Adds a push or partial sum to its slot. Returns one of SEND_*; but for a notice, the packet then holds what
  * to send. Of an empty push, which `is_empty` says (a constant, so that others pay nothing for it), the
@@ -180,9 +188,8 @@ static __always_inline int add(struct xdp_md *ctx, struct gradient_packet *p, st
 		return SEND_NOTHING;
 	}
 	flags = is_marked(p) ? SUM_MARKED : 0;
-	if (!is_push && p->inc->flags & WIRE_FLAG_DEGRADED)
-		flags |= SUM_DEGRADED;
-	contributors = is_push ? 1 : bpf_ntohs(p->inc->contributors);
+	flags |= p->inc->flags & SUM_DEGRADED; /* the number is the wire's, too */
+	contributors = contributors_of(p, is_push);
 	if (!lock_slot(s)) {
 		*verdict = V_LOCK_BUSY;
 		return SEND_NOTHING;
@@ -275,8 +282,9 @@ static __always_inline int tick(struct xdp_md *ctx, struct gradient_packet *p, s
 		return SEND_NOTHING;
 	}
 	*verdict = V_TICK_LATE;
-	if (s->state == SLOT_FILLING && s->fragment == fragment && s->generation == entry->generation) {
-		*verdict = V_TICKED;
+	if (s->state == SLOT_FILLING && s->fragment == fragment && s->generation == entry->generation)
+		*verdict = s->contributors ? V_TICKED : V_TICK_EARLY;
+	if (*verdict == V_TICKED) {
 		s->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
 		s->flags |= SUM_DEGRADED;
 		s->age = bpf_ntohs(p->inc->age);

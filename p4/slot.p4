@@ -78,12 +78,13 @@ control Count(inout headers_t hdr, inout metadata_t meta) {
         bit<8> flags;
         slot_contributors.read(contributors, meta.slot.index);
         hdr.wire.contributors = (meta.slot.is_new == 1 ? 16w0 : contributors)
-            + (hdr.wire.op == WIRE_OP_PUSH ? 16w1 : hdr.wire.contributors);
+            + (hdr.wire.op != WIRE_OP_PUSH ? hdr.wire.contributors
+                : 16w1 - ((bit<16>) (hdr.wire.flags & WIRE_FLAG_DEGRADED) >> 1));
         slot_contributors.write(meta.slot.index, hdr.wire.contributors);
         slot_flags.read(flags, meta.slot.index);
         hdr.wire.flags = (meta.slot.is_new == 1 ? 8w0 : flags)
             | (hdr.ipv4.diffserv & WIRE_CE == WIRE_CE ? SUM_MARKED : 8w0)
-            | (hdr.wire.op == WIRE_OP_PUSH ? 8w0 : hdr.wire.flags & WIRE_FLAG_DEGRADED);
+            | (hdr.wire.flags & WIRE_FLAG_DEGRADED);
         slot_flags.write(meta.slot.index, hdr.wire.flags);
         hdr.ipv4.diffserv = hdr.ipv4.diffserv | (hdr.wire.flags & SUM_MARKED) * WIRE_CE;
         hdr.wire.flags = hdr.wire.flags & SUM_DEGRADED; // the number is the wire's, too
@@ -115,11 +116,13 @@ control Complete(inout headers_t hdr, inout metadata_t meta) {
         slot_state.read(meta.slot.state, meta.slot.index);
         slot_generation.read(meta.slot.generation, meta.slot.index);
         slot_fragment.read(meta.slot.fragment, meta.slot.index);
+        slot_contributors.read(hdr.wire.contributors, meta.slot.index);
         if (meta.slot.state != SLOT_FILLING || meta.slot.fragment != hdr.wire.fragment
             || meta.slot.generation != meta.entry.generation) {
             meta.verdict = V_TICK_LATE;
+        } else if (hdr.wire.contributors == 0) {
+            meta.verdict = V_TICK_EARLY;
         } else {
-            slot_contributors.read(hdr.wire.contributors, meta.slot.index);
             slot_flags.read(flags, meta.slot.index);
             slot_flags.write(meta.slot.index, flags | SUM_DEGRADED);
             hdr.ipv4.diffserv = hdr.ipv4.diffserv | (flags & SUM_MARKED) * WIRE_CE;

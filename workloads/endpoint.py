@@ -117,8 +117,6 @@ def library() -> ctypes.CDLL:
     compiled.endpoint_close.argtypes = [pointer]
     compiled.endpoint_encode.argtypes = [pointer, pointer, u64, ctypes.c_int32, ctypes.c_uint32]
     compiled.endpoint_encode.restype = ctypes.c_uint32
-    compiled.endpoint_encode_clipped.argtypes = [*compiled.endpoint_encode.argtypes, pointer]
-    compiled.endpoint_encode_clipped.restype = ctypes.c_uint32
     compiled.endpoint_decode.argtypes = [pointer, pointer, u64, ctypes.c_double, ctypes.c_uint32]
     return compiled
 

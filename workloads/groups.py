@@ -25,7 +25,7 @@ from workloads.job_env import JobEnv, Part
 ANSWER_S = 90.0  # more than the testbed waits for members, and a slow switch for its entries
 _LARGEST_MESSAGE_BYTES = 1 << 16
 _MOST_FDS = 8
-_ADDED = frozenset({"pushed", "retransmits", "timeouts", "wakes", "ecn", "degraded", "clipped", "asked"})
+_ADDED = frozenset({"pushed", "retransmits", "timeouts", "wakes", "ecn", "degraded", "left_out", "asked"})
 
 
 class NoAnswerError(RuntimeError):

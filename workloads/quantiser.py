@@ -14,8 +14,8 @@ s = 30 - ceil(log2 W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, a
 leave 32 bits.
 
 Where workers are missing in a sum, the result is the mean of those who contributed, times W. A worker whose
-vote came too late may have values that the others' scale has no room for: these are cut to the largest that
-fits, and counted.
+vote came too late may have values in a block that the others' scale has no room for: it leaves the block out,
+and contributes nothing but that it is there.
 
 Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in
 its last place).
@@ -149,19 +149,6 @@ def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint3
     scaled = np.rint(values * np.float32(2.0**scale))
     lanes[...] = scaled.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
     return int(np.count_nonzero((scaled == 0) & (values != 0)))
-
-
-def encode_clipped(
-    values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]
-) -> tuple[int, int]:
-    """Encode values that may be too large for the scale, cut to what fits; return how many were, and what
-    `encode` does.
-    """
-    most = spec.bias(workers) - 1
-    scaled = np.rint(values.astype(np.float64) * 2.0**scale)
-    lanes[...] = np.clip(scaled, -most, most).astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
-    zeroed = int(np.count_nonzero((scaled == 0) & (values != 0)))
-    return int(np.count_nonzero(np.abs(scaled) > most)), zeroed
 
 
 def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors: int, out: Floats) -> None:

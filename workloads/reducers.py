@@ -54,7 +54,7 @@ class InNetwork:
             "window_min": counters.window_min,
             "rtt_us": round(counters.rtt_us, 1),
             "degraded": counters.degraded,
-            "clipped": counters.clipped,
+            "left_out": counters.left_out,
             "scaled": counters.scaled,
             "zeroed": counters.zeroed,
             "asked": counters.asked,

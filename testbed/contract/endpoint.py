@@ -92,7 +92,7 @@ COUNTERS = Record(
         *members(Kind.F64, "window", "window_min", "window_sum", "rtt_us"),
         *members(U64, "window_samples", "marked"),
         Member("degraded", U64, "results in which workers are missing"),
-        Member("clipped", U64, "values that did not fit a scale agreed on without this worker"),
+        Member("left_out", U64, "values left out: a scale agreed on without this worker has no room"),
         Member("scaled", U64, "values that were pushed by a scale"),
         Member("zeroed", U64, "those of them that are not zero, and were pushed as zero"),
         Member("asked", U64, "questions that were sent"),

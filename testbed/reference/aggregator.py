@@ -24,7 +24,7 @@ from testbed.errors import RequestError
 from testbed.reference.blocks import Block, BlockModel, JobRecord
 from testbed.reference.owned_tree import OwnedTree
 from testbed.reference.pull import PullSide
-from testbed.reference.slots import Slot, difference
+from testbed.reference.slots import Slot, contributors_of, difference
 from testbed.reference.ways import Emission, Reaction, To, Ways, back, behind
 from testbed.topology import addresses
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
@@ -311,9 +311,9 @@ class Aggregator:
         if header.op != spec.Op.EMPTY:
             held.lanes = held.lanes + packet.lanes  # modulo 2**32
         held.members |= bit
-        held.contributors = (held.contributors + (1 if is_push else header.contributors)) % 2**32
+        held.contributors = (held.contributors + contributors_of(header)) % 2**32
         held.marked |= packet.is_marked
-        held.degraded |= not is_push and bool(header.flags & spec.Flag.DEGRADED)
+        held.degraded |= bool(header.flags & spec.Flag.DEGRADED)
         held.count = header.count
         if held.members != entry.members:
             return Verdict.AGGREGATED, []
@@ -348,6 +348,8 @@ class Aggregator:
         held = self._slots[entry.base + offset]
         if (held.generation, held.fragment, held.complete) != (entry.generation, header.fragment, False):
             return Verdict.TICK_LATE, []
+        if not held.contributors:
+            return Verdict.TICK_EARLY, []
         held.degraded = True
         return Verdict.TICKED, self._complete(held, packet, entry, port, header.age)
 

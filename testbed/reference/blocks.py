@@ -15,7 +15,7 @@ from testbed.contract.blocks import BUCKET, MOST_SOURCES, Space, salts
 from testbed.contract.codec import Header
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.contract.verdicts import Verdict
-from testbed.reference.slots import difference
+from testbed.reference.slots import contributors_of, difference
 
 Lanes = npt.NDArray[np.uint32]
 _FIRST = (0, FIRST_VOTE)  # block of each space
@@ -126,9 +126,9 @@ class BlockModel:
             return Verdict.LATE, None
         block.lanes = block.lanes + lanes  # modulo 2**32
         block.members |= 1 << source
-        block.contributors = (block.contributors + (1 if is_push else header.contributors)) % 2**32
+        block.contributors = (block.contributors + contributors_of(header)) % 2**32
         block.marked |= is_marked
-        block.degraded |= not is_push and bool(header.flags & spec.Flag.DEGRADED)
+        block.degraded |= bool(header.flags & spec.Flag.DEGRADED)
         block.count = header.count
         if block.members != block.awaits:
             return Verdict.AGGREGATED, block
@@ -147,6 +147,8 @@ class BlockModel:
             return Verdict.TICK_LATE, None
         if header.contributors not in (0, block.members.bit_count()):
             return Verdict.TICK_LATE, None
+        if not block.contributors:
+            return Verdict.TICK_EARLY, None
         members = [source for source in range(MOST_SOURCES) if job.entry.members >> source & 1]
         for source in members:
             is_missing = not block.members >> source & 1

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import frame
+from testbed.contract import frame, spec
+from testbed.contract.codec import Header
 
 
 @dataclass(slots=True)
@@ -26,6 +27,13 @@ class Slot:
     degraded: bool = False  # whether workers are missing in the sum
     is_end: bool = False  # of an owned tree: whether it is the last of a request
     lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
+
+
+def contributors_of(header: Header) -> int:
+    """Return of how many workers the lanes of a contribution are: of none, where a worker left its out."""
+    if header.op in (spec.Op.PUSH, spec.Op.EMPTY):
+        return 0 if header.flags & spec.Flag.DEGRADED else 1
+    return header.contributors
 
 
 def difference(a: int, b: int) -> int:

@@ -258,10 +258,10 @@ def _degraded(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
 
 def _unscaled(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
     """Yield what a reader must know of values that the scale of their fragment was not for."""
-    cut = round(sum(number(left, "clipped") for left in workers))
-    if cut:
-        text = f"{counted(cut, 'value')} did not fit the scale that others agreed on without their worker"
-        yield Reason("clipped", f"{text}, and were cut to the largest that does")
+    left_out = round(sum(number(left, "left_out") for left in workers))
+    if left_out:
+        text = f"{counted(left_out, 'value')} of workers whose votes came late were left out of their sums"
+        yield Reason("left_out", f"{text}: the scale that the others agreed on has no room for them")
     zeroed = [number(left, "zeroed") / max(1.0, number(left, "scaled")) for left in workers]
     worst = max(range(len(zeroed)), key=zeroed.__getitem__, default=0)
     if zeroed and zeroed[worst] >= ZEROED_SHARE:

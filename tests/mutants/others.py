@@ -803,9 +803,9 @@ ENDPOINT = (
             "op->special |= b < e->s.page_blocks && op",
         ),
         (
-            "values of a late worker are not cut",
-            "block->clipped = block->own > e->s.tops[largest];",
-            "block->clipped = 0;",
+            "values of a late worker are not left out",
+            "block->beyond = block->own > e->s.tops[largest];",
+            "block->beyond = 0;",
         ),
         (
             "a vote that lacks workers is one of all",

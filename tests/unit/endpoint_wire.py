@@ -433,16 +433,18 @@ class Rack:
         )
         bare = lanes.size == 0 and not is_vote and self._takes_empties
         op = spec.Op.EMPTY if bare else spec.Op.PUSH
-        due = (op, JOB, 1, GENERATION, BASE + tree * SIZE + self._offset(fragment), 0, self.width)
+        is_out = bool(header.flags & spec.Flag.DEGRADED)  # what the scale has no room for
+        due = (op, JOB, 0 if is_out else 1, GENERATION, BASE + tree * SIZE + self._offset(fragment), 0, self.width)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
             (is_vote and tree > 0, f"a vote by tree {tree}"),
             (lanes.size != (0 if bare else self.width), f"{lanes.size} lanes"),
             (
-                header.flags != (spec.Flag.RETRANSMIT if times > 1 else 0),
+                header.flags & ~spec.Flag.DEGRADED != (spec.Flag.RETRANSMIT if times > 1 else 0),
                 f"flags {header.flags} the {times}. time",
             ),
             (not same, "other lanes than the first time"),
+            (is_out and (is_vote or bool(lanes.any())), "lanes of a fragment that is left out"),
             (bool(lanes[header.count :].any()), "lanes behind its count"),
             (
                 not is_vote and fragment >= end.done[tree] + LIMIT,

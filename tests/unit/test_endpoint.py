@@ -42,21 +42,6 @@ def test_values_are_those_of_the_quantiser_bit_by_bit(sums: list[int], workers: 
         assert np.array_equal(expected.view(np.uint32), result.view(np.uint32))
 
 
-@given(st.lists(FLOATS, min_size=1, max_size=70), st.integers(1, 64), st.integers(-126, 126))
-def test_cut_values_are_those_of_the_quantiser_bit_by_bit(
-    values: list[float], workers: int, scale: int
-) -> None:
-    array = np.array(values, np.float32)
-    expected, lanes = np.empty(array.size, ">u4"), np.empty(array.size, ">u4")
-    cut = quantiser.encode_clipped(array, scale, workers, expected)
-    clipped = np.zeros(1, np.uint32)
-    zeroed = library().endpoint_encode_clipped(
-        array.ctypes.data, lanes.ctypes.data, array.size, scale, spec.bias(workers), clipped.ctypes.data
-    )
-    assert (int(clipped[0]), zeroed) == cut
-    assert np.array_equal(expected, lanes)
-
-
 def test_an_endpoint_of_other_sources_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     class Longer(endpoint._Settings):
         _fields_ = (("another", ctypes.c_uint64),)

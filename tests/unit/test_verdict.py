@@ -241,17 +241,17 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
 
 def test_sums_that_lack_workers_are_a_note() -> None:
     workers = [
-        {"degraded_sums": 3, "fewest_contributors": 2, "clipped": 0},
-        {"degraded_sums": 2, "fewest_contributors": 3, "clipped": 7},
+        {"degraded_sums": 3, "fewest_contributors": 2, "left_out": 0},
+        {"degraded_sums": 2, "fewest_contributors": 3, "left_out": 7},
         {"degraded_sums": 0, "fewest_contributors": None},
         None,
     ]
     assert [(note.name, note.text) for note in verdict(GOOD, ALLOWED, workers, hosts=HOSTS).notes] == [
         ("degraded", "3 sums lacked workers, 2 of 4 contributed at least: means are over those who did"),
         (
-            "clipped",
-            "7 values did not fit the scale that others agreed on without their worker, and were cut to the "
-            "largest that does",
+            "left_out",
+            "7 values of workers whose votes came late were left out of their sums: the scale that the others "
+            "agreed on has no room for them",
         ),
     ]
 

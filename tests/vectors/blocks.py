@@ -39,6 +39,7 @@ from tests.vectors.build import (
     worker_lanes,
     workers_at_ports,
 )
+from tests.vectors.ticks import NOBODYS, leaving_out
 
 TABLE: Table = {}
 entry = vector(TABLE)
@@ -187,6 +188,39 @@ def a_job_has_no_more_active_blocks_than_its_cap(v: Vector) -> None:
     s.push(2, 1, "completed", result(1, sum_of(1, 0, 1, 2), 3, **at(1)))
     s.push(0, CAP + 1, "aggregated")
     s.push(0, CAP + 2, "capped", notice(0, CAP + 2, "10.0.1.1", **at(CAP + 2)))
+
+
+@entry
+def a_worker_that_leaves_its_values_out_of_a_block_is_no_contributor(v: Vector) -> None:
+    s = Scene(v)
+    out = leaving_out()
+    s.push(1, 2, "aggregated", **out)
+    s.tick(2, "tick_early", contributors=1)  # nobody's values are in it
+    s.push(1, 2, "duplicate", **out)
+    s.push(0, 2, "aggregated")
+    s.push(2, 2, "completed", result(2, sum_of(2, 0, 2), 2, flags=LACKING, **at(2)))
+    s.push(1, 2, "resent", s.again(2, (0, 2), flags=LACKING), **out)
+    s.push(0, 3, "aggregated")
+    s.push(2, 3, "aggregated", **out)
+    s.tick(3, "ticked", result(3, worker_lanes(0, 3), 1, flags=LACKING, **at(3)), contributors=2)
+    s.push(1, 3, "late", s.again(3, (0,), flags=LACKING))
+    for worker in (0, 1):  # one more of the floor: all have block 2
+        s.push(worker, 4, "aggregated", **out)
+    s.push(2, 4, "completed", result(4, worker_lanes(2, 4), 1, flags=LACKING, **at(4)))
+
+
+@entry
+def a_place_passes_on_that_its_workers_left_a_block_out(v: Vector) -> None:
+    v.senders |= workers_at_ports([1, 3])
+    v.admit(across())
+    out = leaving_out()
+    v.push(1, 2, "aggregated", **at(2), **out)
+    v.tick(2, "tick_early", **at(2), contributors=1)
+    lacking: dict[str, Any] = {"flags": DEGRADED, **at(2)}
+    v.push(3, 2, "completed", partial_sum(2, worker_lanes(3, 2), contributors=1, **lacking), **at(2))
+    v.push(1, 3, "aggregated", **at(3), **out)
+    nobodys = partial_sum(3, NOBODYS, contributors=0, **{**lacking, **at(3)})
+    v.push(3, 3, "completed", nobodys, **at(3), **out)
 
 
 @entry

@@ -197,8 +197,8 @@ def all_lanes_are_summed_whatever_count_says(v: Vector) -> None:
 @entry
 def age_and_flags_of_a_push_are_not_the_results(v: Vector) -> None:
     job_of(v, 2)
-    v.push(0, 0, "aggregated", age=500, flags=0xF, contributors=9)
-    v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2), age=501, flags=0xE, contributors=12, ttl=3)
+    v.push(0, 0, "aggregated", age=500, flags=0xD, contributors=9)
+    v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2), age=501, flags=0xC, contributors=12, ttl=3)
 
 
 @entry

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from testbed.aggregation.entries import Sender
 from testbed.contract import frame, spec
 from testbed.reference.aggregator import LOOP_PORT
@@ -46,12 +48,18 @@ from tests.vectors.forest import own
 TABLE: Table = {}
 entry = vector(TABLE)
 DEGRADED = int(spec.Flag.DEGRADED)
+NOBODYS = np.zeros(spec.LANES, np.uint32)
 LACKING = int(spec.Flag.FINAL | spec.Flag.DEGRADED)
 
 
 def three(v: Vector) -> None:
     v.senders |= workers_at_ports([0, 1, 2])
     v.admit(job_in_unit(3))
+
+
+def leaving_out() -> dict[str, Any]:
+    """Return what a push has whose worker leaves its values out."""
+    return {"data": NOBODYS, "flags": DEGRADED, "contributors": 0}
 
 
 @entry
@@ -70,6 +78,48 @@ def a_tick_completes_a_slot(v: Vector) -> None:
     v.push(0, SIZE + 2, "aggregated")
     v.push(2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3))  # nothing of it is left
     v.push(1, 2, "stale")
+
+
+@entry
+def a_worker_that_leaves_its_values_out_is_there_and_no_contributor(v: Vector) -> None:
+    three(v)
+    out = leaving_out()
+    v.push(0, 2, "aggregated")
+    v.push(1, 2, "aggregated", **out)
+    v.push(1, 2, "duplicate", **{**out, "flags": DEGRADED | int(spec.Flag.RETRANSMIT)})
+    v.push(2, 2, "completed", result(2, sum_of(2, 0, 2), 2, flags=LACKING))
+    v.push(1, 2, "resent", result(2, sum_of(2, 0, 2), 2, To.BACK, flags=LACKING), **out)
+    v.push(2, 3, "aggregated", **{**out, "contributors": 7})  # the flag says it, and not a number
+    v.push(0, 3, "aggregated", contributors=7)
+    v.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2, flags=LACKING))
+    v.push(0, SIZE + 2, "aggregated")  # nothing of it is left
+    v.push(1, SIZE + 2, "aggregated")
+    v.push(2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3))
+
+
+@entry
+def a_tick_waits_for_somebodys_values(v: Vector) -> None:
+    three(v)
+    out = leaving_out()
+    v.push(0, 2, "aggregated", **out)
+    v.tick(2, "tick_early")
+    v.push(1, 2, "aggregated", **out)
+    v.tick(2, "tick_early")
+    v.push(2, 2, "completed", result(2, worker_lanes(2, 2), 1, flags=LACKING))
+    v.push(2, 3, "aggregated")
+    v.push(0, 3, "aggregated", **out)
+    v.tick(3, "ticked", result(3, worker_lanes(2, 3), 1, flags=LACKING))
+
+
+@entry
+def a_place_passes_on_that_its_workers_left_their_values_out(v: Vector) -> None:
+    v.senders |= workers_at_ports([1, 3])
+    v.admit(job_across())
+    out = leaving_out()
+    v.push(1, 2, "aggregated", **out)
+    v.push(3, 2, "completed", partial_sum(2, worker_lanes(3, 2), contributors=1, flags=DEGRADED))
+    v.push(1, 3, "aggregated", **out)
+    v.push(3, 3, "completed", partial_sum(3, NOBODYS, contributors=0, flags=DEGRADED), **out)
 
 
 @entry
@@ -176,7 +226,7 @@ def a_degraded_partial_sum_goes_on_upwards(v: Vector) -> None:
     )
     v.push(1, 2, "completed", partial_sum(2, sum_of(2, 1, 3), flags=DEGRADED, contributors=5), age=77)
     flags = {"flags": int(spec.Flag.RETRANSMIT | spec.Flag.ECN)}
-    v.push(1, 3, "aggregated", flags=0xF)  # a push says nothing of that kind
+    v.push(1, 3, "aggregated", flags=0xD)
     last = partial(3, 3, to_ip=TOR_IP, slot=BASE + 3, **flags, age=8)
     v.sees(last, OPTICAL[0], "completed", partial_sum(3, sum_of(3, 1, 3), contributors=3, age=8))
 

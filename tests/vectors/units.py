@@ -56,7 +56,7 @@ def a_units_sum_goes_to_the_ps(v: Vector) -> None:
     tor(v)
     v.push(1, 2, "aggregated", count=7, age=9)
     v.push(1, 2, "duplicate")
-    v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3), count=8), count=8, flags=0xF)
+    v.push(3, 2, "completed", partial_sum(2, sum_of(2, 1, 3), count=8), count=8, flags=0xD)
     again = partial_sum(2, sum_of(2, 1, 3), count=8)
     v.push(1, 2, "resent", again)
     v.push(3, 2, "resent", again, data=lanes(99), flags=int(spec.Flag.RETRANSMIT))

@@ -91,7 +91,7 @@ struct counters {
 	__u64 window_samples;
 	__u64 marked;
 	__u64 degraded; /* results in which workers are missing */
-	__u64 clipped; /* values that did not fit a scale agreed on without this worker */
+	__u64 left_out; /* values left out: a scale agreed on without this worker has no room */
 	__u64 scaled; /* values that were pushed by a scale */
 	__u64 zeroed; /* those of them that are not zero, and were pushed as zero */
 	__u64 asked; /* questions that were sent */

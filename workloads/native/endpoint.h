@@ -26,7 +26,7 @@
 struct block {
 	int16_t scale;
 	uint8_t own;	 /* the largest exponent of this worker's own values */
-	uint8_t clipped; /* the others agreed on a scale that these may not fit */
+	uint8_t beyond;	 /* the others agreed on a scale that has no room for these */
 };
 
 /* A vector to be summed in place. */
@@ -167,8 +167,6 @@ static inline uint64_t given(struct endpoint *e, struct tree *t, uint64_t next)
 void lanes_swap(const uint32_t *restrict from, uint32_t *restrict to, size_t count);
 uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
 		      uint32_t bias);
-uint32_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
-			      uint32_t bias, uint32_t *clipped);
 void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
 		  uint32_t offset);
 uint32_t lanes_exponent(const float *values, size_t count);

@@ -22,26 +22,6 @@ uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, si
 	return zeroed;
 }
 
-/* The same of values that may be too large for the scale; adds to `clipped` how many were. */
-uint32_t lanes_encode_clipped(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
-			      uint32_t bias, uint32_t *clipped)
-{
-	double factor = ldexp(1.0, scale), most = (double)bias - 1;
-	uint32_t zeroed = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		double value = rint(values[i] * factor);
-
-		if (value > most || value < -most) {
-			value = value > 0 ? most : -most;
-			++*clipped;
-		}
-		zeroed += (value == 0) & (values[i] != 0);
-		lanes[i] = __builtin_bswap32((uint32_t)(int32_t)value + bias);
-	}
-	return zeroed;
-}
-
 void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
 		  uint32_t offset)
 {
@@ -73,12 +53,6 @@ uint32_t lanes_exponent(const float *values, size_t count)
 uint32_t endpoint_encode(const float *values, uint32_t *lanes, uint64_t count, int32_t scale, uint32_t bias)
 {
 	return lanes_encode(values, lanes, count, scale, bias);
-}
-
-uint32_t endpoint_encode_clipped(const float *values, uint32_t *lanes, uint64_t count, int32_t scale,
-				 uint32_t bias, uint32_t *clipped)
-{
-	return lanes_encode_clipped(values, lanes, count, scale, bias, clipped);
 }
 
 void endpoint_decode(const uint32_t *lanes, float *values, uint64_t count, double factor, uint32_t offset)

@@ -47,7 +47,7 @@ void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, in
 		*sent_at = now;
 		return;
 	}
-	h->flags = WIRE_FLAG_RETRANSMIT;
+	h->flags |= WIRE_FLAG_RETRANSMIT;
 	packets_send(e, t, h, 1);
 	*sent_at = now;
 	e->counters.retransmitted++;
@@ -69,6 +69,7 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 
 	h->op = WIRE_OP_PUSH;
 	h->flags = 0;
+	h->contributors = htons(1);
 	h->fragment = htonl((uint32_t)fragment);
 	h->slot = htonl(t->slot_base + e->s.places[fragment % e->data_slots]);
 	h->count = htons(count);
@@ -82,16 +83,17 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 		lanes_swap((uint32_t *)op->data + start, lanes, count);
 	} else {
 		struct block *block = block_of(e, op, number);
-		uint32_t clipped = 0;
 
-		if (block->clipped)
-			e->counters.zeroed += lanes_encode_clipped(op->data + start, lanes, count,
-								   block->scale, e->bias, &clipped);
-		else
+		if (block->beyond) { /* a contribution that nobody's values are in */
+			h->flags = WIRE_FLAG_DEGRADED;
+			h->contributors = 0;
+			memset(lanes, 0, 4 * count);
+			e->counters.left_out += count;
+		} else {
 			e->counters.zeroed +=
 				lanes_encode(op->data + start, lanes, count, block->scale, e->bias);
-		e->counters.clipped += clipped;
-		e->counters.scaled += count;
+			e->counters.scaled += count;
+		}
 	}
 	if (count < e->s.lanes)
 		memset(lanes + count, 0, 4 * (e->s.lanes - count));

@@ -257,7 +257,7 @@ static int count_votes(struct endpoint *e, struct block *block, const uint32_t *
 		log_workers++;
 	block->scale = 30 - log_workers - ((int)e->s.tops[largest] - 126);
 	block->scale = block->scale > VOTE_SCALE_MAX ? VOTE_SCALE_MAX : block->scale;
-	block->clipped = block->own > e->s.tops[largest]; /* its vote came too late */
+	block->beyond = block->own > e->s.tops[largest]; /* its vote came too late */
 	return votes == those;
 }
 
