@@ -186,6 +186,7 @@ class Endpoint:
                 page_blocks=ballot.page_blocks,
                 asks=settings.get("recovery") == Recovery.INTEGRITY,
                 lossless=settings.get("recovery") == Recovery.NONE,
+                spare_bits=int(settings.get("spare_bits", 0)),
                 **{name: int(settings[name]) for name in _AS_THEY_ARE},
             )
             self._handle = self._library.endpoint_open(ctypes.byref(handed))

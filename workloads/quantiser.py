@@ -15,7 +15,8 @@ leave 32 bits.
 
 Where workers are missing in a sum, the result is the mean of those who contributed, times W. A worker whose
 vote came too late may have values in a block that the others' scale has no room for: it leaves the block out,
-and contributes nothing but that it is there.
+and contributes nothing but that it is there. Where sums do not wait for all (block records that age out), s
+is less by SPARE_BITS, for values of late workers that are up to four times as large.
 
 Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in
 its last place).
@@ -123,9 +124,9 @@ def agreed_exponents(votes: Sequence[Lanes], voters: int, length: int, ballot: B
     return exponents
 
 
-def scale_of(exponent: int, workers: int) -> int:
+def scale_of(exponent: int, workers: int, spare_bits: int = 0) -> int:
     """The s of the scale 2**s."""
-    return min(SCALE_MAX, 30 - math.ceil(math.log2(workers)) - (exponent - 126))
+    return min(SCALE_MAX, 30 - math.ceil(math.log2(workers)) - spare_bits - (exponent - 126))
 
 
 def bound(scale: int, workers: int) -> float:
@@ -133,13 +134,13 @@ def bound(scale: int, workers: int) -> float:
     return workers * 2.0 ** (-scale - 1)
 
 
-def largest_error(largest: float, workers: int) -> float:
+def largest_error(largest: float, workers: int, spare_bits: int = 0) -> float:
     """The `bound` of a block whose largest magnitude among all workers is `largest`, as docs/training.md
     states it.
     """
     ballot = Ballot.of(workers, spec.LANES)
     exponent = largest_exponent(np.array([largest], np.float32))
-    return bound(scale_of(int(ballot.tops()[ballot.cells()[exponent]]), workers), workers)
+    return bound(scale_of(int(ballot.tops()[ballot.cells()[exponent]]), workers, spare_bits), workers)
 
 
 def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]) -> int:

@@ -14,6 +14,7 @@ from testbed.contract import spec
 from testbed.contract.blocks import KEPT_WINDOWS, LEAVING_WINDOWS
 from testbed.contract.mapping import VOTE_SLOTS
 from testbed.contract.recovery import Recovery
+from testbed.contract.votes import SPARE_BITS
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES
@@ -121,6 +122,7 @@ class Admission:
             "vote_slots": self.vote_slots,
             "window": self.windows[0] if self.windows else 0,
             "vote_window": self.windows[1] if self.windows else 0,
+            "spare_bits": SPARE_BITS if self.is_by_blocks and self.age_out_ms else 0,
             "first_tree": self.first,
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
             "rate_mbps": self.rate_mbps,

@@ -59,6 +59,7 @@ SETTINGS = Record(
         Member("sender", U32, "number of this worker on the wire; `worker` counts those who sum here"),
         Member("window", U32, "fragments of a tree under way, at most; 0: half of the slots for vectors"),
         Member("vote_window", U32, "votes under way, at most; 0: half of vote_slots"),
+        Member("spare_bits", U32, "of a scale, kept for workers whose votes come late"),
         Member("asks", Kind.U16, "whether it asks its places what is lost, and does not infer it"),
         Member("lossless", Kind.U16, "whether nothing is pushed again: a lost packet stops the job"),
         Member("rate_mbps", Kind.F64, "of the link; 0: it has none, and marks nothing"),

@@ -15,6 +15,8 @@ SPECIAL = 255  # the biased binary32 exponent of infinity and NaN
 SCALE_MAX = 126  # keeps 2**s and 2**-s normal numbers
 LEAST = 30 - (MAX_WORKERS - 1).bit_length() + 126 - SCALE_MAX  # up to it every exponent has that scale
 
+SPARE_BITS = 2  # of a scale where sums do not wait for all; docs/trio.md, "Late votes"
+
 LENGTH_LANES = 2  # a vector's length and a check of its square come first; then small vectors' values
 SPECIAL_LANE = LENGTH_LANES  # how many workers have a NaN or an infinity anywhere in the vector
 FIRST_LANE = SPECIAL_LANE + 1  # of the blocks' counts

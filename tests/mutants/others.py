@@ -804,7 +804,7 @@ ENDPOINT = (
         ),
         (
             "values of a late worker are not left out",
-            "block->beyond = block->own > e->s.tops[largest];",
+            "block->beyond = block->own > e->s.tops[largest] + e->s.spare_bits;",
             "block->beyond = 0;",
         ),
         (

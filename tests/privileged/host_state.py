@@ -47,6 +47,11 @@ MAP_NAMES = {  # as the kernel truncates them
 }
 
 
+# Sets of a snapshot, and those that have the same of all processes. What another process holds at a moment may
+# be this one's as well: the snapshots of other lanes open each object to read its name.
+WHOLE = {"bpf_programs": "all_programs", "bpf_maps": "all_maps"}
+
+
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
     """Sets of names, each of which a person can look up."""
@@ -59,10 +64,13 @@ class HostSnapshot:
     bpf_pins: frozenset[str]
     runtime_folders: frozenset[str]
     cgroups: frozenset[str]
+    all_programs: frozenset[str]
+    all_maps: frozenset[str]
 
     def added_since(self, before: HostSnapshot) -> dict[str, list[str]]:
         """Return the things that are here and were not before, by kind; only kinds with something new."""
-        new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
+        kinds = [field.name for field in fields(self) if field.name not in WHOLE.values()]
+        new = {kind: getattr(self, kind) - getattr(before, WHOLE.get(kind, kind)) for kind in kinds}
         return {kind: sorted(things) for kind, things in new.items() if things}
 
     def without_later_bpf(self, first: HostSnapshot) -> HostSnapshot:
@@ -93,6 +101,8 @@ def host_snapshot() -> HostSnapshot:
         bpf_pins=frozenset(str(path) for path in _below(Path("/sys/fs/bpf"))),
         runtime_folders=frozenset(path.name for path in _below(RUNTIME, depth=1)),
         cgroups=frozenset(str(folder) for folder in cgroups.dead()),
+        all_programs=_without(programs, set()),
+        all_maps=_without(maps, set()),
     )
 
 

@@ -103,6 +103,14 @@ def test_a_program_that_came_after_the_test_is_not_the_tests() -> None:
     assert HostSnapshot(**nothing).without_later_bpf(first) == HostSnapshot(**nothing)
 
 
+def test_what_was_there_before_is_not_new_whoever_held_it_then() -> None:
+    """Snapshots of other lanes open each object for a moment."""
+    nothing = {field.name: frozenset[str]() for field in fields(HostSnapshot)}
+    before = HostSnapshot(**{**nothing, "all_maps": frozenset({"7 entries"})})
+    now = HostSnapshot(**{**nothing, "bpf_maps": frozenset({"7 entries", "8 left"})})
+    assert now.added_since(before) == {"bpf_maps": ["8 left"]}
+
+
 def test_an_open_file_that_lies_deeper_than_a_path_is_long_is_no_bpf_object(
     tmp_path: Path,
 ) -> None:

@@ -255,9 +255,9 @@ static int count_votes(struct endpoint *e, struct block *block, const uint32_t *
 	}
 	while ((1U << log_workers) < e->s.workers)
 		log_workers++;
-	block->scale = 30 - log_workers - ((int)e->s.tops[largest] - 126);
+	block->scale = 30 - log_workers - (int)e->s.spare_bits - ((int)e->s.tops[largest] - 126);
 	block->scale = block->scale > VOTE_SCALE_MAX ? VOTE_SCALE_MAX : block->scale;
-	block->beyond = block->own > e->s.tops[largest]; /* its vote came too late */
+	block->beyond = block->own > e->s.tops[largest] + e->s.spare_bits; /* its vote came too late */
 	return votes == those;
 }
 
