@@ -116,13 +116,23 @@ P4 = (
         ),
         (
             "a partial sum is one worker",
-            " + (hdr.wire.op == WIRE_OP_PUSH ? 16w1 : hdr.wire.contributors);",
-            " + 16w1;",
+            "(hdr.wire.op != WIRE_OP_PUSH ? hdr.wire.contributors",
+            "(hdr.wire.op != WIRE_OP_PUSH ? 16w1",
+        ),
+        (
+            "who leaves its values out contributes",
+            "16w1 - ((bit<16>) (hdr.wire.flags & WIRE_FLAG_DEGRADED) >> 1)",
+            "16w1",
         ),
         (
             "a degraded partial sum makes a whole one",
-            "\n            | (hdr.wire.op == WIRE_OP_PUSH ? 8w0 : hdr.wire.flags & WIRE_FLAG_DEGRADED);",
+            "\n            | (hdr.wire.flags & WIRE_FLAG_DEGRADED);",
             ";",
+        ),
+        (
+            "a tick sends what nobody contributed to",
+            "hdr.wire.contributors == 0",
+            "hdr.wire.contributors == 65535",
         ),
         ("a ticked sum is whole", "hdr.wire.flags = SUM_DEGRADED;", "hdr.wire.flags = 0;"),
         ("a ticked sum is whole when it is sent again", "flags | SUM_DEGRADED);", "flags);"),
@@ -556,11 +566,6 @@ ENDPOINT = (
             "(int32_t)rintf(values[i] * factor)",
             "(int32_t)(values[i] * factor)",
         ),
-        (
-            "what the scale has no room for stays",
-            "			value = value > 0 ? most : -most;\n",
-            "",
-        ),
     ),
     *_in(
         Kind.ENDPOINT,
@@ -698,7 +703,7 @@ ENDPOINT = (
             "t->slot_base + e->s.places[fragment % e->data_slots]",
             "t->slot_base + fragment % e->data_slots",
         ),
-        ("what is pushed again does not say so", "	h->flags = WIRE_FLAG_RETRANSMIT;\n", ""),
+        ("what is pushed again does not say so", "	h->flags |= WIRE_FLAG_RETRANSMIT;\n", ""),
         (
             "old lanes stay behind a short fragment",
             "	if (count < e->s.lanes)\n		memset(lanes + count, 0, 4 * (e->s.lanes - count));\n",

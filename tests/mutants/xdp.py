@@ -24,13 +24,13 @@ XDP = (
         ),
         (
             "a place's sum counts for one worker",
-            "	block->contributors += is_push ? 1 : bpf_ntohs(p->inc->contributors);",
+            "	block->contributors += contributors_of(p, is_push);",
             "	block->contributors += 1;",
         ),
         (
             "a sum that lacks workers below is whole",
-            "		block->flags |= SUM_DEGRADED;\n	block->contributors",
-            "		;\n	block->contributors",
+            "	block->flags |= p->inc->flags & SUM_DEGRADED;\n",
+            "",
         ),
         (
             "the floor is where the block is",
@@ -137,7 +137,16 @@ XDP = (
             " || at.block->state != SLOT_FILLING)\n		goto unlock;\n	if (sources",
             ")\n		goto unlock;\n	if (sources",
         ),
-        ("a tick overtakes who has not come", "	if (is_early(&at))\n		goto unlock;\n", ""),
+        (
+            "a tick overtakes who has not come",
+            "!at.block->contributors || is_early(&at)",
+            "!at.block->contributors",
+        ),
+        (
+            "a tick sends what nobody contributed to",
+            "!at.block->contributors || is_early(&at)",
+            "is_early(&at)",
+        ),
         ("a tick's sum is not degraded", "	at.block->flags |= SUM_DEGRADED;\n", ""),
         ("a result from above is not kept", "	add_lanes(p, at.block, 1, 0);\n", ""),
         (
@@ -577,13 +586,19 @@ XDP = (
             "(newer > 0 ? 0 : s->contributors)",
             "s->contributors",
         ),
-        ("a partial sum counts as one", "is_push ? 1 : bpf_ntohs(p->inc->contributors)", "1"),
+        ("a partial sum counts as one", "	return bpf_ntohs(p->inc->contributors);\n", "	return 1;\n"),
+        (
+            "who leaves its values out contributes",
+            "return !(p->inc->flags & WIRE_FLAG_DEGRADED);",
+            "return 1;",
+        ),
+        ("a tick sends what nobody contributed to", "s->contributors ? V_TICKED : V_TICK_EARLY", "V_TICKED"),
         (
             "a degraded partial sum degrades nothing",
-            "\tif (!is_push && p->inc->flags & WIRE_FLAG_DEGRADED)\n\t\tflags |= SUM_DEGRADED;\n",
+            "\tflags |= p->inc->flags & SUM_DEGRADED; /* the number is the wire's, too */\n",
             "",
         ),
-        ("a push degrades a sum", "if (!is_push && p->inc->flags &", "if (p->inc->flags &"),
+        ("a push degrades a sum", "flags |= p->inc->flags & SUM_DEGRADED;", "flags |= p->inc->flags & 15;"),
         ("the last sum is not kept", "				s->pairs[i] = pair;\n", ""),
         ("a slot keeps its former generation", "		s->generation = generation;\n", ""),
         (
@@ -598,8 +613,8 @@ XDP = (
         ),
         (
             "a tick completes what another generation left",
-            "s->fragment == fragment && s->generation == entry->generation) {\n		*verdict = V_TICKED;",
-            "s->fragment == fragment) {\n		*verdict = V_TICKED;",
+            "s->fragment == fragment && s->generation == entry->generation)\n		*verdict = s->",
+            "s->fragment == fragment)\n		*verdict = s->",
         ),
         (
             "a complete sum is ticked again",

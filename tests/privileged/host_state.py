@@ -47,8 +47,8 @@ MAP_NAMES = {  # as the kernel truncates them
 }
 
 
-# Sets of a snapshot, and those that have the same of all processes. What another process holds at a moment may
-# be this one's as well: the snapshots of other lanes open each object to read its name.
+# Sets of a snapshot, and those that have the same of all processes. What another process holds at a moment
+# may be this one's as well: the snapshots of other lanes open each object to read its name.
 WHOLE = {"bpf_programs": "all_programs", "bpf_maps": "all_maps"}
 
 

@@ -434,7 +434,8 @@ class Rack:
         bare = lanes.size == 0 and not is_vote and self._takes_empties
         op = spec.Op.EMPTY if bare else spec.Op.PUSH
         is_out = bool(header.flags & spec.Flag.DEGRADED)  # what the scale has no room for
-        due = (op, JOB, 0 if is_out else 1, GENERATION, BASE + tree * SIZE + self._offset(fragment), 0, self.width)
+        slot = BASE + tree * SIZE + self._offset(fragment)
+        due = (op, JOB, 0 if is_out else 1, GENERATION, slot, 0, self.width)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
             (is_vote and tree > 0, f"a vote by tree {tree}"),

@@ -250,8 +250,8 @@ def test_sums_that_lack_workers_are_a_note() -> None:
         ("degraded", "3 sums lacked workers, 2 of 4 contributed at least: means are over those who did"),
         (
             "left_out",
-            "7 values of workers whose votes came late were left out of their sums: the scale that the others "
-            "agreed on has no room for them",
+            "7 values of workers whose votes came late were left out of their sums: the scale that the "
+            "others agreed on has no room for them",
         ),
     ]
 
