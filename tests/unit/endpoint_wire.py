@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +30,7 @@ from testbed.contract.frame import Frame
 from testbed.contract.recovery import Found
 from testbed.contract.votes import LENGTH_LANES, Ballot
 from testbed.reference.pull import Puller, PullSide
+from testbed.reference.ways import Emission
 from tests.vectors.run import Model
 from workloads import quantiser
 from workloads.endpoint import Counters, _Settings, _Way, library
@@ -103,6 +104,11 @@ class Rack:
     packets, and has results changed on their way to workers.
     """
 
+    base = BASE  # of the first tree's segment
+    entry_fields: Mapping[str, Any] = {}  # of the trees' entries, and of the endpoints' settings
+    settings_fields: Mapping[str, Any] = {}
+    expected = frozenset(("aggregated", "completed", "duplicate", "resent", "asked"))  # verdicts on pushes
+
     def __init__(
         self,
         workers: int,
@@ -140,14 +146,15 @@ class Rack:
                 workers=members,
                 places=0,
                 number=0,
-                base=BASE + tree * SIZE,
+                base=self.base + tree * SIZE,
                 size=SIZE,
                 up_base=0,
-                result_base=BASE + tree * SIZE,
+                result_base=self.base + tree * SIZE,
                 self_ip=TOR_IP,
                 up_ip=NO_IP,
                 group_ip="239.192.0.5",
                 lanes=lanes,
+                **self.entry_fields,
             )
             self._model.set_group(JOB, tree, range(1, workers + 1))
             self._model.admit(JOB, entry)
@@ -171,7 +178,7 @@ class Rack:
         address = int.from_bytes(socket.inet_aton("127.0.0.1"), "little")
         ways = (_Way * self.trees)(
             *(
-                _Way(address, BASE + tree * SIZE, self._queue_packets, self._takes_empties)
+                _Way(address, self.base + tree * SIZE, self._queue_packets, self._takes_empties)
                 for tree in range(self.trees)
             )
         )
@@ -208,13 +215,14 @@ class Rack:
             block_fragments=self.ballot.block_fragments,
             page_blocks=self.ballot.page_blocks,
             asks=self._asks,
+            **self.settings_fields,
         )
         handle = self._library.endpoint_open(ctypes.byref(settings))
         assert handle
         assert not self._library.endpoint_open(ctypes.byref(settings)), (
             "the memory of another process was taken"
         )
-        bases = tuple(BASE + tree * SIZE for tree in range(self.trees))
+        bases = tuple(self.base + tree * SIZE for tree in range(self.trees))
         side = PullSide(
             Puller(JOB, GENERATION, bases, SIZE, self.width, worker_ip(worker), "02:00:00:00:00:01")
         )
@@ -358,11 +366,16 @@ class Rack:
             try:
                 payload = self._switch.recv(1 << 16)
             except TimeoutError:
-                continue
+                payload = b""
             try:
-                self._take(payload)
+                if payload:
+                    self._take(payload)
+                self.passes()
             except Exception as error:  # a test that fails, not a thread that is missed
                 self.wrong.append(f"{type(error).__name__}: {error}")
+
+    def passes(self) -> None:
+        """Do what is due as time passes."""
 
     def _take(self, payload: bytes) -> None:
         header = self._group.within(Header.unpack(payload))
@@ -376,8 +389,16 @@ class Rack:
             return
         data = Frame(header, lanes, worker_ip(header.worker), TOR_IP).pack()
         verdict, emissions = self._model.receive(data, header.worker + 1)
-        if verdict not in ("aggregated", "completed", "duplicate", "resent", "asked"):
+        self.came(header, str(verdict))
+        if verdict not in self.expected:
             self.wrong.append(f"worker {header.worker}: fragment {header.fragment}: {verdict}")
+        self.emit(emissions)
+
+    def came(self, header: Header, verdict: str) -> None:
+        """Hear what became of a push."""
+
+    def emit(self, emissions: Iterable[Emission]) -> None:
+        """Have what leaves the switch arrive, but for what is lost."""
         for emission in emissions:
             for port in emission.ports or ():
                 if self._random.random() >= self._loss:
@@ -434,7 +455,7 @@ class Rack:
         bare = lanes.size == 0 and not is_vote and self._takes_empties
         op = spec.Op.EMPTY if bare else spec.Op.PUSH
         is_out = bool(header.flags & spec.Flag.DEGRADED)  # what the scale has no room for
-        slot = BASE + tree * SIZE + self._offset(fragment)
+        slot = self.base + tree * SIZE + self._offset(fragment)
         due = (op, JOB, 0 if is_out else 1, GENERATION, slot, 0, self.width)
         for is_wrong, what in (
             (said != due, f"{said}, expected {due}"),
