@@ -86,7 +86,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--preload",
         action="store_true",
-        help="fork workers from a process that has torch loaded, so that they start at once",
+        help="fork workers from a process that has torch loaded, so that they start at once; sets of texts "
+        "then have one order in all workers, unless PYTHONHASHSEED is set, which forgoes the forks",
     )
     parser.add_argument(
         "--lanes", type=int, metavar="N", help="put N gradients in a packet, 64 or more (what the MTU holds)"
