@@ -7,7 +7,7 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -17,6 +17,7 @@ from testbed.client import environment
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.library.beginnings import Beginning
     from testbed.library.running import RunOptions
     from testbed.records.recorder import Recorder
 
@@ -86,7 +87,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--preload",
         action="store_true",
-        help="fork workers from a process that has torch loaded, so that they start at once",
+        help="fork workers from a process that has torch loaded, so that they start at once; sets of texts "
+        "then have one order in all workers, unless PYTHONHASHSEED is set, which forgoes the forks",
     )
     parser.add_argument(
         "--lanes", type=int, metavar="N", help="put N gradients in a packet, 64 or more (what the MTU holds)"
@@ -215,14 +217,17 @@ def _runs(
 
     results: list[dict[str, Any]] = []
     interrupted = False
+    files = _Files.of(arguments, record, caller) if arguments.repeat > 1 else None
     output = sys.stderr if arguments.json == STDOUT else sys.stdout
     try:
         while len(results) < arguments.repeat and not interrupted and not _has_failed(results):
+            note = files.note(len(results) + 1) if files else None
             with record.run() as run:
                 asked = options
                 if options.logs and arguments.repeat > 1:
                     asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
                 result, interrupted = follow(runtime, asked, caller, output, run.hear)
+                result["notes"] += [note] if note else []
                 run.take(result, interrupted)
             if not arguments.json:
                 result.pop("series", None)  # which the record has, and of many runs would fill memory
@@ -251,6 +256,51 @@ def _runs(
         print(f"testbed run: note: {note['text']}", file=sys.stderr)
     print(result["verdict"]["line"], file=sys.stderr)
     return 0
+
+
+class _Files:
+    """The files from which each run of a repeated job begins (testbed/library/beginnings.py)."""
+
+    def __init__(self, tops: Sequence[Path], left_out: Sequence[Path], caller: Caller) -> None:
+        self._tops, self._left_out, self._caller = tops, left_out, caller
+        self._first: Beginning | None = None
+        self._said = ""
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace, record: Recorder, caller: Caller) -> _Files:
+        from testbed.library.beginnings import own_outputs, watched
+        from testbed.library.files import series_path
+
+        script = None if arguments.module else arguments.script
+        out = [path.absolute() for path in own_outputs()]
+        if arguments.logs:
+            out += [arguments.logs.absolute() / str(number + 1) for number in range(arguments.repeat)]
+        if arguments.json:
+            out += [arguments.json.absolute(), series_path(arguments.json).absolute()]
+        if record.folder:
+            out.append(record.folder)
+        with caller.acting():
+            tops = watched(script, arguments.arguments, Path.cwd())
+        return cls(tops, out, caller)
+
+    def note(self, number: int) -> str | None:
+        """Return a line where this run begins with other files than the first one, and say it, unless it was
+        said of the run before.
+        """
+        from testbed.library.beginnings import beginning, changes, in_a_line
+
+        with self._caller.acting():
+            now = beginning(self._tops, self._left_out)
+        if self._first is None:
+            self._first = now
+        became = changes(self._first, now)
+        if not became:
+            return None
+        line = in_a_line(became, Path.cwd())
+        if line != self._said:
+            print(f"testbed run: note: run {number}: {line}", file=sys.stderr)
+        self._said = line
+        return line
 
 
 def _has_failed(results: list[dict[str, Any]]) -> bool:

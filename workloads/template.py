@@ -17,7 +17,6 @@ import gc
 import importlib
 import json
 import os
-import random
 import runpy
 import signal
 import socket
@@ -25,6 +24,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from workloads.randomness import Unseeded
 
 LOADED = (
     *("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo"),
@@ -83,9 +84,9 @@ def _waited(pid: int) -> dict[str, int]:
     return {"code": os.waitstatus_to_exitcode(status)}
 
 
-def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
+def become(asked: Mapping[str, Any], fds: Sequence[int], unseeded: Unseeded) -> None:
     """Makes a worker of this process: `fds` are its network namespace, its output, where it says what fails,
-    and those that get the numbers `asked` has.
+    and those that get the numbers `asked` has. It draws anew what was `unseeded`.
     """
     wanted: list[int] = asked["fds"]
     above = max([3, *wanted]) + 1
@@ -109,14 +110,10 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
     sys.path[:1] = [folder, *paths]
     import multiprocessing.process
 
-    import numpy
     import torch
 
-    # a process of its own would have drawn these from the system
-    random.seed()
-    numpy.random.seed()
-    multiprocessing.process.current_process().authkey = os.urandom(32)
-    # and would have read these by itself
+    unseeded.draw()
+    # a process of its own would have read these by itself
     processes: Any = multiprocessing.process
     processes.ORIGINAL_DIR = os.getcwd()  # from which children that it spawns find its script
     distributed: Any = importlib.import_module("torch.distributed")  # torch's stubs lack what is used here
@@ -162,8 +159,9 @@ def _check(result: int) -> None:
 
 def main() -> None:
     requests = socket.socket(fileno=os.dup(0))
-    for name in LOADED:
-        importlib.import_module(name)
+    with Unseeded() as unseeded:
+        for name in LOADED:
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is loaded stays shared with the forks
     requests.send(b'{"ready": true}')
@@ -171,7 +169,7 @@ def main() -> None:
     if mine is None:
         return
     requests.detach()  # `become` closes it, and its number is soon another file's, which this must not close
-    become(*mine)
+    become(*mine, unseeded)
     from workloads import autoload
 
     autoload.begin_worker()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -238,6 +238,13 @@ class System(Protocol):
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The layout of a job with these workers. RequestError where there is none."""
         ...
+
+
+def completed(layout: Layout, system: System) -> Layout:
+    """Return a layout with what its system says of all of its layouts, where it says nothing of this one."""
+    programs = dict(layout.programs or getattr(system, "programs", {}))
+    age_out_ms = float(layout.age_out_ms or getattr(system, "age_out_ms", 0.0))
+    return replace(layout, programs=programs, age_out_ms=age_out_ms)
 
 
 def joining(pairs: Collection[UnitPair]) -> tuple[UnitPair, ...]:

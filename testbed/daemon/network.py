@@ -22,6 +22,7 @@ from testbed.aggregation.admission import Places, Ways
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
 from testbed.client import environment, rpc
+from testbed.daemon.programs import DevicePrograms
 from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
@@ -97,6 +98,14 @@ class Network:
             )
             self.fabric = stack.enter_context(fabric)
             self.plane.attach(self._switch_ports(), self._host_ports())
+            self.programs = DevicePrograms(
+                topology=self.topology,
+                plane=self.plane,
+                fabric=self.fabric,
+                switch_ports=self._switch_ports(),
+                host_ports=self._host_ports(),
+                lock=threading.Lock(),
+            )
             if self.plane.programs.mode == NATIVE:
                 stack.enter_context(pair(addresses.ROOM_DEVICES, self.topology.mtu))
                 open_room(self.plane.programs)

@@ -129,6 +129,7 @@ class Daemon:
                 controller=self._network.ask,
                 places=self._network.places,
                 files=self._files,
+                require_programs=self._network.programs.require,
             )
             self._jobs = Jobs(means, self._journal.add)
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()

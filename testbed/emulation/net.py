@@ -16,7 +16,8 @@ from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
-from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces
+from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
+from testbed.emulation.netlink import AttachedProgram, RouteSocket
 from testbed.emulation.nodes import FabricView
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.parts import OxcDevice, SwitchDevice, parts
@@ -219,6 +220,19 @@ class FabricNet(FabricView):
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
         """The frames that each host's own interface could not hand to its link, since the testbed came up."""
         return {host: device_drops(self._namespace(host), "eth0") for host in hosts}
+
+    def program_at(self, host: str, device: str) -> AttachedProgram | None:
+        """The XDP program at a device of a host's; None: there is none."""
+        with entered(self._namespace(host)):
+            route = RouteSocket()
+        with route:
+            state = route.devices().get(device)
+        return state.xdp if state else None
+
+    def programs_at_switches(self) -> dict[str, AttachedProgram]:
+        """The XDP programs at the devices of all switches."""
+        with RouteSocket() as route:
+            return {name: state.xdp for name, state in route.devices().items() if state.xdp}
 
     @property
     def faults(self) -> LinkFaults:

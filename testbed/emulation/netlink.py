@@ -83,6 +83,14 @@ class DeviceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class AttachedProgram:
+    """An XDP program that a device has, by the kernel's number of it."""
+
+    number: int
+    is_generic: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceState:
     """A device as the kernel has it. Counters are bytes and packets since its creation."""
 
@@ -95,6 +103,7 @@ class DeviceState:
     tx_bytes: int
     rx_dropped: int
     tx_dropped: int
+    xdp: AttachedProgram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +451,16 @@ class RouteSocket:
             mac = values.get(1, b"").hex(":")
             up = bool(flags & _IFF_UP)
             states[name] = DeviceState(
-                name, ifindex, mtu, up, mac, rx_bytes, tx_bytes, rx_dropped, tx_dropped
+                name,
+                ifindex,
+                mtu,
+                up,
+                mac,
+                rx_bytes,
+                tx_bytes,
+                rx_dropped,
+                tx_dropped,
+                _xdp_of(values.get(43, b"")),
             )
         return states
 
@@ -490,6 +508,15 @@ class RouteSocket:
             _, backlog, drops = struct.unpack_from("=III", statistics[3])
             buckets[ifindex] = QueueState(ifindex, rate, limit, sent, drops, backlog)
         return buckets
+
+
+def _xdp_of(nested: bytes) -> AttachedProgram | None:
+    """Return what IFLA_XDP says: the program's number, or, of several, those by mode."""
+    values = attributes(nested)
+    for kind in (4, 5, 6, 7):  # IFLA_XDP_PROG_ID, and of the driver, generic, the device's own
+        if kind in values:
+            return AttachedProgram(int.from_bytes(values[kind][:4], "little"), 6 in values)
+    return None
 
 
 @contextlib.contextmanager

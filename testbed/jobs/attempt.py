@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -128,14 +128,17 @@ class Executor:
         request, specs = attempt.request, self._specs(attempt)
         if folders := [spec.cwd for spec in specs if spec.cwd is not None]:
             self.files.make_folders(folders, request.caller)
-        starter = Starter(
-            self._hosts, request.caller, request.cwd, self._template if request.preload else None
-        )
+        seed = own_hash_seed(request.environ) if request.preload else None
+        template = self._template if request.preload and seed is None else None
+        starter = Starter(self._hosts, request.caller, request.cwd, template)
         with JobProcesses(starter, attempt.board, attempt.emit) as processes:
             processes.start(specs, self.files.open_logs([spec.log for spec in specs], request.caller))
             attempt.started()
             ending = processes.wait(attempt.orders)
         end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
+        if seed is not None and attempt.number == 0:
+            note = f"PYTHONHASHSEED={seed} counts when Python starts: its workers are no forks (--preload)"
+            ending = replace(ending, notes=[note, *ending.notes])
         return specs, ending
 
     def report(
@@ -238,6 +241,14 @@ class Executor:
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
         return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats, cwd=cwd)
+
+
+def own_hash_seed(environ: Mapping[str, str]) -> str | None:
+    """Return the hash seed that a user asks Python for, None for one that Python draws. A fork has that of
+    the process that it is a fork of.
+    """
+    seed = environ.get("PYTHONHASHSEED", "")
+    return None if seed in ("", "random") else seed
 
 
 def _size_bytes(folder: Path) -> int:

@@ -54,6 +54,7 @@ class Means:
     sampler: Sampler
     hosts: Hosts
     controller: Callable[..., Any]  # (op, **arguments) -> result
+    require_programs: Callable[[Layout], list[str]]
     mtu: int
 
 
@@ -202,6 +203,7 @@ class Job:
             gates = self._gates
             if gates is None or self._start is not None or not gates.all_there():
                 return False
+            self._require_network()
             self._settle(self._means.supply.give(self.id, self.generation, start), start)
             self.started_at = time.monotonic()  # before a worker can begin
             for rank in range(len(self.layout.workers)):
@@ -251,7 +253,7 @@ class Job:
             described = {"hosts": self.hosts, "ps_host": self.ps_host, "service": service, "logs": str(logs)}
             terms.emit({"job": self.id, **described})
             history = 0 if terms.start is None else result.last_id(means.controller("history"))
-            require_links(means.hosts, [*self.hosts, *self.other_hosts])
+            self._require_network()
             if terms.start is not None:
                 self._supply(terms.start)
                 self.started_at = time.monotonic()
@@ -288,6 +290,7 @@ class Job:
             if ending.failed is not None:
                 self._spared.add(self.layout.workers[ending.failed])
             try:
+                self._require_network()
                 if self._start is not None:
                     self._supply(self._anew(self._start))
             except TestbedError as error:
@@ -441,6 +444,13 @@ class Job:
         return described | observed
 
     # ------------------------------------------------------------------ what it holds
+
+    def _require_network(self) -> None:
+        """Raise TestbedError where somebody has deleted a device that it uses, or attached a program there:
+        every start of a job passes here.
+        """
+        require_links(self._means.hosts, [*self.hosts, *self.other_hosts])
+        self.notes += self._means.require_programs(self.layout)
 
     def _supply(self, start: Start) -> None:
         """Take what it starts with, on its own thread: waits for a switch that is being started again."""

@@ -59,8 +59,11 @@ def means_of(
     controller: Controller,
     places: Places,
     files: UserFiles,
+    require_programs: Callable[[Layout], list[str]] = lambda layout: [],
 ) -> Means:
-    """Return the means that the jobs of the testbed of this runtime folder live by."""
+    """Return the means that the jobs of the testbed of this runtime folder live by. `require_programs` raises
+    TestbedError where a job's devices lack the testbed's programs, and says which it attached again.
+    """
 
     def segments() -> dict[str, int]:
         """Return how many segments are taken, by switch, or by host."""
@@ -84,6 +87,7 @@ def means_of(
         sampler=Sampler(hosts, segments, holders=holders),
         hosts=hosts,
         controller=controller,
+        require_programs=require_programs,
         mtu=topology.mtu,
     )
 

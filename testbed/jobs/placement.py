@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.system import Layout, Rack, Site, System
+from testbed.aggregation.system import Layout, Rack, Site, System, completed
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.discovery.registry import systems
@@ -341,10 +340,9 @@ def laid_out(system: System, workers: Sequence[Host], site: Site, engines: Mappi
     system for the layout of a job that is to run. RequestError where there is none, or no program for a place
     of it. `engines` is by unit.
     """
-    layout = system.lay_out(workers, site)
-    programs = system.programs  # a user's system has told them with its layout
-    check_programs(layout, programs, engines)
-    return replace(layout, programs=programs, age_out_ms=float(getattr(system, "age_out_ms", 0.0)))
+    layout = completed(system.lay_out(workers, site), system)
+    check_programs(layout, layout.programs, engines)
+    return layout
 
 
 def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> None:

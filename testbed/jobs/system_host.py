@@ -15,7 +15,7 @@ import traceback
 from typing import Any
 
 from testbed.aggregation.messages import layout_to_json, site_from_json
-from testbed.aggregation.system import Layout
+from testbed.aggregation.system import Layout, completed
 from testbed.discovery.user_class import in_a_line, load
 from testbed.errors import RequestError
 
@@ -28,8 +28,7 @@ def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
         layout = system.lay_out(workers, site_from_json(asked["site"]))
         if not isinstance(layout, Layout):
             raise TypeError(f"lay_out returned {type(layout).__name__}, which is no Layout")
-        programs = {str(engine): str(program) for engine, program in getattr(system, "programs", {}).items()}
-        return {"layout": layout_to_json(layout), "programs": programs}
+        return {"layout": layout_to_json(completed(layout, system))}
     except RequestError as error:
         return {"refused": str(error)}
     except Exception as error:  # a user's code may raise anything

@@ -6,6 +6,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
@@ -17,6 +18,7 @@ from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.leftovers import end_leftovers
+from testbed.jobs.request import age_out_ms
 from testbed.topology.places import Host
 
 WITHIN_S = 30.0
@@ -32,7 +34,6 @@ class UserSystem(System):
 
     def __init__(self, spawn: Spawn, name: str, caller: Caller, cwd: str, environ: Mapping[str, str]) -> None:
         self.name, self._spawn, self._caller, self._cwd, self._environ = name, spawn, caller, cwd, environ
-        self.programs: Mapping[str, str] = {}  # known once it was asked
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay the job out. RequestError, in one line, where the user's code raises, answers no layout or not
@@ -45,15 +46,10 @@ class UserSystem(System):
             raise RequestError(f"--sync {self.name}: its lay_out raised {answer['raised']}")
         try:
             layout = layout_from_json(answer["layout"])
-            self.programs = {str(engine): str(program) for engine, program in answer["programs"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RequestError(f"--sync {self.name}: {error}") from error
-        except RequestError as error:
+        except (KeyError, ValueError, RequestError) as error:
             raise RequestError(f"--sync {self.name}: {error}") from error
         self._check(layout, workers, site)
-        return Layout(
-            self.name, layout.workers, layout.transport, layout.server, layout.forest, layout.demands
-        )
+        return replace(layout, system=self.name)
 
     def _check(self, layout: Layout, workers: Sequence[Host], site: Site) -> None:
         hosts = {host for rack in site.racks for host in rack.members()}
@@ -66,6 +62,11 @@ class UserSystem(System):
                 f"{GLOO!r} "
                 f"without one are accepted"
             )
+        if layout.service and layout.server is None:
+            raise RequestError(
+                f"--sync {self.name}: its layout has a service and no server; a host for it is accepted"
+            )
+        age_out_ms({"age_out_ms": layout.age_out_ms}, "age_out_ms", f"--sync {self.name}: ")
         if layout.forest and layout.forest.owner:
             raise RequestError(
                 f"--sync {self.name}: its tree has an owner, and nothing of it would take the sums there; "

@@ -7,13 +7,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
+from testbed.encoding import from_json, to_json
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES, DataPlane
-from testbed.topology.optical import OcsSpec, ocs_of
+from testbed.topology.optical import OcsSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
 
@@ -281,7 +281,7 @@ class Topology:
         """Text that `from_json` reads back to an equal topology. Of pods, of links with a rate of their
         own and of a core it has words only where there are some.
         """
-        data = asdict(self)
+        data = to_json(self)
         for unit in data["units"]:
             if not unit["racks"]:
                 del unit["racks"]
@@ -295,29 +295,8 @@ class Topology:
 
     @classmethod
     def from_json(cls, text: str) -> Topology:
-        """The inverse of `to_json`."""
-        data: dict[str, Any] = json.loads(text)
-        return cls(
-            name=data["name"],
-            units=tuple(_unit_of(unit) for unit in data["units"]),
-            host_link=LinkSpec(**data["host_link"]),
-            optical_link=LinkSpec(**data["optical_link"]),
-            ocs=ocs_of(data["ocs"]),
-            inc=IncSpec(**data["inc"]),
-            scale=data["scale"],
-            controller=data["controller"],
-            mtu=data["mtu"],
-            bmv2=Bmv2Spec(**data["bmv2"]),
-            pod_link=LinkSpec(**data["pod_link"]) if "pod_link" in data else None,
-            link_rates=data.get("link_rates", {}),
-            core_link=LinkSpec(**data["core_link"]) if "core_link" in data else None,
-        )
-
-
-def _unit_of(data: dict[str, Any]) -> UnitSpec:
-    unequal = tuple(HostSpec(**host) for host in data["unequal"])
-    planes = tuple((name, count) for name, count in data["planes"])
-    return UnitSpec(**{**data, "index": checked_unit(data["index"]), "unequal": unequal, "planes": planes})
+        """The inverse of `to_json`, also for what an earlier version wrote."""
+        return from_json(cls, json.loads(text), {Unit: checked_unit}, defaults=True)
 
 
 def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:

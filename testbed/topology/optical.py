@@ -4,9 +4,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 DISTRIBUTIONS = ("constant", "uniform", "normal", "lognormal", "values")
 MOST_DELAY_MS = 60_000.0
@@ -95,30 +93,3 @@ class OcsSpec:
     def locks_alike(self) -> bool:
         """Say whether all transceivers lock at the same time, and at once."""
         return not self.lock_failure and not self.ports and not self.planes
-
-
-def ocs_of(data: Mapping[str, Any]) -> OcsSpec:
-    """Return what `dataclasses.asdict` made of an OcsSpec, once it was JSON."""
-    read: dict[str, Any] = {
-        **data,
-        "switch_ms": _delay_of(data["switch_ms"]),
-        "lock_ms": _delay_of(data["lock_ms"]),
-        "retry_ms": _delay_of(data["retry_ms"]),
-        "circuits": tuple((a, b) for a, b in data["circuits"]),
-        "ports": tuple((port, _transceiver_of(own)) for port, own in data["ports"]),
-        "planes": tuple(_plane_of(plane) for plane in data["planes"]),
-    }
-    return OcsSpec(**read)
-
-
-def _plane_of(data: Mapping[str, Any]) -> OpticalPlane:
-    return OpticalPlane(data["name"], _delay_of(data["switch_ms"]), _transceiver_of(data["lock"]))
-
-
-def _transceiver_of(data: Mapping[str, Any]) -> Transceiver:
-    lock_ms, retry_ms = _delay_of(data["lock_ms"]), _delay_of(data["retry_ms"])
-    return Transceiver(lock_ms, data["lock_failure"], retry_ms)
-
-
-def _delay_of(data: Mapping[str, Any] | None) -> Delay | None:
-    return Delay(**{**data, "values": tuple(data["values"])}) if data else None

@@ -36,10 +36,10 @@ def reload(network: Network) -> dict[str, int]:
         raise TestbedError(f"load the XDP programs again: {error}") from error
     numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
     for port in ports:
-        programs.attach("tor_port" if port.dpid else "oxc_port", port.device)
+        programs.attach(port.program, port.device)
     for device in ROOM_DEVICES:
         programs.attach("room_port", device)
-    _check({port.device: numbers["tor_port" if port.dpid else "oxc_port"] for port in ports})
+    _check({port.device: numbers[port.program] for port in ports})
     _check(dict.fromkeys(ROOM_DEVICES, numbers["room_port"]))
     for host in network._host_ports():
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import yaml
 
 from testbed.records import Record, list_records
 from tests.limits import CALL_S
-from tests.privileged.commands import Testbed, bounded, command, open_folder, running, start, wait_for
+from tests.privileged.commands import ROOT, Testbed, bounded, command, open_folder, running, start, wait_for
 
 pytestmark = [pytest.mark.needs("xdp", "ovs", "torch"), pytest.mark.timeout(420)]
 OWNER = 54321
@@ -65,6 +66,50 @@ def place() -> Iterator[Place]:
         )
         os.chown(folder, OWNER, -1)
         yield Place(testbed, folder)
+
+
+RESUMES = """
+import os, sys
+import torch
+import torch.distributed as dist
+
+done = int(open("done.txt").read()) if os.path.exists("done.txt") else 0
+dist.init_process_group("inc")
+dist.all_reduce(torch.ones(3))
+if dist.get_rank() == 0 and sys.argv[1] == "resumes":
+    with open("done.txt", "w") as file:
+        file.write(str(done + 1))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", ["resumes", "anew"])
+def test_a_repeated_run_says_which_files_the_run_before_left_otherwise(place: Place, how: str) -> None:
+    work = place.folder / how
+    work.mkdir()
+    work.chmod(0o777)
+    (work / "train.py").write_text(RESUMES)
+    words = ["--name", place.testbed.name, "--place", "u1:2", "--repeat", "3", "--logs", "logs"]
+    ran = command(
+        "testbed.run",
+        *[*words, "--json", "result.json", "train.py", how],
+        env={**place.environ, "PYTHONPATH": str(ROOT), "OPTINC_RUNS": str(place.folder / f"runs-{how}")},
+        cwd=work,
+    )
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads((work / "result.json").read_text())
+    noted = [[line for line in run["notes"] if "other files" in line] for run in result["runs"]]
+    said = [line for line in ran.stderr.splitlines() if "other files" in line]
+    if how == "anew":
+        assert (noted, said) == ([[], [], []], [])
+        return
+    assert [len(lines) for lines in noted] == [0, 1, 1]
+    assert len(said) == 1, "once, while it is the same"
+    assert said[0].startswith(
+        "testbed run: note: run 2: it begins with other files than the first run: done.txt (new); a script"
+    )
+    (record,) = list_records(place.folder / f"runs-{how}")
+    assert noted[1][0] in record.results[1]["notes"]
 
 
 def test_a_repeated_run_with_a_script_beside_it(place: Place) -> None:

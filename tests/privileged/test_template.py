@@ -103,6 +103,48 @@ def test_they_are_forks_of_one_process_that_has_torch_and_their_exit_codes_are_t
     wait_for(lambda: not _workers(testbed), "no worker is left, dead or alive")
 
 
+DRAWS = ROOT / "tests" / "privileged" / "jobs" / "draws.py"
+SEEDED = {"torch", "torch's seed", "numpy", "random", "model"}  # by the script's seeds
+
+
+def drawn(testbed: Testbed, *words: str, env: Mapping[str, str] | None = None) -> tuple[list[Any], str]:
+    """Run the script that draws; return what each worker of each run drew, and what was said."""
+    ended = command("testbed.run", "--name", testbed.name, "--place", "u1:2", *words, env=env or {})
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 0, said
+    lines = [line.partition("DRAWN ")[2] for line in ended.stdout.splitlines() if "DRAWN " in line]
+    return [worker for line in lines for worker in json.loads(line)], said
+
+
+def alike(workers: list[Any]) -> set[str]:
+    """Return the names of what any two of these drew alike."""
+    names = workers[0].keys() - {"parent"}
+    return {name for name in names if len({each[name] for each in workers}) < len(workers)}
+
+
+def test_workers_repeats_and_jobs_draw_anew_with_preload_as_without(testbed: Testbed) -> None:
+    runs = ["--repeat", "2", str(DRAWS)]
+    without, _ = drawn(testbed, *runs)
+    forked = [*drawn(testbed, "--preload", *runs)[0], *drawn(testbed, "--preload", str(DRAWS))[0]]
+    assert (len(without), len(forked)) == (4, 6)
+    assert alike(without) == set()
+    assert len({worker["parent"] for worker in forked}) == 1
+    assert alike(forked) == {"hash"}, "the hash seed alone is of the process that they are forks of"
+
+
+def test_seeds_of_the_users_own_are_heeded_with_preload_as_without(testbed: Testbed) -> None:
+    seeded: list[Any] = []
+    for words in ([], ["--preload"]):
+        workers, said = drawn(testbed, *words, str(DRAWS), "seeded", env={"PYTHONHASHSEED": "5"})
+        seeded += workers
+        assert ("PYTHONHASHSEED=5 counts when Python starts" in said) == bool(words)
+    plain, _ = drawn(testbed, "--preload", str(DRAWS), "seeded")
+    for name in SEEDED:
+        assert len({worker[name] for worker in [*seeded, *plain]}) == 1, name
+    assert len({worker["hash"] for worker in seeded}) == 1
+    assert alike(plain) == SEEDED | {"hash"}
+
+
 def _workers(testbed: Testbed) -> list[int]:
     """Return the processes below the template: it and nobody else has its command line."""
     template = [pid for pid in pids_in_testbed(testbed.pid) if b"workloads.template" in _cmdline(pid)]

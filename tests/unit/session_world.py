@@ -22,7 +22,7 @@ from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.discovery.policies import choice
-from testbed.errors import SettingError
+from testbed.errors import SettingError, TestbedError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.processes import Ending
@@ -62,6 +62,8 @@ class Machine:
         self.rerouted: set[int] = set()
         self.files = UserFiles(spawn)
         self.refuses: str | None = None
+        self.other_program: str | None = None  # in the place of the testbed's
+        self.attached_again: list[str] = []
         self.lacks: list[str] = []
         self.is_full = False
         self.admitted: set[int] = set()
@@ -80,6 +82,11 @@ class Machine:
 
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
+
+    def require_programs(self, layout: Layout) -> list[str]:
+        if self.other_program:
+            raise TestbedError(self.other_program)
+        return self.attached_again
 
     def gone_links(self) -> dict[str, str]:
         return {}
@@ -194,7 +201,15 @@ class Machine:
 def jobs_on(machine: Machine, folder: Path) -> Jobs:
     """Jobs whose links, controller, places and processes are the machine's."""
     anything: Any = machine
-    means = means_of(Runtime("t", folder), TOPOLOGY, anything, machine.ask, anything, UserFiles(spawn))
+    means = means_of(
+        Runtime("t", folder),
+        TOPOLOGY,
+        anything,
+        machine.ask,
+        anything,
+        UserFiles(spawn),
+        machine.require_programs,
+    )
     return Jobs(replace(means, executor=anything))
 
 

@@ -20,7 +20,7 @@ OURS = ("testbed", "controller", "workloads")
 
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"testbed.errors", "testbed.contract"}),
+    frozenset({"testbed.errors", "testbed.encoding", "testbed.contract"}),
     frozenset(
         {
             "testbed.topology",

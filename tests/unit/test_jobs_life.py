@@ -130,6 +130,34 @@ def test_one_that_cannot_have_its_places_again_has_failed(run: Run) -> None:
     assert run.nothing_is_held()
 
 
+OTHER = "host u1h1: eth0 has the XDP program 'other' (7), and not the testbed's host_port"
+
+
+def test_one_whose_devices_have_other_programs_is_refused_before_anything_starts(run: Run) -> None:
+    run.machine.other_program = OTHER
+    with pytest.raises(TestbedError, match="u1h1: eth0 has the XDP program"):
+        run(sync="inc", place="u1:1,u2:1")
+    assert (run.machine.attempts, run.machine.calls, run.machine.requested) == ([], [], [])
+    assert run.nothing_is_held()
+    run.machine.other_program, run.machine.attached_again = None, ["host u1h1: eth0 had none any more"]
+    assert run(sync="inc")["notes"] == ["host u1h1: eth0 had none any more"]
+
+
+def test_one_whose_devices_get_other_programs_does_not_start_again(run: Run) -> None:
+    run.machine.fails = {1}
+    attempt = run.machine.attempt
+
+    def attached_meanwhile(asked: Any) -> Any:
+        run.machine.other_program = OTHER
+        return attempt(asked)
+
+    run.machine.attempt = attached_meanwhile  # type: ignore[method-assign]
+    result = run(sync="inc", restarts=3)
+    assert result["failure"] == f"worker 0 on u1h1 exited with code 5; and no restart: {OTHER}"
+    assert len(run.machine.attempts) == 1
+    assert run.nothing_is_held()
+
+
 @pytest.mark.parametrize("where", ["folder", "attempt", "report"])
 def test_all_is_given_back_whatever_raises(run: Run, where: str) -> None:
     def fails(*_: Any) -> Any:

@@ -33,6 +33,23 @@ def test_a_link_that_does_not_take_its_rate_is_said_and_the_job_waits(world: Cal
     made.end()
 
 
+def test_a_queued_job_starts_over_the_testbeds_programs_alone(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2"})
+    attempt = made.machine.attempt
+
+    def attached_meanwhile(asked: Any) -> Any:
+        made.machine.other_program = "host u1h1: eth0 has the XDP program 'other'"
+        return attempt(asked)
+
+    made.machine.attempt = attached_meanwhile  # type: ignore[method-assign]
+    made.start().until(lambda: len(made.notes) > 1, "it is said")
+    assert made.all[0].state == "ready"
+    assert "job 1 (a) was not started: host u1h1: eth0 has the XDP program 'other'" in made.notes[0]
+    made.machine.other_program = None
+    made.running(1)
+    made.end()
+
+
 def test_a_controller_that_is_away_costs_slots_and_nothing_else(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:2"}).start()
     made.running(1)

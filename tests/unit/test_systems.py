@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 
 from testbed.aggregation.messages import layout_from_json, layout_to_json, site_from_json, site_to_json
-from testbed.aggregation.system import Layout, Rack, Site
+from testbed.aggregation.system import Layout, Rack, Service, Site
 from testbed.client.caller import Caller
 from testbed.contract.transports import PACKETS
 from testbed.discovery.registry import find, systems
 from testbed.errors import RequestError
 from testbed.jobs import user_system
+from testbed.jobs.placement import laid_out
 from testbed.jobs.user_system import UserSystem
 from testbed.systems import main
 from testbed.topology.places import Host
@@ -29,6 +30,7 @@ SITE = Site(RACKS, frozenset({(1, 4)}), frozenset({frozenset({1, 3})}))
 WORKERS: list[Host] = [(1, 1), (1, 2), (2, 1)]
 
 GOOD = """
+import testbed.aggregation.system as SYSTEM
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.system import Layout
 from testbed.contract.transports import PACKETS
@@ -60,17 +62,22 @@ def test_layouts_and_sites_come_back_as_they_were(forest: Forest) -> None:
 def test_what_is_no_layout_is_told_from_one() -> None:
     good = layout_to_json(find("switches").lay_out(WORKERS, SITE))
     layout_from_json(good)
+    (tree,) = good["forest"]["trees"]
+    top = tree["top"]
     for key, wrong in (
-        ("workers", [[1, 1.0]]), ("workers", "u1"), ("server", [1]), ("trees", [{}]), ("demands", [[1]]),
-        ("system", 3), ("trees", [{"top": {"place": [1, 0], "workers": [True], "below": []}, "weight": 1}]),
+        ("workers", [[1, 1.0]]), ("workers", "u1"), ("server", [1]), ("demands", [[1]]), ("system", 3),
+        ("forest", []), ("forest", {}), ("forest", {**good["forest"], "trees": [{}]}),
+        ("programs", [["xdp"]]),
+        ("forest", {**good["forest"], "trees": [{**tree, "top": {**top, "workers": [True]}}]}),
+        ("age_out_ms", "10"), ("service", {"module": "m"}), ("age", 1.0),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="no layout"):
             layout_from_json({**good, key: wrong})
-    deep: dict[str, object] = {"place": [1, 0], "workers": [0], "below": []}
+    deep = {**top, "below": []}
     for _ in range(3000):
-        deep = {"place": [1, 0], "workers": [0], "below": [deep]}
+        deep = {**top, "below": [deep]}
     with pytest.raises(ValueError, match="no layout: RecursionError"):
-        layout_from_json({**good, "trees": [{"top": deep, "weight": 1.0, "owner": None}]})
+        layout_from_json({**good, "forest": {**good["forest"], "trees": [{**tree, "top": deep}]}})
 
 
 def test_a_users_system_lays_out_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -79,12 +86,31 @@ def test_a_users_system_lays_out_in_a_process_of_its_own(tmp_path: Path) -> None
     assert (layout.system, layout.transport, layout.demands) == ("mine.py:Own", "packets", ((2, 1),))
     assert layout.forest is not None
     assert [str(place) for place in layout.forest.places] == ["u1"]
-    assert system.programs == {"xdp": "sum"}
+    assert layout.programs == {"xdp": "sum"}
+
+
+def test_what_a_users_layout_or_class_says_is_what_the_job_gets(tmp_path: Path) -> None:
+    words = 'programs = {"xdp": "sum"}'
+    body = GOOD.replace(words, words.replace("sum", "blocks") + "\n    age_out_ms = 15")
+    layout = laid_out(own(tmp_path, body), WORKERS, SITE, {1: "xdp", 2: "xdp"})
+    assert (layout.programs, layout.age_out_ms, layout.service) == ({"xdp": "blocks"}, 15.0, None)
+    said = ', programs={"xdp": "blocks"}, age_out_ms=20.0, service=Service("mine", "my server"))'
+    body = GOOD.replace("None, forest, forest.demands())", f"(2, 2), forest, forest.demands(){said}")
+    body = body.replace("import Layout", "import Layout, Service")
+    layout = laid_out(own(tmp_path, body), WORKERS, SITE, {1: "xdp", 2: "xdp"})
+    assert (layout.programs, layout.age_out_ms) == ({"xdp": "blocks"}, 20.0)
+    assert layout.service == Service("mine", "my server")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("forest.demands())", "forest.demands(), age_out_ms=-1.0)", "age_out_ms: -1.0; .* ms are accepted"),
+        (
+            "forest.demands())",
+            "forest.demands(), service=SYSTEM.Service('a', 'b'))",
+            "its layout has a service and no server",
+        ),
         (
             "def lay_out",
             "def lay_in",

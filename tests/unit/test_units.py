@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.aggregation.messages import layout_from_json
+from testbed.aggregation.messages import layout_from_json, layout_to_json
+from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
 from testbed.scheduling.live import index_of, unit_at
 from testbed.scheduling.model import UnitIndex
@@ -96,6 +97,6 @@ def test_a_name_that_is_no_units_is_refused(name: object) -> None:
 
 
 def test_a_layout_of_a_users_system_names_units_from_one() -> None:
-    layout = {"system": "mine", "workers": [[0, 1]], "server": None, "trees": None, "demands": []}
+    layout = layout_to_json(Layout("mine", ((Unit(1), 1),), "packets"))
     with pytest.raises(ValueError, match="no layout: ValueError: unit 0"):
-        layout_from_json({**layout, "transport": "packets"})
+        layout_from_json({**layout, "workers": [[0, 1]]})

@@ -37,6 +37,7 @@ from testbed.dataplanes.xdp.syscall import (
     map_update_rows,
     open_pin,
     pin,
+    program_id,
     run,
     u32,
 )
@@ -72,6 +73,11 @@ class SwitchPort:
     number: int
     device: str
 
+    @property
+    def program(self) -> str:
+        """The program that is attached there."""
+        return "tor_port" if self.dpid else PINNED_PROGRAM
+
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
@@ -80,6 +86,7 @@ class HostPort:
     unit: Unit
     host: int
     namespace: Path
+    program = "host_port"  # attached there
 
 
 def set_port(
@@ -332,13 +339,21 @@ class XdpPlane:
             kind = Port.HOST if at_host else Port.FABRIC
             set_port(self.programs, socket.if_nametoindex(port.device), port.dpid, port.number, kind)
         for port in switch_ports:
-            self.programs.attach("tor_port" if port.dpid else "oxc_port", port.device)
+            self.programs.attach(port.program, port.device)
         for host in host_ports:
-            in_namespace(host.namespace, lambda: self.programs.attach("host_port", "eth0"))
+            self.attach_at(host)
         self._pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in PINNED_MAPS:
             pin(self.programs.map_fd(name), self._pin_dir / name)
         pin(self.programs.program_fd(PINNED_PROGRAM), self._pin_dir / PINNED_PROGRAM)
+
+    def attach_at(self, host: HostPort) -> None:
+        """Attach to a host's eth0."""
+        in_namespace(host.namespace, lambda: self.programs.attach(host.program, "eth0"))
+
+    def number(self, program: str) -> int:
+        """Return the kernel's number of one of the programs, which devices report."""
+        return program_id(self.programs.program_fd(program))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -22,6 +22,8 @@ from testbed.errors import HostError, TestbedError
 
 _NR_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _OBJ_PIN, _OBJ_GET, _TEST_RUN = 0, 1, 2, 3, 4, 6, 7, 10
+_PROGRAM_BY_NUMBER, _INFO = 13, 15
+_INFO_NAME_AT, _INFO_BYTES = 64, 80  # of struct bpf_prog_info, as far as the end of its name
 _LOOKUP_BATCH, _UPDATE_BATCH, _DELETE_BATCH = 24, 26, 27
 _BATCH = "=QQQQIIQQ"  # from where, where it ended, keys, values, how many, the map, two words of flags
 _BATCH_COUNT_AT = 32
@@ -205,6 +207,22 @@ def program_id(fd: int) -> int:
         if line.startswith("prog_id:"):
             return int(line.split()[1])
     raise TestbedError(f"descriptor {fd}: not a BPF program")
+
+
+def program_name(number: int) -> str:
+    """Return the name of a loaded program by its number; "" where it has none, or the kernel does not say."""
+    info = ctypes.create_string_buffer(_INFO_BYTES)
+    try:
+        fd = _bpf(_PROGRAM_BY_NUMBER, _attributes("=III", number, 0, 0), f"open program {number}")
+    except OSError:
+        return ""
+    try:
+        _bpf(_INFO, _attributes("=IIQ", fd, _INFO_BYTES, _address(info)), f"ask for program {number}")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return info.raw[_INFO_NAME_AT:_INFO_BYTES].split(b"\0")[0].decode(errors="replace")
 
 
 def run(program: int, frame: bytes, ingress_ifindex: int = 0, times: int = 1) -> tuple[int, bytes]:
