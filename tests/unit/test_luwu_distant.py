@@ -23,7 +23,7 @@ import torch
 
 from testbed.contract.ends import Role
 from tests.unit import test_luwu_training as training
-from tests.unit.luwu_world import adamw, grouped, small
+from tests.unit.luwu_world import adamw, flip, grouped, small
 from tests.unit.owned_wire import LANES, TREE, Chaos, Switch, udp
 from workloads.luwu import gantt
 from workloads.luwu.errors import LuwuError
@@ -238,6 +238,30 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     on_all(distants, lambda number, each: each.close())
     again.served.result(LIMIT_S)
     expected, _ = reference(tmp_path / "again", workers, range(5), clip)
+    assert all(each == expected for each in states)
+
+
+def test_workers_go_on_where_a_node_with_a_flipped_bit_does(
+    tmp_path: Path, stack: contextlib.ExitStack, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The node says why, and the first worker."""
+    (tmp_path / "node").mkdir()
+    for resume, start, last in ((False, 0, 3), (True, 2, 4)):
+        job = Job(tmp_path / "node", 2, stack)
+        distants = job.all(resume)
+        assert [each.iteration for each in distants] == [start] * 2
+        on_all(distants, lambda n, each, own=range(start, last): iterate(n, each, own, None, True))  # type: ignore[misc]
+        states = on_all(distants, lambda number, each: pulled(each))
+        on_all(distants, lambda number, each: each.close())
+        job.served.result(LIMIT_S)
+        if not resume:
+            assert capfd.readouterr().err == ""
+            flip(tmp_path / "node" / "parameters.0", 1234, 0)  # of iteration 3
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0] == lines[1]
+    assert "opened at iteration 2, which is whole: iteration 3 is not whole: read " in lines[0]
+    expected, _ = reference(tmp_path / "reference", 2, range(4), None)
     assert all(each == expected for each in states)
 
 

@@ -40,7 +40,7 @@ from workloads.luwu.rule import RULES, Rule, first_states, placeholders
 from workloads.luwu.spans import Span
 from workloads.luwu.standing import Now, Teller
 from workloads.luwu.store import Store
-from workloads.luwu.transport import Local
+from workloads.luwu.transport import Local, say
 
 _SLOTS = 2  # layers under way in a stream
 _LAYERS = 2  # that have buffers for their update
@@ -102,7 +102,7 @@ class Owner:
             room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
             nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
             steps = [-(-size // 4096) * 4096 for size in sizes]
-            self._tell({"iteration": store.iteration, "groups": rule.groups()})
+            self._tell({"iteration": store.iteration, "groups": rule.groups(), "notice": store.notice})
             for number, worker in enumerate(self._workers):
                 thread = threading.Thread(
                     target=self._hear, args=(number, worker), name=f"luwu worker {number}", daemon=True
@@ -214,7 +214,9 @@ class Owner:
         folders = [Path(folder) for folder in first["folders"]]
         rates = first["rates"] and Rates(**first["rates"])
         if first["resume"]:
-            return model, rule, Store.resume(folders, model, rule.name, rates)
+            store = Store.resume(folders, model, rule.name, rates)
+            say(store.notice)
+            return model, rule, store
         fill = first_states(self._value, dtype)
         return model, rule, Store.create(folders, model, rule.name, fill, rates)
 

@@ -22,7 +22,7 @@ from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
 from workloads.luwu.seen import Seen
 from workloads.luwu.store import Store
-from workloads.luwu.transport import AT_STEP, UPDATES, Local, Transport
+from workloads.luwu.transport import AT_STEP, UPDATES, Local, Transport, say
 from workloads.luwu.units import cut
 from workloads.luwu.worker import Opening
 
@@ -157,6 +157,7 @@ def initialize(
         disks = [Path(folder) for folder in folders]
         if resume:
             store = Store.resume(disks, shape, rule_name(optimizer), rates)
+            say(store.notice)
         else:
             fill = first_states(values or (lambda name: named[name].detach()), getattr(torch, dtype))
             store = Store.create(disks, shape, rule_name(optimizer), fill, rates)

@@ -5,6 +5,7 @@ Imports torch, and of the project the node's parts. Knows nothing of models as t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -250,6 +251,12 @@ class Local:
             function([memoryview(buffer) for buffer in buffers])
         finally:
             self._pool.give(buffers)
+
+
+def say(notice: str) -> None:
+    """Print what a store was found to be, once, beside what a script prints."""
+    if notice:
+        print(f"LuWu: {notice}", file=sys.stderr, flush=True)
 
 
 def _pass_on(done: Future[None], future: Future[None]) -> None:

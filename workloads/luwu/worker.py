@@ -37,7 +37,7 @@ from workloads.luwu.nic import Facts, Nic, Request, Tree
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule
 from workloads.luwu.seen import Seen
-from workloads.luwu.transport import AT_STEP, IN_BACKWARD
+from workloads.luwu.transport import AT_STEP, IN_BACKWARD, say
 
 T = TypeVar("T")
 PUSHES = 3  # of gradients that have a buffer in the memory
@@ -273,6 +273,8 @@ class Distant:
             self._control.send({"dtype": kind, "shape": list(value.shape)}, content)
         self._iteration = int(message["iteration"])
         self._rule.set_groups(message["groups"])
+        if tree.worker == 0:
+            say(message.get("notice", ""))
 
     def _send(self, message: Message) -> None:
         try:
