@@ -30,6 +30,7 @@ from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import bound, scale_of
 from workloads.luwu.owner import Owner
 from workloads.luwu.rule import Rule, first_states, placeholders, views
+from workloads.luwu.scaler import GradScaler
 from workloads.luwu.store import Store
 from workloads.luwu.training import initialize
 from workloads.luwu.transport import AT_STEP, IN_BACKWARD, Local, Transport
@@ -299,19 +300,101 @@ def test_workers_that_make_other_calls_hear_who_and_which(
     second.close()
 
 
-def test_gradients_that_are_not_finite(tmp_path: Path, stack: contextlib.ExitStack) -> None:
-    job = Job(tmp_path, 2, stack)
+@pytest.mark.parametrize("update", [AT_STEP, IN_BACKWARD])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_gradients_that_are_not_finite(
+    tmp_path: Path, stack: contextlib.ExitStack, value: float, update: str
+) -> None:
+    """An iteration that one worker spoils is committed nowhere, and done again after `clear`."""
+    (tmp_path / "node").mkdir()
+    job = Job(tmp_path / "node", 2, stack, Chaos(lost=0.01), update=update)
     workers = job.all()
-    values = [np.zeros(MODEL.layers[3].used, np.float32) for _ in workers]
-    values[1][-1] = np.inf
-    pushes = [worker.push(3, view(each)) for worker, each in zip(workers, values, strict=True)]
-    line = "worker 1 (h1) has NaN or infinity in its gradients of layer head"
-    for future in (*pushes, job.served):
+    on_all(workers, lambda number, each: iterate(number, each, range(1), None, True, update))
+    before = on_all(workers, lambda number, each: pulled(each))
+    line = (
+        "iteration 2 is not committed: worker 1 (h1): gradients of layer block2 have NaN or infinity; "
+        "zero_grad() begins it again"
+    )
+
+    def spoil(number: int, worker: Distant) -> None:
+        worker.clear().result(LIMIT_S)
+        for layer in reversed(range(len(MODEL.layers))):
+            values = gradients(number, layer, 7)
+            if (number, layer) == (1, 2):
+                values[5] = value
+            worker.push(layer, view(values)).result(LIMIT_S)
+        if update == AT_STEP:
+            assert "worker 1 (h1): gradients of layer block2" in (worker.not_finite().result(LIMIT_S) or "")
+            assert np.isnan(float(worker.norm().result(LIMIT_S)))
         with pytest.raises(LuwuError) as caught:
-            future.result(LIMIT_S)
+            worker.step(None).result(LIMIT_S)
         assert str(caught.value) == line
+        assert worker.iteration == 1
+
+    on_all(workers, spoil)
+    assert on_all(workers, lambda number, each: pulled(each)) == before
+    on_all(workers, lambda number, each: iterate(number, each, range(1, 3), None, True, update))
+    states = on_all(workers, lambda number, each: pulled(each))
+    expected, _ = reference(tmp_path / "reference", 2, range(3), None)
+    assert all(each == expected for each in states)
+    on_all(workers, spoil_and_end)
+    with pytest.raises(LuwuError, match=r"^iteration 4 is not committed: worker 0 \(h0\), worker 1 \(h1\): "):
+        job.served.result(LIMIT_S)
     for worker in workers:
         worker.close()
+
+
+def spoil_and_end(number: int, worker: Distant) -> None:
+    """End as a script does that lets the error through: the node says that error, and not that it is gone."""
+    for layer in reversed(range(len(MODEL.layers))):
+        if layer == len(MODEL.layers) - 1:
+            worker.clear().result(LIMIT_S)
+        worker.push(layer, view(np.full(MODEL.layers[layer].used, np.nan, np.float32))).result(LIMIT_S)
+    with pytest.raises(LuwuError, match="is not committed"):
+        worker.step(None).result(LIMIT_S)
+    worker._control.shut()
+
+
+def scaled(own: torch.nn.Module, worker: int, spoiled: Sequence[int], **options: Any) -> list[object]:
+    """Train with a GradScaler; in some iterations the second worker's gradients overflow. Return its
+    scales and iterations, and the parameters after it.
+    """
+    torch.set_num_threads(1)
+    model, handle = initialize(own, torch.optim.AdamW(training.groups(own), lr=0.01), **options)
+    scaler = GradScaler(init_scale=2.0**10, growth_interval=2)
+    said: list[object] = []
+    for iteration in range(6):
+        handle.zero_grad()
+        words = torch.randint(training.WORDS, (2, 16), generator=torch.Generator().manual_seed(iteration))
+        loss = scaler.scale(model(words))
+        (loss * (1e30 if worker == 1 and iteration in spoiled else 1.0)).backward()
+        scaler.unscale_(handle)
+        handle.clip_grad_norm_(0.5)
+        scaler.step(handle)
+        scaler.update()
+        said.append((scaler.get_scale(), handle.iteration))
+    with handle.gathered():
+        said += [value.float().tolist() for value in model.state_dict().values()]
+    handle.close()
+    return said
+
+
+def test_all_workers_skip_an_iteration_that_overflows_on_one(
+    tmp_path: Path, stack: contextlib.ExitStack
+) -> None:
+    job = Job(tmp_path, 2, stack)
+    models = [training.built(training.Case(kind=torch.float16)) for _ in range(2)]
+
+    def run(number: int) -> list[object]:
+        connect = partial(job.connect, number)
+        return scaled(models[number], number, (0, 3), folders=job.folders, connect=connect)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(run, range(2))
+    job.served.result(LIMIT_S)
+    assert first == second
+    scales = [2.0**9, 2.0**9, 2.0**10, 2.0**9, 2.0**9, 2.0**10]
+    assert first[:6] == list(zip(scales, (0, 1, 2, 2, 3, 4), strict=True))
 
 
 def test_an_error_of_the_node_is_that_calls_alone(tmp_path: Path, stack: contextlib.ExitStack) -> None:

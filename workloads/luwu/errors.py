@@ -23,5 +23,9 @@ class DamageError(DiskError):
         super().__init__(f"{what}; resume the store: it goes back to the newest iteration that is whole")
 
 
+class NotFiniteError(LuwuError):
+    """Gradients, or what an update by them would make, have NaN or an infinity."""
+
+
 class RuleError(LuwuError):
     """The optimizer has a setting that is not kept on disks."""

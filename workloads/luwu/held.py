@@ -32,7 +32,8 @@ class Remote(nn.Parameter):
     @property
     def grad(self) -> NoReturn:  # type: ignore[override]
         raise LuwuError(
-            "gradients lie on the node: clip by model.clip_grad_norm_(max_norm), clear by zero_grad()"
+            "gradients lie on the node: clip by model.clip_grad_norm_(max_norm), clear by zero_grad(), "
+            "scale by workloads.luwu.scaler.GradScaler"
         )
 
 
@@ -259,15 +260,26 @@ class Worker:
         self.done(self._seen.clear(self.transport.clear()))
         self.pushed = False
 
-    def norm(self) -> torch.Tensor:
+    def not_finite(self) -> str | None:
+        """Return whose gradients have NaN or an infinity; None where nobody's have."""
         self.wait()
-        return self.done(self._seen.norm(self.transport.norm()))
+        return self.done(self._seen.check(self.transport.not_finite()))
 
-    def step(self, clip_norm: float | None) -> None:
+    def norm(self, factor: float) -> torch.Tensor:
+        self.wait()
+        return self.done(self._seen.norm(self.transport.norm(factor)))
+
+    def step(self, clip_norm: float | None, factor: float) -> None:
         self.wait()
         self.turn()
         if self.pushed:
-            self.done(self._seen.step(self.transport.step(clip_norm), clip_norm is not None))
+            asked = self.transport.step(clip_norm, factor)
+            self.done(self._seen.step(asked, clip_norm is not None))
+
+    def skip(self) -> None:
+        """End an iteration without a step."""
+        self.wait()
+        self.turn()
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:

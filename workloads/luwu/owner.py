@@ -22,6 +22,7 @@ from workloads.luwu.calls import (
     CLEAR,
     CLOSE,
     NORM,
+    NOT_FINITE,
     PULL,
     PUSH,
     RECORD,
@@ -44,7 +45,7 @@ from workloads.luwu.transport import Local, say
 
 _SLOTS = 2  # layers under way in a stream
 _LAYERS = 2  # that have buffers for their update
-_NOT_FINITE = 255  # exponent
+_NO_NUMBER = 255  # exponent of NaN and infinity
 _LOOK_S = 0.5
 
 
@@ -75,6 +76,7 @@ class Owner:
         self._tree, self._udp, self._listener = tree, udp, listener
         self._names, self._host = names, host
         self._reason: str | None = None
+        self._refusal: str | None = None
         self._over = threading.Event()
         self._workers: list[_Worker] = []
         self._threads: list[threading.Thread] = []
@@ -157,6 +159,10 @@ class Owner:
         if self._reason is None:
             self._reason = reason
         self._tell({"error": reason})
+
+    def refused(self, problem: str | None) -> None:
+        """Note what the last call was refused with: workers that end then end because of it."""
+        self._refusal = problem
 
     def answer(self, number: int, message: Message) -> None:
         self._tell({"of": number, **message})
@@ -242,7 +248,8 @@ class Owner:
                 (worker.calls if "call" in message else worker.exponents).put(message)
         except LuwuError as problem:
             if not closed and not self._over.is_set() and self._reason is None:
-                self.fail(f"{self.name(number)} is gone" if isinstance(problem, GoneError) else str(problem))
+                gone = self._refusal or f"{self.name(number)} is gone"
+                self.fail(gone if isinstance(problem, GoneError) else str(problem))
 
 
 class _Carrier:
@@ -304,8 +311,10 @@ class _Carrier:
             try:
                 value = self._value(call)
             except LuwuError as problem:
+                self._owner.refused(str(problem))
                 self._owner.answer(call["number"], {"error": str(problem)})
             else:
+                self._owner.refused(None)
                 self._owner.answer(call["number"], {"value": value})
 
     def _compare(self, calls: Sequence[Message]) -> None:
@@ -346,19 +355,20 @@ class _Carrier:
         start = self._gradients[self._pushed % _SLOTS]
         self._pushed += 1
         exponents = self._owner.next_exponents()
-        for number, each in enumerate(exponents):
-            if each["exponent"] >= _NOT_FINITE:
-                raise LuwuError(
-                    f"{self._owner.name(number)} has NaN or infinity in its gradients of layer {layer.name}"
-                )
-        workers = len(exponents)
-        scale = scale_of(max(each["exponent"] for each in exponents), workers)
+        whose = [number for number, each in enumerate(exponents) if each["exponent"] >= _NO_NUMBER]
         what = f"gradients of layer {layer.name}"
+        refusal = None
+        if whose:  # all send zeros
+            names = ", ".join(self._owner.name(number) for number in whose)
+            refusal = f"{names}: {what} have NaN or infinity"
+        workers = len(exponents)
+        scale = 0 if whose else scale_of(max(each["exponent"] for each in exponents), workers)
         request = self._nic.get_numbers(what, start, layer.used, 2.0**-scale / workers)
-        self._owner.answer(call["number"], {"scale": scale})
+        self._owner.answer(call["number"], {"scale": None if whose else scale})
         size = layer.used * GRADIENT_BYTES
         accepted = self._watches["accept gradients"].watch(request, BACKWARD, call["layer"], size)
-        self._pushes.append(self._local.push(call["layer"], self._nic.memory[start : start + size], accepted))
+        gradients = self._nic.memory[start : start + size]
+        self._pushes.append(self._local.push(call["layer"], gradients, accepted, refusal))
 
     def _settle(self) -> None:
         while self._pushes:
@@ -369,13 +379,15 @@ class _Carrier:
             self._local.clear().result()
             return None
         if call["call"] == NORM:
-            return float(self._local.norm().result())
+            return float(self._local.norm(call["factor"]).result())
+        if call["call"] == NOT_FINITE:
+            return self._local.not_finite().result()
         if call["call"] == RECORD:
             return self._local.record(Path(call["file"])).result()
         assert call["call"] == STEP
         self._forward.clear()
         self._rule.set_groups(call["groups"])
-        return self._local.step(call["clip_norm"]).result()
+        return self._local.step(call["clip_norm"], call["factor"]).result()
 
 
 class _Watch:

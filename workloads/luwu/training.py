@@ -34,6 +34,7 @@ class NodeOptimizer(torch.optim.Optimizer):
         self._worker = worker
         self._whole = False
         self._clip_norm: float | None = None
+        self._factor = 1.0  # of gradients, before they are clipped and used
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._whole = True
 
@@ -43,24 +44,39 @@ class NodeOptimizer(torch.optim.Optimizer):
         return self._worker.transport.iteration
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update by the gradients since zero_grad; without any, nothing. Returns when it is on the disks."""
+        """Update by the gradients since zero_grad; without any, nothing. Returns when it is on the disks.
+        Raises an error, with nothing committed, where gradients or what they make have NaN or an infinity.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._worker.step(self._clip_norm)
-        self._clip_norm = None
+        self._worker.step(self._clip_norm, self._factor)
+        self._clip_norm, self._factor = None, 1.0
         return loss
+
+    def skip(self) -> None:
+        """End the iteration without a step: nothing is updated."""
+        self._worker.skip()
+        self._clip_norm, self._factor = None, 1.0
+
+    def unscale_(self, scale: float) -> str | None:
+        """Have the norm and the next step divide gradients by this number. Return whose of them have NaN or
+        an infinity, None where nobody's have.
+        """
+        refusal = self._worker.not_finite()
+        self._factor = float(torch.tensor(scale, dtype=torch.float64).reciprocal().float())
+        return refusal
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._worker.clear()
-        self._clip_norm = None
+        self._clip_norm, self._factor = None, 1.0
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Have the next step scale gradients to this norm at most. Returns what their norm is."""
         if not max_norm > 0:
             raise LuwuError(f"clipping norm {max_norm}: accepted is a number above 0")
-        norm = self._worker.norm()
+        norm = self._worker.norm(self._factor)
         self._clip_norm = float(max_norm)
         return norm
 

@@ -24,6 +24,7 @@ from workloads.luwu.calls import (
     CLEAR,
     CLOSE,
     NORM,
+    NOT_FINITE,
     PULL,
     PUSH,
     RECORD,
@@ -196,7 +197,7 @@ class Distant:
             number, scale = self._call(call)
             request = self._nic.give_numbers(what, start, size // GRADIENT_BYTES)
             future = self._ask("luwu pushes", request, lambda: self._end_push(start, size))
-            scale.add_done_callback(lambda reply: _set_scale(request, reply))
+            scale.add_done_callback(lambda reply: self._set_scale(request, reply, start, size))
             self._queues["luwu scales"].put(
                 _Asked(
                     request,
@@ -210,15 +211,21 @@ class Distant:
         self._settings_due = self._updates_within
         return _mapped(self._asked({"call": CLEAR}), lambda _: None)
 
-    def norm(self) -> Future[torch.Tensor]:
-        return _mapped(self._asked({"call": NORM}), lambda reply: torch.tensor(reply["value"]))
+    def not_finite(self) -> Future[str | None]:
+        return _mapped(
+            self._asked({"call": NOT_FINITE}), lambda reply: reply["value"] and str(reply["value"])
+        )
 
-    def step(self, clip_norm: float | None) -> Future[int]:
+    def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
+        asked = self._asked({"call": NORM, "factor": factor})
+        return _mapped(asked, lambda reply: torch.tensor(reply["value"]))
+
+    def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
         def take(reply: Message) -> int:
             self._iteration = int(reply["value"])
             return self._iteration
 
-        call = {"call": STEP, "clip_norm": clip_norm, "groups": self._rule.groups()}
+        call = {"call": STEP, "clip_norm": clip_norm, "factor": factor, "groups": self._rule.groups()}
         return _mapped(self._asked(call), take)
 
     def record(self, file: Path) -> Future[int]:
@@ -343,6 +350,13 @@ class Distant:
         self._free.put(start)
         self._added(size)
 
+    def _set_scale(self, request: Request, reply: Future[Message], start: int, size: int) -> None:
+        """Send what is pushed; zeros where somebody's values are not finite, which nobody will use."""
+        if reply.exception() is None:
+            if reply.result()["scale"] is None:
+                self._nic.memory[start : start + size] = bytes(size)
+            request.scale(int(reply.result()["scale"] or 0))
+
     def _take(self) -> int:
         while True:
             try:
@@ -358,11 +372,6 @@ class Distant:
 
 def _pages(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def _set_scale(request: Request, reply: Future[Message]) -> None:
-    if reply.exception() is None:
-        request.scale(int(reply.result()["scale"]))
 
 
 def _mapped(asked: Future[Message], function: Callable[[Message], T]) -> Future[T]:
