@@ -25,6 +25,7 @@ from testbed.contract.ends import Role
 from tests.unit import test_luwu_training as training
 from tests.unit.luwu_world import adamw, flip, grouped, small
 from tests.unit.owned_wire import LANES, TREE, Chaos, Switch, udp
+from tests.unit.test_luwu_states import equal
 from workloads.luwu import gantt
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import bound, scale_of
@@ -353,6 +354,48 @@ def spoil_and_end(number: int, worker: Distant) -> None:
     with pytest.raises(LuwuError, match="is not committed"):
         worker.step(None).result(LIMIT_S)
     worker._control.shut()
+
+
+def test_states_go_to_a_job_and_come_back(tmp_path: Path, stack: contextlib.ExitStack) -> None:
+    """The first worker has them, to the bit; training goes on at their step, and resumes there."""
+    own = training.built(training.Case())
+    alone, handle = initialize(own, torch.optim.AdamW(training.groups(own), lr=0.01), [tmp_path])
+    for _ in range(3):
+        handle.zero_grad()
+        alone(torch.zeros(2, 16, dtype=torch.long)).backward()
+        handle.step()
+    handle.param_groups[0]["lr"] = 0.002
+    dicts = handle.export()
+    handle.close()
+    (tmp_path / "node").mkdir()
+
+    def run(job: Job, number: int, **options: Any) -> list[Any]:
+        torch.set_num_threads(1)
+        model = training.built(training.Case())
+        inner = torch.optim.AdamW(training.groups(model), lr=0.5)
+        connect = partial(job.connect, number)
+        _, optimizer = initialize(model, inner, job.folders, connect=connect, **options)
+        said = [optimizer.iteration, optimizer.param_groups[0]["lr"], optimizer.export()]
+        optimizer.zero_grad()
+        model(torch.zeros(2, 16, dtype=torch.long)).backward()
+        optimizer.step()
+        said += [optimizer.iteration, optimizer.export()]
+        optimizer.close()
+        return said
+
+    ends = []
+    for options in ({"states": dicts}, {"resume": True}):
+        job = Job(tmp_path / "node", 2, stack)
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(lambda number, job=job, own=options: run(job, number, **own), range(2))
+        job.served.result(LIMIT_S)
+        assert second[2] == second[4] == ({}, {})
+        ends.append(first)
+    assert ends[0][:2] == [3, 0.002]
+    assert equal(ends[0][2], dicts)
+    assert (ends[0][3], ends[1][0], ends[1][3]) == (4, 4, 5)
+    assert equal(ends[1][2], ends[0][4])
+    assert not equal(ends[0][4], dicts)
 
 
 def scaled(own: torch.nn.Module, worker: int, spoiled: Sequence[int], **options: Any) -> list[object]:

@@ -178,7 +178,7 @@ def scaled(
         clear()
         words = torch.randint(WORDS, (4, 16), generator=torch.Generator().manual_seed(iteration % 4))
         loss = model(words)
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.scale(loss).backward()
         said.append(float(loss.detach()).hex())
         if clip is not None:
             scaler.unscale_(optimizer)
@@ -217,7 +217,7 @@ def test_a_loop_with_a_scaler_is_torchs_to_the_last_bit(
     expected = scaled(wanted, theirs, mixed.real, step, cut if clip else None, mixed.zero_grad)
     own = built(case)
     model, optimizer = initialize(own, torch.optim.AdamW(groups(own), lr=0.01), [tmp_path])
-    ours = GradScaler(**settings)
+    ours = GradScaler(**settings)  # type: ignore[arg-type]
 
     def cut_ours() -> torch.Tensor:
         assert clip is not None
@@ -242,7 +242,7 @@ def test_a_scaler_that_is_disabled_does_nothing(tmp_path: Path) -> None:
     for iteration in range(4):
         optimizer.zero_grad()
         words = torch.randint(WORDS, (4, 16), generator=torch.Generator().manual_seed(iteration))
-        scaler.scale(model(words)).backward()  # type: ignore[no-untyped-call]
+        scaler.scale(model(words)).backward()
         scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
@@ -254,7 +254,7 @@ def test_scalers_that_cannot_work(tmp_path: Path) -> None:
     words = torch.zeros(2, 16, dtype=torch.long)
     model, optimizer = started(tmp_path)
     theirs = torch.amp.GradScaler("cpu")
-    theirs.scale(model(words)).backward()  # type: ignore[no-untyped-call]
+    theirs.scale(model(words)).backward()
     assert "scale by workloads.luwu.scaler.GradScaler" in refused(lambda: theirs.step(optimizer))
     ours = GradScaler()
     ours.scale(torch.zeros(()))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from workloads.luwu.calls import (
     PULL,
     PUSH,
     RECORD,
+    STATES,
     STEP,
     Connection,
     GoneError,
@@ -33,7 +35,7 @@ from workloads.luwu.calls import (
     spoken,
 )
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer, Model, Tensor
+from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, STATE_BYTES, Layer, Model, Tensor
 from workloads.luwu.nic import Nic, Request, Tree, scale_of
 from workloads.luwu.node import BACKWARD, FORWARD
 from workloads.luwu.rates import Rates
@@ -47,6 +49,10 @@ _SLOTS = 2  # layers under way in a stream
 _LAYERS = 2  # that have buffers for their update
 _NO_NUMBER = 255  # exponent of NaN and infinity
 _LOOK_S = 0.5
+_ALIKE = (
+    *("model", "dtype", "rule", "names", "groups", "resume", "start", "moments"),
+    *("folders", "rates", "update"),
+)  # of all workers' greetings
 
 
 @dataclass(slots=True)
@@ -167,6 +173,14 @@ class Owner:
     def answer(self, number: int, message: Message) -> None:
         self._tell({"of": number, **message})
 
+    def answer_first(self, number: int, content: memoryview) -> None:
+        """Give content to the first worker, and say to the others that there is none."""
+        for worker in self._workers:
+            first = worker is self._workers[0]
+            message = {"of": number, "value": first}
+            with contextlib.suppress(GoneError):
+                worker.connection.send(message, content if first else b"")
+
     # ------------------------------------------------------------ within
 
     def _next(self, messages: queue.SimpleQueue[Message]) -> Message:
@@ -197,7 +211,7 @@ class Owner:
         """The model that all workers have, and its store. Raises LuwuError."""
         first = self._workers[0].greeting
         for number, worker in enumerate(self._workers):
-            for name in ("model", "dtype", "rule", "names", "groups", "resume", "folders", "rates", "update"):
+            for name in _ALIKE:
                 if worker.greeting[name] != first[name]:
                     raise LuwuError(
                         f"{self.name(number)} has another {name} than {self.name(0)}: "
@@ -223,13 +237,16 @@ class Owner:
             store = Store.resume(folders, model, rule.name, rates)
             say(store.notice)
             return model, rule, store
-        fill = first_states(self._value, dtype)
-        return model, rule, Store.create(folders, model, rule.name, fill, rates)
+        fill = first_states(partial(self._value, 0), dtype, self._moments if first["moments"] else None)
+        return model, rule, Store.create(folders, model, rule.name, fill, rates, int(first["start"]))
 
-    def _value(self, name: str) -> torch.Tensor:
-        """A first value of a tensor, from the first worker."""
+    def _moments(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._value(1, name), self._value(2, name)
+
+    def _value(self, part: int, name: str) -> torch.Tensor:
+        """A first value of a tensor, or of a moment (1 and 2), from the first worker."""
         connection = self._workers[0].connection
-        connection.send({"values": name})
+        connection.send({"values": name, "part": part})
         message, content = connection.receive()
         flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, message["dtype"]))
         return flat.view(message["shape"])
@@ -295,7 +312,11 @@ class _Carrier:
         )
 
     def carry_out(self) -> None:
-        acts: dict[str, Callable[[Message], None]] = {PULL: self._pull, PUSH: self._push}
+        acts: dict[str, Callable[[Message], None]] = {
+            PULL: self._pull,
+            PUSH: self._push,
+            STATES: self._states,
+        }
         while True:
             calls = self._owner.next_calls()
             self._compare(calls)
@@ -369,6 +390,13 @@ class _Carrier:
         accepted = self._watches["accept gradients"].watch(request, BACKWARD, call["layer"], size)
         gradients = self._nic.memory[start : start + size]
         self._pushes.append(self._local.push(call["layer"], gradients, accepted, refusal))
+
+    def _states(self, call: Message) -> None:
+        """Send states by the connection, as first values come: of all workers one needs them."""
+        content = memoryview(bytearray(self._model.layers[call["layer"]].used * STATE_BYTES))
+        self._settle()
+        self._local.states(call["layer"], content).result()
+        self._owner.answer_first(call["number"], content)
 
     def _settle(self) -> None:
         while self._pushes:

@@ -49,8 +49,14 @@ def check_finite(what: str, layer: Layer, values: Views) -> None:
             raise NotFiniteError(f"{what} of tensor {tensor.name} have NaN or infinity")
 
 
-def first_states(value: Callable[[str], torch.Tensor], dtype: torch.dtype) -> Fill:
-    """Return what fills a new store: master weights by their names, parameters from them, moments of zero."""
+def first_states(
+    value: Callable[[str], torch.Tensor],
+    dtype: torch.dtype,
+    moments: Callable[[str], tuple[torch.Tensor, torch.Tensor]] | None = None,
+) -> Fill:
+    """Return what fills a new store: master weights by their names, parameters from them, and moments by name
+    or of zero.
+    """
 
     def fill(layer: Layer, parameters: memoryview, states: memoryview) -> None:
         rows = zip(
@@ -65,6 +71,13 @@ def first_states(value: Callable[[str], torch.Tensor], dtype: torch.dtype) -> Fi
             master.copy_(given)
             parameter.copy_(master)
         check_finite("first values", layer, views(layer, parameters, dtype))
+        if moments is not None:
+            firsts, seconds = (views(layer, states, torch.float32, part) for part in (1, 2))
+            for tensor, first, second in zip(layer.tensors, firsts, seconds, strict=True):
+                for own, given in zip((first, second), moments(tensor.name), strict=True):
+                    own.copy_(given)
+            check_finite("first moments", layer, firsts)
+            check_finite("first moments", layer, seconds)
 
     return fill
 

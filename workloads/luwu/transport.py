@@ -6,6 +6,7 @@ Imports torch, and of the project the node's parts. Knows nothing of models as t
 from __future__ import annotations
 
 import contextlib
+import mmap
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,10 +18,11 @@ import torch
 
 from workloads.luwu.disk import Purpose
 from workloads.luwu.errors import LuwuError, NotFiniteError
+from workloads.luwu.layout import GRADIENT_BYTES
 from workloads.luwu.node import await_all, packed, unpacked
 from workloads.luwu.pool import Pool
 from workloads.luwu.rule import Norm, Rule, check_finite, unscale, views
-from workloads.luwu.store import GRADIENTS, PARAMETERS, Store
+from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 from workloads.luwu.updates import Given, Prepared, Updates
 
 AT_STEP, IN_BACKWARD = "step", "backward"
@@ -66,6 +68,11 @@ class Transport(Protocol):
         """Update all layers, their gradients multiplied by `factor` and then scaled to at most this norm; its
         number when it is whole. Raises NotFiniteError, and has then committed nothing, where they or what
         they make are not finite: `clear` begins the iteration again.
+        """
+
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        """Fill the buffer with the layer's master weights, first and second moments as the last whole
+        iteration left them: 12 bytes an element. Of several workers the first one's alone; false for others.
         """
 
     def record(self, file: Path) -> Future[int]:
@@ -147,6 +154,9 @@ class Local:
     def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
         return self._thread.submit(self._step, clip_norm, factor)
 
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        return self._thread.submit(self._states, layer, states)
+
     def record(self, file: Path) -> Future[int]:
         return self._thread.submit(self._store.spans.write, file)
 
@@ -161,6 +171,15 @@ class Local:
             parameters[:] = buffers[0][: len(parameters)]
 
         self._with([self._store.model.layers[number].parameters_bytes], fill)
+
+    def _states(self, number: int, states: memoryview) -> bool:
+        layer = self._store.model.layers[number]
+        buffer = mmap.mmap(-1, layer.states_bytes)  # no update needs one as large, beside the pool
+        self._read(STATES, number, memoryview(buffer))
+        padded, used = (each * GRADIENT_BYTES for each in (layer.elements, layer.used))
+        for part in range(len(states) // used):
+            states[part * used :][:used] = memoryview(buffer)[part * padded :][:used]
+        return True
 
     def _begin(self, number: int, given: Given, refusal: str | None) -> None:
         self._check_whole()

@@ -76,6 +76,9 @@ class Watched:
     def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
         return self._transport.step(clip_norm, factor)
 
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        return self._transport.states(layer, states)
+
     def record(self, file: Path) -> Future[int]:
         return self._transport.record(file)
 

@@ -28,6 +28,7 @@ from workloads.luwu.calls import (
     PULL,
     PUSH,
     RECORD,
+    STATES,
     STEP,
     Connection,
     Message,
@@ -38,6 +39,7 @@ from workloads.luwu.nic import Facts, Nic, Request, Tree
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule
 from workloads.luwu.seen import Seen
+from workloads.luwu.states import Moments
 from workloads.luwu.transport import AT_STEP, IN_BACKWARD, say
 
 T = TypeVar("T")
@@ -56,6 +58,8 @@ class Opening:
     rates: Rates | None = None
     update: str = AT_STEP
     seen: Seen | None = None  # the requests that are made, for the verdict on a job
+    moments: Callable[[str], Moments] | None = None  # the first ones; zeros
+    start: int = 0  # the iteration that the first values are of
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,14 @@ class Distant:
         call = {"call": STEP, "clip_norm": clip_norm, "factor": factor, "groups": self._rule.groups()}
         return _mapped(self._asked(call), take)
 
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        def take(reply: Message) -> bool:
+            if reply["value"]:
+                states[:] = reply["content"]
+            return bool(reply["value"])
+
+        return _mapped(self._asked({"call": STATES, "layer": layer}), take)
+
     def record(self, file: Path) -> Future[int]:
         return _mapped(self._asked({"call": RECORD, "file": str(file)}), lambda reply: int(reply["value"]))
 
@@ -263,6 +275,8 @@ class Distant:
                 "names": self._rule.names(),
                 "groups": self._rule.groups(),
                 "resume": opening.resume,
+                "start": opening.start,
+                "moments": opening.moments is not None,
                 "folders": opening.folders,
                 "rates": opening.rates and asdict(opening.rates),
                 "update": opening.update,
@@ -274,7 +288,13 @@ class Distant:
                 raise LuwuError(message["error"])
             if "iteration" in message:
                 break
-            value = opening.values(message["values"]).detach().contiguous()
+            name, part = message["values"], int(message["part"])
+            if part == 0:
+                given = opening.values(name)
+            else:
+                assert opening.moments is not None
+                given = opening.moments(name)[part - 1]
+            value = given.detach().contiguous()
             kind = str(value.dtype).removeprefix("torch.")
             content = value.reshape(-1).view(torch.uint8).numpy().tobytes()
             self._control.send({"dtype": kind, "shape": list(value.shape)}, content)
@@ -327,14 +347,14 @@ class Distant:
     def _hear(self) -> None:
         try:
             while True:
-                message, _ = self._control.receive()
+                message, content = self._control.receive()
                 if "of" not in message:
                     raise LuwuError(str(message["error"]))
                 future = self._replies.pop(int(message["of"]))
                 if "error" in message:
                     future.set_exception(LuwuError(message["error"]))
                 else:
-                    future.set_result(message)
+                    future.set_result({**message, "content": content} if content else message)
         except LuwuError as problem:
             self._fail(str(problem))
 
