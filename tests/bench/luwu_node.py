@@ -91,11 +91,8 @@ def in_sequence(store: Store, rule: Rule, link: Link, buffers: dict[str, memoryv
         wait(store.read(STATES, number, cut(STATES, number), purpose))
         states = [views(layer, cut(STATES, number), torch.float32, part) for part in range(3)]
         gradients = views(layer, cut(GRADIENTS, number), torch.float32)
-        rule.update(layer, iteration, states[0], states[1], states[2], gradients)
-        for parameter, master in zip(
-            views(layer, cut(PARAMETERS, number), torch.bfloat16), states[0], strict=True
-        ):
-            parameter.copy_(master)
+        parameters = views(layer, cut(PARAMETERS, number), torch.bfloat16)
+        rule.update(layer, iteration, parameters, states[0], states[1], states[2], gradients)
         wait(store.write(STATES, number, cut(STATES, number), purpose))
         wait(store.write(PARAMETERS, number, cut(PARAMETERS, number), purpose))
     store.commit(b"")

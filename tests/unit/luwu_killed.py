@@ -2,8 +2,8 @@
 
 Each life is a process of its own, forked from this one, which has imported torch and has no threads
 (OMP_NUM_THREADS=1: torch's own threads do not live through a fork). It is killed by signal 9 at an operation
-on its files, or at a time, both random; in some lives the disk loses, with that, what was not flushed. Prints
-JSON: the losses that lives wrote down, and how many there were.
+on its files, or at a time, both random; in some lives the disk loses, with that, what was not flushed. After
+one death a bit of a file is flipped. Prints JSON: the losses that lives wrote down, and how many there were.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from tests.unit.luwu_world import Network, Reference, World, adamw, same, small
+from tests.unit.luwu_world import Network, Reference, World, adamw, flip, same, small
 from workloads.luwu.layout import Model
 from workloads.luwu.rule import views
 
@@ -105,11 +105,22 @@ class Death:
 
 
 def live(folders: list[Path], clip: float | None, log: Path) -> None:
-    resume = (folders[0] / "commit").exists()
+    resume = any((folder / f"commit.{copy}").exists() for folder in folders for copy in range(3))
     with World(folders, resume=resume, clip=clip) as world:
         world.node._network = Losses(world.model, log, lambda: world.node.iteration)
         while world.node.iteration < ITERATIONS:
             world.node.iterate()
+
+
+def rot(folders: list[Path], chance: random.Random) -> str | None:
+    """Flip a bit of a file once all disks have two whole iterations. Return which file, None before that."""
+    if not all((folder / f"commit.{copy}").exists() for folder in folders for copy in (0, 1)):
+        return None
+    file = chance.choice(
+        sorted(each for folder in folders for each in folder.iterdir() if each.stat().st_size)
+    )
+    flip(file, chance.randrange(file.stat().st_size), chance.randrange(8))
+    return str(file)
 
 
 def main(folder: Path, kills: int, clip: float | None) -> None:
@@ -125,6 +136,7 @@ def main(folder: Path, kills: int, clip: float | None) -> None:
     seed = chance.randrange(1 << 30)
     chance = random.Random(seed)
     killed = 0
+    flipped: str | None = None
     for lives in range(MOST_LIVES):
         mortal = killed < kills
         way = chance.choice(["operation", "forgetting", "time"])
@@ -145,6 +157,8 @@ def main(folder: Path, kills: int, clip: float | None) -> None:
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
             killed += 1
+            if flipped is None and killed > kills // 3:
+                flipped = rot(folders, chance)
         elif os.WEXITSTATUS(status) != 0:
             sys.exit(1)
         elif not mortal:
@@ -155,7 +169,8 @@ def main(folder: Path, kills: int, clip: float | None) -> None:
     with World(folders, resume=True, clip=clip) as world:
         equal = same(world.states(), reference.states())
     losses = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("]")]
-    print(json.dumps({"seed": seed, "killed": killed, "equal": equal, "losses": losses}))
+    said = {"seed": seed, "killed": killed, "flipped": flipped, "equal": equal, "losses": losses}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -231,6 +231,15 @@ def states(store: Store) -> dict[str, list[torch.Tensor]]:
     return held
 
 
+def flip(file: Path, byte: int, bit: int) -> None:
+    """Change a bit of a file."""
+    with file.open("r+b") as opened:
+        opened.seek(byte)
+        (before,) = opened.read(1)
+        opened.seek(byte)
+        opened.write(bytes([before ^ 1 << bit]))
+
+
 def same(held: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
     """Return whether they are equal to the last bit."""
     return held.keys() == other.keys() and all(

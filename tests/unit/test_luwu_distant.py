@@ -23,13 +23,15 @@ import torch
 
 from testbed.contract.ends import Role
 from tests.unit import test_luwu_training as training
-from tests.unit.luwu_world import adamw, grouped, small
+from tests.unit.luwu_world import adamw, flip, grouped, small
 from tests.unit.owned_wire import LANES, TREE, Chaos, Switch, udp
+from tests.unit.test_luwu_states import equal
 from workloads.luwu import gantt
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import bound, scale_of
 from workloads.luwu.owner import Owner
 from workloads.luwu.rule import Rule, first_states, placeholders, views
+from workloads.luwu.scaler import GradScaler
 from workloads.luwu.store import Store
 from workloads.luwu.training import initialize
 from workloads.luwu.transport import AT_STEP, IN_BACKWARD, Local, Transport
@@ -241,6 +243,30 @@ def test_workers_get_what_a_local_store_makes_of_their_sums(
     assert all(each == expected for each in states)
 
 
+def test_workers_go_on_where_a_node_with_a_flipped_bit_does(
+    tmp_path: Path, stack: contextlib.ExitStack, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The node says why, and the first worker."""
+    (tmp_path / "node").mkdir()
+    for resume, start, last in ((False, 0, 3), (True, 2, 4)):
+        job = Job(tmp_path / "node", 2, stack)
+        distants = job.all(resume)
+        assert [each.iteration for each in distants] == [start] * 2
+        on_all(distants, lambda n, each, own=range(start, last): iterate(n, each, own, None, True))  # type: ignore[misc]
+        states = on_all(distants, lambda number, each: pulled(each))
+        on_all(distants, lambda number, each: each.close())
+        job.served.result(LIMIT_S)
+        if not resume:
+            assert capfd.readouterr().err == ""
+            flip(tmp_path / "node" / "parameters.0", 1234, 0)  # of iteration 3
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0] == lines[1]
+    assert "opened at iteration 2, which is whole: iteration 3 is not whole: read " in lines[0]
+    expected, _ = reference(tmp_path / "reference", 2, range(4), None)
+    assert all(each == expected for each in states)
+
+
 def test_a_node_does_not_wait_for_the_acknowledgement_of_who_has_closed(
     tmp_path: Path, stack: contextlib.ExitStack
 ) -> None:
@@ -275,19 +301,143 @@ def test_workers_that_make_other_calls_hear_who_and_which(
     second.close()
 
 
-def test_gradients_that_are_not_finite(tmp_path: Path, stack: contextlib.ExitStack) -> None:
-    job = Job(tmp_path, 2, stack)
+@pytest.mark.parametrize("update", [AT_STEP, IN_BACKWARD])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_gradients_that_are_not_finite(
+    tmp_path: Path, stack: contextlib.ExitStack, value: float, update: str
+) -> None:
+    """An iteration that one worker spoils is committed nowhere, and done again after `clear`."""
+    (tmp_path / "node").mkdir()
+    job = Job(tmp_path / "node", 2, stack, Chaos(lost=0.01), update=update)
     workers = job.all()
-    values = [np.zeros(MODEL.layers[3].used, np.float32) for _ in workers]
-    values[1][-1] = np.inf
-    pushes = [worker.push(3, view(each)) for worker, each in zip(workers, values, strict=True)]
-    line = "worker 1 (h1) has NaN or infinity in its gradients of layer head"
-    for future in (*pushes, job.served):
+    on_all(workers, lambda number, each: iterate(number, each, range(1), None, True, update))
+    before = on_all(workers, lambda number, each: pulled(each))
+    line = (
+        "iteration 2 is not committed: worker 1 (h1): gradients of layer block2 have NaN or infinity; "
+        "zero_grad() begins it again"
+    )
+
+    def spoil(number: int, worker: Distant) -> None:
+        worker.clear().result(LIMIT_S)
+        for layer in reversed(range(len(MODEL.layers))):
+            values = gradients(number, layer, 7)
+            if (number, layer) == (1, 2):
+                values[5] = value
+            worker.push(layer, view(values)).result(LIMIT_S)
+        if update == AT_STEP:
+            assert "worker 1 (h1): gradients of layer block2" in (worker.not_finite().result(LIMIT_S) or "")
+            assert np.isnan(float(worker.norm().result(LIMIT_S)))
         with pytest.raises(LuwuError) as caught:
-            future.result(LIMIT_S)
+            worker.step(None).result(LIMIT_S)
         assert str(caught.value) == line
+        assert worker.iteration == 1
+
+    on_all(workers, spoil)
+    assert on_all(workers, lambda number, each: pulled(each)) == before
+    on_all(workers, lambda number, each: iterate(number, each, range(1, 3), None, True, update))
+    states = on_all(workers, lambda number, each: pulled(each))
+    expected, _ = reference(tmp_path / "reference", 2, range(3), None)
+    assert all(each == expected for each in states)
+    on_all(workers, spoil_and_end)
+    with pytest.raises(LuwuError, match=r"^iteration 4 is not committed: worker 0 \(h0\), worker 1 \(h1\): "):
+        job.served.result(LIMIT_S)
     for worker in workers:
         worker.close()
+
+
+def spoil_and_end(number: int, worker: Distant) -> None:
+    """End as a script does that lets the error through: the node says that error, and not that it is gone."""
+    for layer in reversed(range(len(MODEL.layers))):
+        if layer == len(MODEL.layers) - 1:
+            worker.clear().result(LIMIT_S)
+        worker.push(layer, view(np.full(MODEL.layers[layer].used, np.nan, np.float32))).result(LIMIT_S)
+    with pytest.raises(LuwuError, match="is not committed"):
+        worker.step(None).result(LIMIT_S)
+    worker._control.shut()
+
+
+def test_states_go_to_a_job_and_come_back(tmp_path: Path, stack: contextlib.ExitStack) -> None:
+    """The first worker has them, to the bit; training goes on at their step, and resumes there."""
+    own = training.built(training.Case())
+    alone, handle = initialize(own, torch.optim.AdamW(training.groups(own), lr=0.01), [tmp_path])
+    for _ in range(3):
+        handle.zero_grad()
+        alone(torch.zeros(2, 16, dtype=torch.long)).backward()
+        handle.step()
+    handle.param_groups[0]["lr"] = 0.002
+    dicts = handle.export()
+    handle.close()
+    (tmp_path / "node").mkdir()
+
+    def run(job: Job, number: int, **options: Any) -> list[Any]:
+        torch.set_num_threads(1)
+        model = training.built(training.Case())
+        inner = torch.optim.AdamW(training.groups(model), lr=0.5)
+        connect = partial(job.connect, number)
+        _, optimizer = initialize(model, inner, job.folders, connect=connect, **options)
+        said = [optimizer.iteration, optimizer.param_groups[0]["lr"], optimizer.export()]
+        optimizer.zero_grad()
+        model(torch.zeros(2, 16, dtype=torch.long)).backward()
+        optimizer.step()
+        said += [optimizer.iteration, optimizer.export()]
+        optimizer.close()
+        return said
+
+    ends = []
+    for options in ({"states": dicts}, {"resume": True}):
+        job = Job(tmp_path / "node", 2, stack)
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(lambda number, job=job, own=options: run(job, number, **own), range(2))
+        job.served.result(LIMIT_S)
+        assert second[2] == second[4] == ({}, {})
+        ends.append(first)
+    assert ends[0][:2] == [3, 0.002]
+    assert equal(ends[0][2], dicts)
+    assert (ends[0][3], ends[1][0], ends[1][3]) == (4, 4, 5)
+    assert equal(ends[1][2], ends[0][4])
+    assert not equal(ends[0][4], dicts)
+
+
+def scaled(own: torch.nn.Module, worker: int, spoiled: Sequence[int], **options: Any) -> list[object]:
+    """Train with a GradScaler; in some iterations the second worker's gradients overflow. Return its
+    scales and iterations, and the parameters after it.
+    """
+    torch.set_num_threads(1)
+    model, handle = initialize(own, torch.optim.AdamW(training.groups(own), lr=0.01), **options)
+    scaler = GradScaler(init_scale=2.0**10, growth_interval=2)
+    said: list[object] = []
+    for iteration in range(6):
+        handle.zero_grad()
+        words = torch.randint(training.WORDS, (2, 16), generator=torch.Generator().manual_seed(iteration))
+        loss = scaler.scale(model(words))
+        (loss * (1e30 if worker == 1 and iteration in spoiled else 1.0)).backward()
+        scaler.unscale_(handle)
+        handle.clip_grad_norm_(0.5)
+        scaler.step(handle)
+        scaler.update()
+        said.append((scaler.get_scale(), handle.iteration))
+    with handle.gathered():
+        said += [value.float().tolist() for value in model.state_dict().values()]
+    handle.close()
+    return said
+
+
+def test_all_workers_skip_an_iteration_that_overflows_on_one(
+    tmp_path: Path, stack: contextlib.ExitStack
+) -> None:
+    job = Job(tmp_path, 2, stack)
+    models = [training.built(training.Case(kind=torch.float16)) for _ in range(2)]
+
+    def run(number: int) -> list[object]:
+        connect = partial(job.connect, number)
+        return scaled(models[number], number, (0, 3), folders=job.folders, connect=connect)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(run, range(2))
+    job.served.result(LIMIT_S)
+    assert first == second
+    scales = [2.0**9, 2.0**9, 2.0**10, 2.0**9, 2.0**9, 2.0**10]
+    assert first[:6] == list(zip(scales, (0, 1, 2, 2, 3, 4), strict=True))
 
 
 def test_an_error_of_the_node_is_that_calls_alone(tmp_path: Path, stack: contextlib.ExitStack) -> None:

@@ -28,7 +28,8 @@ def test_training_that_is_killed_goes_on_bit_by_bit(tmp_path: Path, clip: str) -
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
     assert said["killed"] >= KILLS
-    assert said["equal"], said["seed"]
+    assert said["flipped"] is not None
+    assert said["equal"], (said["seed"], said["flipped"])
     curve: dict[tuple[int, int], str] = {}
     for iteration, layer, loss in said["losses"]:  # many were computed by several lives
         assert curve.setdefault((iteration, layer), loss) == loss, said["seed"]

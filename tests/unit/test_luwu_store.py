@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.limits import CALL_S
-from tests.unit.luwu_world import SHAPES, Reference, World, adamw, same, small
+from tests.unit.luwu_world import SHAPES, Reference, World, adamw, flip, same, small
 from workloads.luwu import record
 from workloads.luwu.checksum import checksum
 from workloads.luwu.errors import DiskError, LuwuError, RuleError, StoreError
@@ -40,7 +40,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def trained(folders: list[Path]) -> list[Path]:
-    """Folders with a store of iteration 2."""
+    """Folders with a store of iteration 2, in copy 2."""
     with World(folders) as world:
         world.node.iterate()
         world.node.iterate()
@@ -92,24 +92,32 @@ def test_a_folder_in_use(trained: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("clip", [None, 0.5], ids=["unclipped", "clipped"])
-@pytest.mark.parametrize("name", ["parameters.0", "states.0"])
+@pytest.mark.parametrize("name", ["parameters.2", "states.2"])
 def test_a_flipped_bit_is_seen_before_it_is_used(trained: list[Path], name: str, clip: float | None) -> None:
-    """One bit of every second page or so, one after the other; and a copy of before."""
+    """One bit of every second page or so, one after the other; and a copy of before. The iteration before is
+    whole all the time, also when the next one was half written.
+    """
     file = trained[1] / name
     content = file.read_bytes()
     flipped = [offset + offset // 7 % 4096 for offset in range(0, len(content), 8192)]
-    old = (trained[1] / name.replace("0", "1")).read_bytes()
+    old = (trained[1] / name.replace("2", "1")).read_bytes()
+    reference = Reference(small(), adamw, None, None)
+    reference.iterate()
     for offset in [*flipped, None]:
         damaged = bytearray(content if offset is not None else old)
         if offset is not None:
             damaged[offset] ^= 1 << offset % 8
-        file.write_bytes(damaged)
         with World(trained, resume=True, clip=clip) as world:
+            file.write_bytes(damaged)
             message = refused(DiskError, world.node.iterate)
         bounds = re.search(rf"read {file}: damaged between bytes (\d+) and (\d+), ", message)
         assert bounds is not None, message
         assert offset is None or int(bounds[1]) <= offset < int(bounds[2])
-    file.write_bytes(content)
+        with World(trained, resume=True, clip=clip) as world:
+            assert world.node.iteration == 1
+            assert f"read {file}: damaged between bytes " in world.store.notice
+            assert same(world.states(), reference.states())
+        file.write_bytes(content)
     with World(trained, resume=True, clip=clip) as world:
         assert world.node.iterate() == 3
 
@@ -159,21 +167,83 @@ def test_what_another_run_left(trained: list[Path]) -> None:
     assert "has 2 tensors, 1 here" in refused(StoreError, lambda: resume(trained, fewer))
 
 
-def test_damage_is_seen(trained: list[Path]) -> None:
-    commit = trained[0] / "commit"
-    content = commit.read_bytes()
-    for broken in (content[:-1], content[:20], b"", content[:-9] + b"x" + content[-8:]):
-        commit.write_bytes(broken)
-        assert f"{commit}: damaged" in refused(StoreError, lambda: resume(trained))
-    commit.write_bytes(content)
-    commit.write_bytes(content.replace(b'"iteration": 2', b'"iteration": 4'))
-    assert f"{commit}: damaged" in refused(StoreError, lambda: resume(trained))
-    commit.write_bytes(content)
-    states = trained[1] / "states.0"
-    os.truncate(states, states.stat().st_size - 4096)
-    assert f"{states}: has" in refused(StoreError, lambda: resume(trained))
+def opened(folders: list[Path], reference: Reference | None = None) -> tuple[int, str]:
+    """Return the iteration that is opened and what is said, once in a line; a second opening says it no more
+    where the first has mended it.
+    """
+    with World(folders, resume=True) as world:
+        assert "\n" not in world.store.notice
+        assert reference is None or same(world.states(), reference.states())
+        return world.node.iteration, world.store.notice
+
+
+def test_a_damaged_commit_is_on_the_other_disk(trained: list[Path]) -> None:
+    for folder in trained:
+        commit = folder / "commit.2"
+        content = commit.read_bytes()
+        other = content.replace(b'"iteration": 2', b'"iteration": 5')
+        for broken in (content[:-1], content[:20], b"", content[:-9] + b"x" + content[-8:], other):
+            commit.write_bytes(broken)
+            said = f"{trained[0]}: opened at iteration 2, which is whole: {commit}: damaged"
+            assert opened(trained) == (2, said)
+            assert commit.read_bytes() == content
+            assert opened(trained) == (2, "")
+        commit.unlink()
+        assert opened(trained) == (2, "")
+        assert commit.read_bytes() == content
+
+
+def test_a_commit_that_no_disk_has_whole_is_left_for_the_one_before(trained: list[Path]) -> None:
+    reference = Reference(small(), adamw, None, None)
+    reference.iterate()
+    for folder in trained:
+        (folder / "commit.2").write_bytes(b"x")
+    iteration, said = opened(trained, reference)
+    assert iteration == 1
+    assert all(f"{folder / 'commit.2'}: damaged" in said for folder in trained)
+    with World(trained, resume=True) as world:
+        reference.iterate()
+        assert world.node.iterate() == 2
+    assert opened(trained, reference) == (2, "")
+
+
+def test_where_nothing_is_whole(trained: list[Path]) -> None:
+    for number in range(3):
+        flip(trained[number % 2] / f"states.{number}", 5000, 3)
+    message = refused(StoreError, lambda: resume(trained))
+    assert message.startswith(f"{trained[0]}: no iteration is whole: iteration 2 is not whole: read ")
+    assert all(f"iteration {number} is not whole" in message for number in range(3))
+    for folder in trained:
+        for number in range(3):
+            (folder / f"commit.{number}").write_bytes(b"x")
+    assert "no iteration is whole: " in refused(StoreError, lambda: resume(trained))
+    assert "holds a model already" in refused(StoreError, lambda: World(trained))
+
+
+def test_a_file_that_is_cut_or_lost_is_made_again(trained: list[Path]) -> None:
+    reference = Reference(small(), adamw, None, None)
+    reference.iterate()
+    states = trained[1] / "states.2"
+    length = states.stat().st_size
+    os.truncate(states, length - 4096)
+    iteration, said = opened(trained, reference)
+    assert iteration == 1
+    assert f"{states}: has {length - 4096} bytes, a whole one has {length}" in said
     states.unlink()
-    assert f"{states}: No such file" in refused(StoreError, lambda: resume(trained))
+    iteration, said = opened(trained, reference)
+    assert iteration == 1
+    assert f"{states}: No such file" in said
+    with World(trained, resume=True) as world:
+        reference.iterate()
+        assert world.node.iterate() == 2
+    assert opened(trained, reference) == (2, "")
+
+
+def test_a_store_of_the_former_format(folders: list[Path]) -> None:
+    for folder in folders:
+        record.write(folder, "model", {"format": 1})
+    assert "is of format 1, accepted is 2: " in refused(StoreError, lambda: resume(folders))
+    assert "holds a model already" in refused(StoreError, lambda: World(folders))
 
 
 # ---------------------------------------------------------------- optimizers and models

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from tests.unit.luwu_world import flip
 from workloads.luwu import record
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.held import Remote
@@ -233,6 +234,23 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, update: str) -> None:
     said, _ = out_of_core(case, tmp_path, range(4))
     more, _ = out_of_core(case, tmp_path, range(4, 10), resume=True)
     assert said + more == wanted
+
+
+def test_a_run_with_a_flipped_bit_goes_on_at_the_iteration_before(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    case = Case(iterations=6)
+    wanted, _ = plain(case)
+    said, _ = out_of_core(case, tmp_path, range(4))
+    assert capfd.readouterr().err == ""
+    flip(tmp_path / "states.1", 4321, 6)
+    more, _ = out_of_core(case, tmp_path, range(3, 6), resume=True)
+    assert said[: 3 * len(said) // 4] + more == wanted
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(
+        f"LuWu: {tmp_path}: opened at iteration 3, which is whole: iteration 4 is not whole: "
+    )
+    assert f"read {tmp_path / 'states.1'}: damaged between bytes" in line
 
 
 # ---------------------------------------------------------------- what is held

@@ -15,7 +15,7 @@ from typing import Any, Final
 from workloads.luwu.errors import LuwuError
 
 PULL, PUSH, CLEAR, NORM, STEP, CLOSE = "pull", "push", "clear", "norm", "step", "close"
-RECORD = "record"
+RECORD, NOT_FINITE, STATES = "record", "not finite", "states"
 _LONGEST: Final = 64 << 20  # a line: a model's names and shapes
 _AT_ONCE: Final = 1 << 16
 # of a connection whose other end has left or is out of reach, or that was ended here

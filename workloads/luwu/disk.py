@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workloads.luwu.checksum import checksum
-from workloads.luwu.errors import DiskError
+from workloads.luwu.errors import DamageError, DiskError
 from workloads.luwu.layout import PAGE
 from workloads.luwu.rates import Meter, Queue, Rates
 from workloads.luwu.spans import Span, Spans
@@ -210,9 +210,9 @@ class Disk:
             start, end = request.offset, request.offset + len(request.view)
             _fail(
                 request.done,
-                DiskError(
+                DamageError(
                     f"read {self.folder / request.name}: damaged between bytes {start} and {end}, whose "
-                    "checksum is not that of what was written; this store cannot be used"
+                    "checksum is not that of what was written"
                 ),
             )
 

@@ -15,5 +15,17 @@ class DiskError(LuwuError):
     """A read or write of a disk failed."""
 
 
+class DamageError(DiskError):
+    """A read returned other bytes than were written: `what` says where."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what}; resume the store: it goes back to the newest iteration that is whole")
+
+
+class NotFiniteError(LuwuError):
+    """Gradients, or what an update by them would make, have NaN or an infinity."""
+
+
 class RuleError(LuwuError):
     """The optimizer has a setting that is not kept on disks."""

@@ -32,7 +32,8 @@ class Remote(nn.Parameter):
     @property
     def grad(self) -> NoReturn:  # type: ignore[override]
         raise LuwuError(
-            "gradients lie on the node: clip by model.clip_grad_norm_(max_norm), clear by zero_grad()"
+            "gradients lie on the node: clip by model.clip_grad_norm_(max_norm), clear by zero_grad(), "
+            "scale by workloads.luwu.scaler.GradScaler"
         )
 
 
@@ -45,7 +46,7 @@ class Held:
     def __init__(self, number: int, layer: Layer, unit: Unit, dtype: torch.dtype, worker: Worker) -> None:
         self.number = number
         self.unit = unit
-        self._layer = layer
+        self.layer = layer
         self._worker = worker
         self._uses = 0  # calls of its modules under way
         self._backward = False  # between its outputs' gradients and its last parameter's
@@ -164,9 +165,9 @@ class Held:
             if not self.here:
                 raise LuwuError(f"parameter {name} was used outside of a call of layer {self.unit.name}")
             if self._gradients is None:
-                self._gradients = self._worker.buffer(self._layer.used)
+                self._gradients = self._worker.buffer(self.layer.used)
             gradient = gradient_of.__get__(parameter)
-            start = self._layer.starts[index]
+            start = self.layer.starts[index]
             self._gradients[start:][: parameter.numel()].view(parameter.shape).copy_(gradient)
             gradient_of.__set__(parameter, None)
             self._arrived.add(index)
@@ -190,7 +191,7 @@ class Worker:
         self._pushes: list[tuple[Future[None], torch.Tensor]] = []
         self._order: list[int] = []  # of the layers that the last iteration took
         self._taken: list[int] = []  # by this one
-        self.pushed = False
+        self.pushed = self._is_absent_fine = False
         self.waited_ns = 0  # by the process that trains
 
     def done(self, asked: Future[T]) -> T:
@@ -244,8 +245,31 @@ class Worker:
             if (name := layer.missing()) is not None:
                 raise LuwuError(f"parameter {name} got no gradient: freeze it, or use it in the loss")
 
+    def states(self, layer: int) -> Iterator[tuple[nn.Parameter, list[torch.Tensor]]]:
+        """Yield the parameters of a layer, each with its master weight and both moments; nothing where this
+        is not the first worker.
+        """
+        held = self.layers[layer]
+        used = held.layer.used
+        flat = torch.empty(3 * used)
+        if not self.done(self._seen.states(layer, self.transport.states(layer, _bytes(flat)))):
+            return
+        rows = zip(held.layer.starts, held.layer.tensors, held.unit.parameters.values(), strict=True)
+        for start, tensor, parameter in rows:
+            parts = [flat[part * used + start :][: tensor.numel] for part in range(3)]
+            yield parameter, [each.view(tensor.shape).clone() for each in parts]
+
+    @contextlib.contextmanager
+    def absent(self) -> Iterator[None]:
+        """The model's state_dict may be taken within, without the parameters' values."""
+        self._is_absent_fine = True
+        try:
+            yield
+        finally:
+            self._is_absent_fine = False
+
     def check_here(self) -> None:
-        if not all(layer.here for layer in self.layers):
+        if not self._is_absent_fine and not all(layer.here for layer in self.layers):
             raise LuwuError("parameters are not here: take state_dict() within `with optimizer.gathered():`")
 
     def clear(self) -> None:
@@ -259,15 +283,26 @@ class Worker:
         self.done(self._seen.clear(self.transport.clear()))
         self.pushed = False
 
-    def norm(self) -> torch.Tensor:
+    def not_finite(self) -> str | None:
+        """Return whose gradients have NaN or an infinity; None where nobody's have."""
         self.wait()
-        return self.done(self._seen.norm(self.transport.norm()))
+        return self.done(self._seen.check(self.transport.not_finite()))
 
-    def step(self, clip_norm: float | None) -> None:
+    def norm(self, factor: float) -> torch.Tensor:
+        self.wait()
+        return self.done(self._seen.norm(self.transport.norm(factor)))
+
+    def step(self, clip_norm: float | None, factor: float) -> None:
         self.wait()
         self.turn()
         if self.pushed:
-            self.done(self._seen.step(self.transport.step(clip_norm), clip_norm is not None))
+            asked = self.transport.step(clip_norm, factor)
+            self.done(self._seen.step(asked, clip_norm is not None))
+
+    def skip(self) -> None:
+        """End an iteration without a step."""
+        self.wait()
+        self.turn()
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:

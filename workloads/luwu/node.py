@@ -24,7 +24,7 @@ from workloads.luwu.disk import Purpose
 from workloads.luwu.errors import LuwuError, StoreError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer
 from workloads.luwu.pool import Pool
-from workloads.luwu.rule import Norm, Rule, views
+from workloads.luwu.rule import Norm, Rule, check_finite, views
 from workloads.luwu.spans import Span
 from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 
@@ -179,6 +179,7 @@ class Node:
         await_all(task.accepted)
         gradients = views(layer, memoryview(task.buffers[GRADIENTS]), torch.float32)
         if self._norm is not None and task.phase == BACKWARD:
+            check_finite("gradients", layer, gradients)
             with self._span("norm", task.phase, task.layer):
                 self._norm.see(task.layer, gradients)
             self._write(task, (GRADIENTS,), task.pushed)
@@ -190,9 +191,8 @@ class Node:
         with self._span("update", task.phase, task.layer):
             if self._norm is not None:
                 self._norm.clip(gradients, self._total)
-            self._rule.update(layer, self._store.iteration + 1, masters, firsts, seconds, gradients)
-            for parameter, master in zip(parameters, masters, strict=True):
-                parameter.copy_(master)
+            iteration = self._store.iteration + 1
+            self._rule.update(layer, iteration, parameters, masters, firsts, seconds, gradients)
         self._write(task, (STATES, PARAMETERS), [])
 
     def _commit(self) -> None:

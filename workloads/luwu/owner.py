@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from workloads.luwu.calls import (
     CLEAR,
     CLOSE,
     NORM,
+    NOT_FINITE,
     PULL,
     PUSH,
     RECORD,
+    STATES,
     STEP,
     Connection,
     GoneError,
@@ -32,7 +35,7 @@ from workloads.luwu.calls import (
     spoken,
 )
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer, Model, Tensor
+from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, STATE_BYTES, Layer, Model, Tensor
 from workloads.luwu.nic import Nic, Request, Tree, scale_of
 from workloads.luwu.node import BACKWARD, FORWARD
 from workloads.luwu.rates import Rates
@@ -40,12 +43,16 @@ from workloads.luwu.rule import RULES, Rule, first_states, placeholders
 from workloads.luwu.spans import Span
 from workloads.luwu.standing import Now, Teller
 from workloads.luwu.store import Store
-from workloads.luwu.transport import Local
+from workloads.luwu.transport import Local, say
 
 _SLOTS = 2  # layers under way in a stream
 _LAYERS = 2  # that have buffers for their update
-_NOT_FINITE = 255  # exponent
+_NO_NUMBER = 255  # exponent of NaN and infinity
 _LOOK_S = 0.5
+_ALIKE = (
+    *("model", "dtype", "rule", "names", "groups", "resume", "start", "moments"),
+    *("folders", "rates", "update"),
+)  # of all workers' greetings
 
 
 @dataclass(slots=True)
@@ -75,6 +82,7 @@ class Owner:
         self._tree, self._udp, self._listener = tree, udp, listener
         self._names, self._host = names, host
         self._reason: str | None = None
+        self._refusal: str | None = None
         self._over = threading.Event()
         self._workers: list[_Worker] = []
         self._threads: list[threading.Thread] = []
@@ -102,7 +110,7 @@ class Owner:
             room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
             nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
             steps = [-(-size // 4096) * 4096 for size in sizes]
-            self._tell({"iteration": store.iteration, "groups": rule.groups()})
+            self._tell({"iteration": store.iteration, "groups": rule.groups(), "notice": store.notice})
             for number, worker in enumerate(self._workers):
                 thread = threading.Thread(
                     target=self._hear, args=(number, worker), name=f"luwu worker {number}", daemon=True
@@ -158,8 +166,20 @@ class Owner:
             self._reason = reason
         self._tell({"error": reason})
 
+    def refused(self, problem: str | None) -> None:
+        """Note what the last call was refused with: workers that end then end because of it."""
+        self._refusal = problem
+
     def answer(self, number: int, message: Message) -> None:
         self._tell({"of": number, **message})
+
+    def answer_first(self, number: int, content: memoryview) -> None:
+        """Give content to the first worker, and say to the others that there is none."""
+        for worker in self._workers:
+            first = worker is self._workers[0]
+            message = {"of": number, "value": first}
+            with contextlib.suppress(GoneError):
+                worker.connection.send(message, content if first else b"")
 
     # ------------------------------------------------------------ within
 
@@ -191,7 +211,7 @@ class Owner:
         """The model that all workers have, and its store. Raises LuwuError."""
         first = self._workers[0].greeting
         for number, worker in enumerate(self._workers):
-            for name in ("model", "dtype", "rule", "names", "groups", "resume", "folders", "rates", "update"):
+            for name in _ALIKE:
                 if worker.greeting[name] != first[name]:
                     raise LuwuError(
                         f"{self.name(number)} has another {name} than {self.name(0)}: "
@@ -214,14 +234,19 @@ class Owner:
         folders = [Path(folder) for folder in first["folders"]]
         rates = first["rates"] and Rates(**first["rates"])
         if first["resume"]:
-            return model, rule, Store.resume(folders, model, rule.name, rates)
-        fill = first_states(self._value, dtype)
-        return model, rule, Store.create(folders, model, rule.name, fill, rates)
+            store = Store.resume(folders, model, rule.name, rates)
+            say(store.notice)
+            return model, rule, store
+        fill = first_states(partial(self._value, 0), dtype, self._moments if first["moments"] else None)
+        return model, rule, Store.create(folders, model, rule.name, fill, rates, int(first["start"]))
 
-    def _value(self, name: str) -> torch.Tensor:
-        """A first value of a tensor, from the first worker."""
+    def _moments(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._value(1, name), self._value(2, name)
+
+    def _value(self, part: int, name: str) -> torch.Tensor:
+        """A first value of a tensor, or of a moment (1 and 2), from the first worker."""
         connection = self._workers[0].connection
-        connection.send({"values": name})
+        connection.send({"values": name, "part": part})
         message, content = connection.receive()
         flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, message["dtype"]))
         return flat.view(message["shape"])
@@ -240,7 +265,8 @@ class Owner:
                 (worker.calls if "call" in message else worker.exponents).put(message)
         except LuwuError as problem:
             if not closed and not self._over.is_set() and self._reason is None:
-                self.fail(f"{self.name(number)} is gone" if isinstance(problem, GoneError) else str(problem))
+                gone = self._refusal or f"{self.name(number)} is gone"
+                self.fail(gone if isinstance(problem, GoneError) else str(problem))
 
 
 class _Carrier:
@@ -286,7 +312,11 @@ class _Carrier:
         )
 
     def carry_out(self) -> None:
-        acts: dict[str, Callable[[Message], None]] = {PULL: self._pull, PUSH: self._push}
+        acts: dict[str, Callable[[Message], None]] = {
+            PULL: self._pull,
+            PUSH: self._push,
+            STATES: self._states,
+        }
         while True:
             calls = self._owner.next_calls()
             self._compare(calls)
@@ -302,8 +332,10 @@ class _Carrier:
             try:
                 value = self._value(call)
             except LuwuError as problem:
+                self._owner.refused(str(problem))
                 self._owner.answer(call["number"], {"error": str(problem)})
             else:
+                self._owner.refused(None)
                 self._owner.answer(call["number"], {"value": value})
 
     def _compare(self, calls: Sequence[Message]) -> None:
@@ -344,19 +376,27 @@ class _Carrier:
         start = self._gradients[self._pushed % _SLOTS]
         self._pushed += 1
         exponents = self._owner.next_exponents()
-        for number, each in enumerate(exponents):
-            if each["exponent"] >= _NOT_FINITE:
-                raise LuwuError(
-                    f"{self._owner.name(number)} has NaN or infinity in its gradients of layer {layer.name}"
-                )
-        workers = len(exponents)
-        scale = scale_of(max(each["exponent"] for each in exponents), workers)
+        whose = [number for number, each in enumerate(exponents) if each["exponent"] >= _NO_NUMBER]
         what = f"gradients of layer {layer.name}"
+        refusal = None
+        if whose:  # all send zeros
+            names = ", ".join(self._owner.name(number) for number in whose)
+            refusal = f"{names}: {what} have NaN or infinity"
+        workers = len(exponents)
+        scale = 0 if whose else scale_of(max(each["exponent"] for each in exponents), workers)
         request = self._nic.get_numbers(what, start, layer.used, 2.0**-scale / workers)
-        self._owner.answer(call["number"], {"scale": scale})
+        self._owner.answer(call["number"], {"scale": None if whose else scale})
         size = layer.used * GRADIENT_BYTES
         accepted = self._watches["accept gradients"].watch(request, BACKWARD, call["layer"], size)
-        self._pushes.append(self._local.push(call["layer"], self._nic.memory[start : start + size], accepted))
+        gradients = self._nic.memory[start : start + size]
+        self._pushes.append(self._local.push(call["layer"], gradients, accepted, refusal))
+
+    def _states(self, call: Message) -> None:
+        """Send states by the connection, as first values come: of all workers one needs them."""
+        content = memoryview(bytearray(self._model.layers[call["layer"]].used * STATE_BYTES))
+        self._settle()
+        self._local.states(call["layer"], content).result()
+        self._owner.answer_first(call["number"], content)
 
     def _settle(self) -> None:
         while self._pushes:
@@ -367,13 +407,15 @@ class _Carrier:
             self._local.clear().result()
             return None
         if call["call"] == NORM:
-            return float(self._local.norm().result())
+            return float(self._local.norm(call["factor"]).result())
+        if call["call"] == NOT_FINITE:
+            return self._local.not_finite().result()
         if call["call"] == RECORD:
             return self._local.record(Path(call["file"])).result()
         assert call["call"] == STEP
         self._forward.clear()
         self._rule.set_groups(call["groups"])
-        return self._local.step(call["clip_norm"]).result()
+        return self._local.step(call["clip_norm"], call["factor"]).result()
 
 
 class _Watch:

@@ -39,11 +39,15 @@ def write(folder: Path, name: str, facts: dict[str, Any], blob: bytes = b"") -> 
 
 
 def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
-    """Return facts and blob; None where there is no such record. StoreError for one that is damaged."""
+    """Return facts and blob; None where there is no such record. StoreError for one that is damaged or cannot
+    be read.
+    """
     try:
         content = (folder / name).read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as problem:
+        raise StoreError(f"{folder / name}: {problem.strerror}") from problem
     line, _, blob = content.partition(b"\n")
     try:
         head = json.loads(line)
@@ -52,7 +56,7 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise StoreError(f"{folder / name}: damaged; this store cannot be used")
+        raise StoreError(f"{folder / name}: damaged")
     return facts, blob
 
 

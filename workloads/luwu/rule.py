@@ -5,13 +5,14 @@ Imports torch, and of the project the layout and errors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from workloads.luwu.errors import RuleError
+from workloads.luwu.errors import NotFiniteError, RuleError
 from workloads.luwu.layout import Layer, Model
 
 RULES: dict[str, type[torch.optim.Adam]] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
@@ -41,8 +42,21 @@ def views(layer: Layer, buffer: memoryview, dtype: torch.dtype, part: int = 0) -
     ]
 
 
-def first_states(value: Callable[[str], torch.Tensor], dtype: torch.dtype) -> Fill:
-    """Return what fills a new store: master weights by their names, parameters from them, moments of zero."""
+def check_finite(what: str, layer: Layer, values: Views) -> None:
+    """Raise NotFiniteError, which names the tensor, where one of a layer's has NaN or an infinity."""
+    for tensor, value in zip(layer.tensors, values, strict=True):
+        if not all(math.isfinite(end) for end in torch.aminmax(value)):  # NaN where one is; no copy
+            raise NotFiniteError(f"{what} of tensor {tensor.name} have NaN or infinity")
+
+
+def first_states(
+    value: Callable[[str], torch.Tensor],
+    dtype: torch.dtype,
+    moments: Callable[[str], tuple[torch.Tensor, torch.Tensor]] | None = None,
+) -> Fill:
+    """Return what fills a new store: master weights by their names, parameters from them, and moments by name
+    or of zero.
+    """
 
     def fill(layer: Layer, parameters: memoryview, states: memoryview) -> None:
         rows = zip(
@@ -56,6 +70,14 @@ def first_states(value: Callable[[str], torch.Tensor], dtype: torch.dtype) -> Fi
                 )
             master.copy_(given)
             parameter.copy_(master)
+        check_finite("first values", layer, views(layer, parameters, dtype))
+        if moments is not None:
+            firsts, seconds = (views(layer, states, torch.float32, part) for part in (1, 2))
+            for tensor, first, second in zip(layer.tensors, firsts, seconds, strict=True):
+                for own, given in zip((first, second), moments(tensor.name), strict=True):
+                    own.copy_(given)
+            check_finite("first moments", layer, firsts)
+            check_finite("first moments", layer, seconds)
 
     return fill
 
@@ -98,9 +120,30 @@ class Rule:
             raise RuleError("Adam with decoupled_weight_decay=True: take AdamW")
 
     def update(
+        self,
+        layer: Layer,
+        iteration: int,
+        parameters: Views,
+        masters: Views,
+        firsts: Views,
+        seconds: Views,
+        gradients: Views,
+    ) -> None:
+        """Carry out the step of this number, from 1, in place; parameters are the master weights, rounded.
+        Raises NotFiniteError, before anything changes where gradients are not finite, after it where what
+        they make is not: then nothing of it may be written.
+        """
+        check_finite("gradients", layer, gradients)
+        self._step(layer, iteration, masters, firsts, seconds, gradients)
+        for parameter, master in zip(parameters, masters, strict=True):
+            parameter.copy_(master)
+        # a master weight that is not finite is none as a parameter
+        for what, values in (("parameters", parameters), ("moments", firsts), ("moments", seconds)):
+            check_finite(f"updated {what}", layer, values)
+
+    def _step(
         self, layer: Layer, iteration: int, masters: Views, firsts: Views, seconds: Views, gradients: Views
     ) -> None:
-        """The step of this number, from 1, in place."""
         by_group: dict[int, list[int]] = {}
         for index, tensor in enumerate(layer.tensors):
             by_group.setdefault(self._groups[tensor.name], []).append(index)
@@ -173,6 +216,13 @@ class Rule:
 
 def _plain(value: object) -> object:
     return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def unscale(gradients: Views, factor: float) -> None:
+    """Multiply in place, as torch's GradScaler does by the inverse of its scale."""
+    if factor != 1.0:
+        for gradient in gradients:
+            gradient.mul_(factor)
 
 
 def rule_name(optimizer: torch.optim.Optimizer) -> str:

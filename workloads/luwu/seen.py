@@ -62,6 +62,16 @@ class Seen:
         self._pushed.clear()
         return asked
 
+    def check(self, asked: Future[T]) -> Future[T]:
+        """The gradients are asked about, which no disk has to be read for."""
+        self._ask(0, CALLED, asked)
+        return asked
+
+    def states(self, layer: int, asked: Future[T]) -> Future[T]:
+        """A layer's states are asked for."""
+        self._use(self._ask(0, CALLED, asked), READS, self._model.layers[layer].states_bytes, False)
+        return asked
+
     def norm(self, asked: Future[T]) -> Future[T]:
         number = self._ask(0, CALLED, asked)
         self._use(number, READS, sum(each.gradients_bytes for each in self._model.layers), False)

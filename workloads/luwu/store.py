@@ -1,6 +1,6 @@
-"""The states of a model on disks, in two copies: what was whole last, and what is being written.
+"""The states of a model on disks, in three copies: the last two iterations, and what is being written.
 
-Owns the folders' files and their lock. Imports disks, records, checksums and the layout; nothing
+Owns the folders' files and their lock. Imports disks, commits, checksums and the layout; nothing
 of torch.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
@@ -19,20 +18,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from workloads.luwu import record
+from workloads.luwu import commits, record
 from workloads.luwu.checksum import checksum
+from workloads.luwu.commits import COPIES, Commit, Records
 from workloads.luwu.disk import Disk, Purpose, reason
-from workloads.luwu.errors import DiskError, StoreError
+from workloads.luwu.errors import DamageError, DiskError, StoreError
 from workloads.luwu.layout import GRADIENT_BYTES, PAGE, PARAMETER_BYTES, STATE_BYTES, Layer, Model
 from workloads.luwu.pool import Pool
 from workloads.luwu.rates import Queue, Rates
 from workloads.luwu.spans import Spans
 from workloads.luwu.standing import DiskNow
 
-FORMAT = 1
 PARAMETERS, STATES, GRADIENTS = "parameters", "states", "gradients"
 _ELEMENT_BYTES = {PARAMETERS: PARAMETER_BYTES, STATES: STATE_BYTES, GRADIENTS: GRADIENT_BYTES}
-_COPIES = tuple(f"{kind}.{copy}" for kind in (PARAMETERS, STATES) for copy in (0, 1))
+_KINDS = (PARAMETERS, STATES)  # of which there are copies
+_FILES = tuple(f"{kind}.{copy}" for kind in _KINDS for copy in range(COPIES))
 Fill = Callable[[Layer, memoryview, memoryview], None]
 """Writes a new layer's parameters and states into the two buffers, which hold zeros."""
 
@@ -45,7 +45,8 @@ class Store:
         self.spans = spans
         self.iteration = 0  # the last that is whole
         self.settings = b""  # that were committed with it
-        self._identity = ""
+        self.notice = ""  # a line where the disks were found damaged: how, and which iteration was opened
+        self._facts: dict[str, Any] = {}  # of all commits
         self._disks = tuple(disks)
         self._resources = resources
         self._files: dict[tuple[str, int], int] = {}
@@ -57,17 +58,25 @@ class Store:
 
     @classmethod
     def create(
-        cls, folders: Sequence[Path], model: Model, rule: str, fill: Fill, rates: Rates | None = None
+        cls,
+        folders: Sequence[Path],
+        model: Model,
+        rule: str,
+        fill: Fill,
+        rates: Rates | None = None,
+        iteration: int = 0,
     ) -> Store:
-        """A new store of iteration 0, in folders that have none. Raises StoreError; DiskError leaves the
-        folders as they were.
+        """A new store in folders that have none; what `fill` writes is this iteration. Raises StoreError;
+        DiskError leaves the folders as they were.
         """
         with ExitStack() as undo:
             store = cls._lock(folders, model, rates, undo)
-            _check_empty(folders)
+            for folder in folders:
+                if commits.exist(folder):
+                    raise StoreError(f"{folder}: holds a model already: resume it, or name an empty folder")
             made = undo.enter_context(ExitStack())
             try:
-                store._make(rule, fill, made)
+                store._make(rule, fill, iteration, made)
             except OSError as problem:
                 folder = Path(problem.filename or store._disks[0].folder)
                 raise DiskError(f"create {folder}: {reason(problem, store._disks[0].folder)}") from problem
@@ -77,22 +86,16 @@ class Store:
 
     @classmethod
     def resume(cls, folders: Sequence[Path], model: Model, rule: str, rates: Rates | None = None) -> Store:
-        """The store in these folders, at its last whole iteration. Raises StoreError where it is another's,
-        or another than it was.
+        """The store in these folders, at its newest iteration of which all is whole. What was damaged is in
+        `notice`. Raises StoreError where it is another's, or nothing is whole.
         """
         with ExitStack() as undo:
             store = cls._lock(folders, model, rates, undo)
-            identities = [_check(disk, len(folders), model, rule) for disk in store._disks]
-            for disk, identity in zip(store._disks, identities, strict=True):
-                if identity != identities[0]:
-                    raise StoreError(f"{disk.folder}: is of another store than {store._disks[0].folder}")
-            committed = record.read(store._disks[0].folder, "commit")
-            if committed is None or committed[0].get("store") != identities[0]:
-                raise StoreError(f"{store._disks[0].folder}: was never whole; create the store again")
-            store.iteration = int(committed[0]["iteration"])
-            store._sums, store.settings = store._unpack(committed[1])
-            store._identity = identities[0]
-            store._open_files(_COPIES)
+            records = commits.read(folders, model, rule)
+            for folder, own in zip(folders, records.by_disk, strict=True):
+                if not own and not any((folder / name).exists() for name in _FILES):
+                    raise StoreError(f"{folder}: holds no model; create the store first")
+            store._choose(records)
             store._resources = undo.pop_all()
             return store
 
@@ -129,33 +132,32 @@ class Store:
     def read(self, kind: str, layer: int, buffer: memoryview, purpose: Purpose) -> list[Future[None]]:
         """A layer as the last whole iteration left it; gradients as they were written."""
         queue = Queue.READ_PARAMETERS if kind == PARAMETERS else Queue.READ_STATES
-        return self._submit(queue, kind, self.iteration % 2, layer, buffer, purpose)
+        return self._submit(queue, kind, self.iteration % COPIES, layer, buffer, purpose)
 
     def write(self, kind: str, layer: int, buffer: memoryview, purpose: Purpose) -> list[Future[None]]:
         """A layer of the next iteration. Raises StoreError after a commit that failed: it may be whole."""
         if kind != GRADIENTS and not self._is_known:
             raise StoreError(f"{self._disks[0].folder}: a commit has failed; resume the store")
-        return self._submit(Queue.WRITE_STATES, kind, (self.iteration + 1) % 2, layer, buffer, purpose)
+        copy = (self.iteration + 1) % COPIES
+        return self._submit(Queue.WRITE_STATES, kind, copy, layer, buffer, purpose)
 
     def commit(self, settings: bytes) -> None:
         """The next iteration, all of which was written, is the last whole one from now on. Raises DiskError;
         then the one before is, unless only the flush after the rename failed.
         """
-        flushed = [
-            disk.call(partial(os.fdatasync, self._files[f"{kind}.{(self.iteration + 1) % 2}", disk.number]))
-            for disk in self._disks
-            for kind in (PARAMETERS, STATES)
-        ]
+        iteration = self.iteration + 1
         self._is_known = False
-        try:
-            for each in flushed:
-                each.result()
-            self._write_commit(self.iteration + 1, settings)
-        except OSError as problem:
-            folder = self._disks[0].folder
-            raise DiskError(
-                f"commit iteration {self.iteration + 1} in {folder}: {reason(problem, folder)}"
-            ) from problem
+        self._on_disks(
+            iteration,
+            [
+                [
+                    partial(os.fdatasync, self._files[f"{kind}.{iteration % COPIES}", disk.number])
+                    for kind in _KINDS
+                ]
+                for disk in self._disks
+            ],
+        )
+        self._write_commit(iteration, settings)
         self.iteration += 1
         self.settings, self._is_known = settings, True
         written = self._next_sums
@@ -190,29 +192,98 @@ class Store:
             undo.callback(disks[-1].close)
         return cls(disks, model, spans, undo)
 
-    def _make(self, rule: str, fill: Fill, made: ExitStack) -> None:
-        """Files, their first content, and iteration 0. `made` takes back what was made."""
-        self._identity = uuid.uuid4().hex
+    def _make(self, rule: str, fill: Fill, iteration: int, made: ExitStack) -> None:
+        """Files, their first content, and its commit. `made` takes back what was made."""
+        self._facts = commits.facts_of(self.model, rule, uuid.uuid4().hex, len(self._disks))
         for disk in self._disks:
-            for name in ("model", "commit", *_COPIES):
+            made.callback(commits.forget, disk.folder)
+            for name in _FILES:
                 made.callback(_forget, disk.folder / name)
-            for name in _COPIES:
+            for name in _FILES:
                 self._reserve(disk, name)
-        self._open_files(_COPIES)
-        self._fill(fill)
+        self._open_files(_FILES)
+        self._fill(fill, iteration)
         for disk in self._disks:
-            for copy in ("parameters.0", "states.0"):
-                os.fdatasync(self._files[copy, disk.number])
-            facts = _facts(self.model, rule, self._identity, disk.number, len(self._disks))
-            record.write(disk.folder, "model", facts)
-        self._write_commit(0, b"")
+            for kind in _KINDS:
+                os.fdatasync(self._files[f"{kind}.{iteration % COPIES}", disk.number])
+        self._write_commit(iteration, b"")
         self._sums, self._next_sums = self._next_sums, {}
 
-    def _fill(self, fill: Fill) -> None:
-        """Write the first copy, a layer at a time."""
+    def _choose(self, records: Records) -> None:
+        """Open the newest iteration whose data are those of its commit, and put on every disk what a disk
+        lacks of its files and of its commit, and of the one before. Raises StoreError.
+        """
+        first = self._disks[0].folder
+        absent: dict[tuple[str, int], str] = {}  # files that cannot be used, and why
+        for disk in self._disks:
+            for name in _FILES:
+                try:
+                    self._open_file(disk, name)
+                except StoreError as problem:
+                    absent[name, disk.number] = str(problem)
+        broken: dict[int, str] = {}
+        chosen = None
+        for commit in records.newest_first():
+            if (wrong := self._problem(commit, absent)) is None:
+                chosen = commit
+                break
+            broken[commit.iteration] = f"iteration {commit.iteration} is not whole: {wrong}"
+        if chosen is not None:
+            broken.pop(chosen.iteration, None)  # another commit of that number, whose data were written over
+        words = "; ".join((*records.problems, *absent.values(), *broken.values()))
+        if chosen is None:
+            raise StoreError(f"{first}: no iteration is whole: {words}")
+        if words:
+            self.notice = f"{first}: opened at iteration {chosen.iteration}, which is whole: {words}"
+        self.settings, self._facts = chosen.settings, chosen.store
+        try:
+            for name, number in absent:
+                self._reserve(self._disks[number], name)
+                self._open_file(self._disks[number], name)
+            self._complete(records, chosen)
+        except OSError as problem:
+            raise StoreError(f"restore {problem.filename or first}: {reason(problem, first)}") from problem
+
+    def _problem(self, commit: Commit, absent: Mapping[tuple[str, int], str]) -> str | None:
+        """Return what is wrong with the data of an iteration, which is the store's from now on."""
+        for (name, _), problem in absent.items():
+            if name in [f"{kind}.{commit.iteration % COPIES}" for kind in _KINDS]:
+                return problem
+        self.iteration = commit.iteration
+        self._sums = dict(zip(self._places(), commit.sums, strict=True))
+        pool = Pool(max(layer.parameters_bytes + layer.states_bytes for layer in self.model.layers))
+        for number, layer in enumerate(self.model.layers):
+            buffers = pool.take([layer.parameters_bytes, layer.states_bytes])
+            assert buffers is not None
+            asked = [
+                future
+                for kind, buffer in zip(_KINDS, buffers, strict=True)
+                for future in self.read(
+                    kind, number, memoryview(buffer), Purpose(self.iteration, "open", number)
+                )
+            ]
+            ended = [future.exception() for future in asked]  # when all have ended
+            for each in ended:
+                if isinstance(each, DiskError):
+                    return each.what if isinstance(each, DamageError) else str(each)
+                if each is not None:
+                    raise each
+            pool.give(buffers)
+        return None
+
+    def _complete(self, records: Records, chosen: Commit) -> None:
+        """Write the commits of this iteration and the one before on disks that lack them. Raises OSError."""
+        before = [each for each in records.newest_first() if each.iteration == chosen.iteration - 1]
+        for commit in (*before[:1], chosen):
+            for disk, own in zip(self._disks, records.by_disk, strict=True):
+                if own.get(commit.iteration) != commit:
+                    commit.write(disk.folder, disk.number)
+
+    def _fill(self, fill: Fill, iteration: int) -> None:
+        """Write this iteration, a layer at a time."""
         largest = max(layer.parameters_bytes + layer.states_bytes for layer in self.model.layers)
         pool = Pool(largest)
-        self.iteration = -1  # copy 0 is written
+        self.iteration = iteration - 1  # what is written is the next one's
         try:
             for number, layer in enumerate(self.model.layers):
                 buffers = pool.take([layer.parameters_bytes, layer.states_bytes])
@@ -220,17 +291,17 @@ class Store:
                 for buffer in buffers:
                     buffer[:] = bytes(len(buffer))
                 fill(layer, *(memoryview(buffer) for buffer in buffers))
-                purpose = Purpose(0, "create", number)
+                purpose = Purpose(iteration, "create", number)
                 futures = [
                     future
-                    for kind, buffer in zip((PARAMETERS, STATES), buffers, strict=True)
+                    for kind, buffer in zip(_KINDS, buffers, strict=True)
                     for future in self.write(kind, number, memoryview(buffer), purpose)
                 ]
                 for future in futures:
                     future.result()
                 pool.give(buffers)
         finally:
-            self.iteration = 0
+            self.iteration = iteration
 
     def _reserve(self, disk: Disk, name: str) -> None:
         """Make a file with all the room that it will need."""
@@ -247,16 +318,19 @@ class Store:
     def _open_files(self, names: Sequence[str]) -> None:
         for disk in self._disks:
             for name in names:
-                length = self.model.file_bytes(_ELEMENT_BYTES[name.partition(".")[0]], len(self._disks))
-                try:
-                    fd = disk.open_file(name)
-                    self._files[name, disk.number] = fd
-                    self._resources.callback(os.close, fd)
-                    size = os.fstat(fd).st_size
-                except OSError as problem:
-                    raise StoreError(f"{disk.folder / name}: {reason(problem, disk.folder)}") from problem
-                if size != length:
-                    raise StoreError(f"{disk.folder / name}: has {size} bytes, a whole one has {length}")
+                self._open_file(disk, name)
+
+    def _open_file(self, disk: Disk, name: str) -> None:
+        length = self.model.file_bytes(_ELEMENT_BYTES[name.partition(".")[0]], len(self._disks))
+        try:
+            fd = disk.open_file(name)
+            self._files[name, disk.number] = fd
+            self._resources.callback(os.close, fd)
+            size = os.fstat(fd).st_size
+        except OSError as problem:
+            raise StoreError(f"{disk.folder / name}: {reason(problem, disk.folder)}") from problem
+        if size != length:
+            raise StoreError(f"{disk.folder / name}: has {size} bytes, a whole one has {length}")
 
     def _submit(
         self, queue: Queue, kind: str, copy: int, layer: int, buffer: memoryview, purpose: Purpose
@@ -276,39 +350,35 @@ class Store:
         return asked
 
     def _write_commit(self, iteration: int, settings: bytes) -> None:
-        facts = {"iteration": iteration, "store": self._identity}
-        sums = struct.pack(self._sums_format(), *(self._next_sums[place] for place in self._places()))
-        record.write(self._disks[0].folder, "commit", facts, sums + settings)
+        """Have every disk say that an iteration is whole, which all was written of. Raises DiskError."""
+        sums = tuple(self._next_sums[place] for place in self._places())
+        commit = Commit(iteration, self._facts, sums, settings)
+        self._on_disks(iteration, [[partial(commit.write, disk.folder, disk.number)] for disk in self._disks])
+
+    def _on_disks(self, iteration: int, work: Sequence[Sequence[Callable[[], None]]]) -> None:
+        """Have each disk do its work at once, and wait for all. Raises DiskError, of the first failure."""
+        asked = [[disk.call(each) for each in own] for disk, own in zip(self._disks, work, strict=True)]
+        failed = [
+            (disk.folder, problem)
+            for disk, own in zip(self._disks, asked, strict=True)
+            for each in own
+            if (problem := each.exception()) is not None
+        ]
+        for folder, problem in failed:
+            if not isinstance(problem, OSError):
+                raise problem
+            raise DiskError(
+                f"commit iteration {iteration} in {folder}: {reason(problem, folder)}"
+            ) from problem
 
     def _places(self) -> list[tuple[str, int, int]]:
         """Return what has a checksum in the commit, in the order in which they lie there."""
         return [
             (kind, layer, stripe.disk)
-            for kind in (PARAMETERS, STATES)
+            for kind in _KINDS
             for layer in range(len(self.model.layers))
             for stripe in self.model.stripes(layer, _ELEMENT_BYTES[kind], len(self._disks))
         ]
-
-    def _sums_format(self) -> str:
-        return f"<{len(self._places())}I"
-
-    def _unpack(self, blob: bytes) -> tuple[dict[tuple[str, int, int], int], bytes]:
-        """Return a commit's checksums and settings."""
-        length = struct.calcsize(self._sums_format())
-        sums = struct.unpack(self._sums_format(), blob[:length])
-        return dict(zip(self._places(), sums, strict=True)), blob[length:]
-
-
-def _facts(model: Model, rule: str, identity: str, disk: int, disks: int) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "store": identity,
-        "disk": disk,
-        "disks": disks,
-        "rule": rule,
-        "dtype": model.dtype,
-        "layers": model.description(),
-    }
 
 
 def _check_folder(folder: Path, before: Sequence[Path]) -> None:
@@ -336,53 +406,6 @@ def _locked(folder: Path) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _check_empty(folders: Sequence[Path]) -> None:
-    """Raise StoreError if a folder has a disk of a store. One whose making was broken off does not count."""
-    records = {folder: record.read(folder, "model") for folder in folders}
-    firsts = {facts[0]["store"] for facts in records.values() if facts is not None and facts[0]["disk"] == 0}
-    for folder, facts in records.items():
-        broken_off = facts is None or facts[0]["store"] in firsts  # the first disk has the commit
-        if (folder / "commit").exists() or not broken_off:
-            raise StoreError(f"{folder}: holds a model already: resume it, or name an empty folder")
-
-
-def _check(disk: Disk, disks: int, model: Model, rule: str) -> str:
-    """Return the identity of the store that this folder is disk `disk.number` of. StoreError if it is not."""
-    read = record.read(disk.folder, "model")
-    if read is None:
-        raise StoreError(f"{disk.folder}: holds no model; create the store first")
-    facts, folder = read[0], disk.folder
-    if facts.get("format") != FORMAT:
-        raise StoreError(f"{folder}: is of format {facts.get('format')}, accepted is {FORMAT}")
-    if facts["dtype"] != model.dtype:
-        raise StoreError(f"{folder}: holds parameters in {facts['dtype']}, the model's are {model.dtype}")
-    if facts["rule"] != rule:
-        raise StoreError(f"{folder}: holds the states of {facts['rule']}, the optimizer is {rule}")
-    if (difference := _difference(facts["layers"], model.description())) is not None:
-        raise StoreError(f"{folder}: holds another model: {difference}")
-    if (facts["disk"], facts["disks"]) != (disk.number, disks):
-        raise StoreError(
-            f"{folder}: is disk {facts['disk']} of {facts['disks']}, "
-            f"and is named as disk {disk.number} of {disks}"
-        )
-    return str(facts["store"])
-
-
-def _difference(theirs: list[Any], ours: list[Any]) -> str | None:
-    """Return the first layer or tensor that differs."""
-    if len(theirs) != len(ours):
-        return f"of {len(theirs)} layers, this one has {len(ours)}"
-    for (their_name, their_tensors), (name, tensors) in zip(theirs, ours, strict=True):
-        if their_name != name:
-            return f"its layer {their_name} is {name} here"
-        for their, our in zip(their_tensors, tensors, strict=False):
-            if their != our:
-                return f"its tensor {their[0]} of shape {their[1]} is {our[0]} of shape {our[1]} here"
-        if len(their_tensors) != len(tensors):
-            return f"its layer {name} has {len(their_tensors)} tensors, {len(tensors)} here"
-    return None
 
 
 def _forget(file: Path) -> None:

@@ -21,8 +21,9 @@ from workloads.luwu.layout import Layer, Model, Tensor
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
 from workloads.luwu.seen import Seen
+from workloads.luwu.states import Dicts, First, exported, imported
 from workloads.luwu.store import Store
-from workloads.luwu.transport import AT_STEP, UPDATES, Local, Transport
+from workloads.luwu.transport import AT_STEP, UPDATES, Local, Transport, say
 from workloads.luwu.units import cut
 from workloads.luwu.worker import Opening
 
@@ -30,10 +31,11 @@ from workloads.luwu.worker import Opening
 class NodeOptimizer(torch.optim.Optimizer):
     """The optimizer that a training loop has. Its groups are those of the one that it stands for."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, optimizer: torch.optim.Optimizer, worker: Worker, model: nn.Module) -> None:
+        self._worker, self._model = worker, model
         self._whole = False
         self._clip_norm: float | None = None
+        self._factor = 1.0  # of gradients, before they are clipped and used
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._whole = True
 
@@ -43,24 +45,39 @@ class NodeOptimizer(torch.optim.Optimizer):
         return self._worker.transport.iteration
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update by the gradients since zero_grad; without any, nothing. Returns when it is on the disks."""
+        """Update by the gradients since zero_grad; without any, nothing. Returns when it is on the disks.
+        Raises an error, with nothing committed, where gradients or what they make have NaN or an infinity.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._worker.step(self._clip_norm)
-        self._clip_norm = None
+        self._worker.step(self._clip_norm, self._factor)
+        self._clip_norm, self._factor = None, 1.0
         return loss
+
+    def skip(self) -> None:
+        """End the iteration without a step: nothing is updated."""
+        self._worker.skip()
+        self._clip_norm, self._factor = None, 1.0
+
+    def unscale_(self, scale: float) -> str | None:
+        """Have the norm and the next step divide gradients by this number. Return whose of them have NaN or
+        an infinity, None where nobody's have.
+        """
+        refusal = self._worker.not_finite()
+        self._factor = float(torch.tensor(scale, dtype=torch.float64).reciprocal().float())
+        return refusal
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._worker.clear()
-        self._clip_norm = None
+        self._clip_norm, self._factor = None, 1.0
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Have the next step scale gradients to this norm at most. Returns what their norm is."""
         if not max_norm > 0:
             raise LuwuError(f"clipping norm {max_norm}: accepted is a number above 0")
-        norm = self._worker.norm()
+        norm = self._worker.norm(self._factor)
         self._clip_norm = float(max_norm)
         return norm
 
@@ -70,10 +87,29 @@ class NodeOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        raise LuwuError("states lie on the node's disks, whole after each step: initialize(..., resume=True)")
+        raise LuwuError(
+            "states lie on the node's disks, whole after each step: initialize(..., resume=True), or export()"
+        )
 
     def load_state_dict(self, state_dict: object) -> None:
-        raise LuwuError("states are read by initialize(..., resume=True)")
+        raise LuwuError("states are read by initialize(..., resume=True), or states= with torch's")
+
+    def export(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the model's and the optimizer's `state_dict()` of the last whole iteration, as plain torch
+        has them: master weights and moments in binary32, buffers and frozen parameters as they are here. They
+        take 12 bytes for each parameter, and a layer's states beside them. In a job all workers call it
+        alike; the first one gets the dicts, the others two empty ones.
+        """
+        parts = {
+            id(parameter): own
+            for layer in range(len(self._worker.layers))
+            for parameter, own in self._worker.states(layer)
+        }
+        if not parts:
+            return {}, {}
+        with self._worker.absent():
+            weights = self._model.state_dict(keep_vars=True)
+        return exported(weights, self, parts, self.iteration)
 
     @property
     def waited_s(self) -> float:
@@ -113,6 +149,7 @@ def initialize(
     resume: bool = False,
     rates: Rates | None = None,
     values: Callable[[str], torch.Tensor] | None = None,
+    states: Dicts | None = None,
     connect: Callable[[Opening], Transport] | None = None,
     nic: str = "process",
     detect_ms: float | None = None,
@@ -123,6 +160,8 @@ def initialize(
 
     `layers` are module classes to cut at, besides ModuleLists' members. With `resume` the parameters are
     the folders'. A model on torch's device "meta" gets its first parameters from `values`, by name.
+    `states` are the model's and the optimizer's `state_dict()` in plain torch, or what `export` returned:
+    training goes on from these, at the step that they are of.
     `connect` makes another transport than that to a node in this process, or, in a worker of a job with an
     optimizer node, to that one, whose the folders and rates are then. `nic` says whether such a transport
     runs in a process of its own or in a thread of this one ("host"), `detect_ms` after how many milliseconds
@@ -137,7 +176,9 @@ def initialize(
         raise LuwuError(f"update {update!r}: accepted are {' and '.join(UPDATES)}")
     units = cut(model, layers)
     named = {name: value for unit in units for name, value in unit.parameters.items()}
-    _check(model, named, resume or values is not None)
+    _check(model, named, resume or values is not None or states is not None)
+    if sum((resume, values is not None, states is not None)) > 1:
+        raise LuwuError("resume, values and states each say where parameters come from: accepted is one")
     dtype = str(next(iter(named.values())).dtype).removeprefix("torch.")
     shape = Model(
         [
@@ -146,20 +187,26 @@ def initialize(
         ],
         dtype,
     )
+    first = First(values or (lambda name: named[name].detach()))
+    if states is not None:
+        first = imported(states, model, optimizer, named)
     rule = Rule(optimizer, shape, named)
     seen = Seen(shape, rates, len(folders), update == AT_STEP)
     connect = connect or connector(nic, detect_ms)
     if connect is not None:
-        first = values or (lambda name: named[name].detach())
         paths = tuple(os.path.abspath(folder) for folder in folders)
-        transport: Transport = connect(Opening(shape, rule, first, resume, paths, rates, update, seen))
+        start, moments = first.iteration, first.moments
+        transport: Transport = connect(
+            Opening(shape, rule, first.value, resume, paths, rates, update, seen, moments, start)
+        )
     else:
         disks = [Path(folder) for folder in folders]
         if resume:
             store = Store.resume(disks, shape, rule_name(optimizer), rates)
+            say(store.notice)
         else:
-            fill = first_states(values or (lambda name: named[name].detach()), getattr(torch, dtype))
-            store = Store.create(disks, shape, rule_name(optimizer), fill, rates)
+            fill = first_states(first.value, getattr(torch, dtype), first.moments)
+            store = Store.create(disks, shape, rule_name(optimizer), fill, rates, first.iteration)
         try:
             transport = Local(store, rule, update)
         except BaseException:
@@ -168,7 +215,7 @@ def initialize(
     worker = Worker(units, shape, transport, seen)
     for layer in worker.layers:
         layer.attach()
-    handle = NodeOptimizer(optimizer, worker)
+    handle = NodeOptimizer(optimizer, worker, model)
     object.__setattr__(model, "zero_grad", handle.zero_grad)
     object.__setattr__(model, "clip_grad_norm_", handle.clip_grad_norm_)
     model.register_state_dict_pre_hook(lambda *_: worker.check_here())  # type: ignore[no-untyped-call]

@@ -5,6 +5,9 @@ Imports torch, and of the project the node's parts. Knows nothing of models as t
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -14,12 +17,13 @@ from typing import Any, Final, Protocol
 import torch
 
 from workloads.luwu.disk import Purpose
-from workloads.luwu.errors import LuwuError
+from workloads.luwu.errors import LuwuError, NotFiniteError
+from workloads.luwu.layout import GRADIENT_BYTES
 from workloads.luwu.node import await_all, packed, unpacked
 from workloads.luwu.pool import Pool
-from workloads.luwu.rule import Norm, Rule, views
-from workloads.luwu.store import GRADIENTS, PARAMETERS, Store
-from workloads.luwu.updates import Clipped, Given, Updates
+from workloads.luwu.rule import Norm, Rule, check_finite, unscale, views
+from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
+from workloads.luwu.updates import Given, Prepared, Updates
 
 AT_STEP, IN_BACKWARD = "step", "backward"
 UPDATES: Final = (AT_STEP, IN_BACKWARD)
@@ -54,11 +58,22 @@ class Transport(Protocol):
     def clear(self) -> Future[None]:
         """Forget all gradients."""
 
-    def norm(self) -> Future[torch.Tensor]:
-        """Return the global norm of all gradients."""
+    def not_finite(self) -> Future[str | None]:
+        """Say whose gradients have NaN or an infinity since `clear`; None where nobody's have."""
 
-    def step(self, clip_norm: float | None) -> Future[int]:
-        """Update all layers, their gradients scaled to at most this norm; its number when it is whole."""
+    def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
+        """Return the global norm of all gradients times `factor`; NaN where they are not finite."""
+
+    def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
+        """Update all layers, their gradients multiplied by `factor` and then scaled to at most this norm; its
+        number when it is whole. Raises NotFiniteError, and has then committed nothing, where they or what
+        they make are not finite: `clear` begins the iteration again.
+        """
+
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        """Fill the buffer with the layer's master weights, first and second moments as the last whole
+        iteration left them: 12 bytes an element. Of several workers the first one's alone; false for others.
+        """
 
     def record(self, file: Path) -> Future[int]:
         """Have the node write what it measured so far (`Spans.write`): of how many spans."""
@@ -85,6 +100,7 @@ class Local:
         self._pushed: set[int] = set()
         self._groups: list[dict[str, Any]] = []  # by which layers were updated within the backward pass
         self._spent = self._failed = False  # gradients, and this transport
+        self._refusal: str | None = None  # whose gradients since `clear` are not finite
         self._updates = Updates(store, rule, ahead)
         self._thread = ThreadPoolExecutor(1, "luwu local")
 
@@ -104,29 +120,42 @@ class Local:
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
         return self._thread.submit(self._pull, layer, parameters)
 
-    def push(self, layer: int, gradients: memoryview, whole: Future[None] | None = None) -> Future[None]:
+    def push(
+        self,
+        layer: int,
+        gradients: memoryview,
+        whole: Future[None] | None = None,
+        refusal: str | None = None,
+    ) -> Future[None]:
         """Add or use the gradients when `whole` is done: those that are still on their way. A layer's states
-        are read meanwhile where it is updated within the backward pass.
+        are read meanwhile where it is updated within the backward pass. With a `refusal` they are not used:
+        somebody's are not finite.
         """
         future: Future[None] = Future()
         if whole is None:
             whole = Future()
             whole.set_result(None)
         if self._update == IN_BACKWARD:
-            begun = self._thread.submit(self._begin, layer, Given(whole, gradients, future))
+            begun = self._thread.submit(self._begin, layer, Given(whole, gradients, future), refusal)
             begun.add_done_callback(lambda done: _pass_on(done, future) if done.exception() else None)
         else:
-            whole.add_done_callback(lambda done: self._add(done, layer, gradients, future))
+            whole.add_done_callback(lambda done: self._add(done, layer, gradients, future, refusal))
         return future
 
     def clear(self) -> Future[None]:
         return self._thread.submit(self._clear)
 
-    def norm(self) -> Future[torch.Tensor]:
-        return self._thread.submit(self._norm)
+    def not_finite(self) -> Future[str | None]:
+        return self._thread.submit(self._not_finite)
 
-    def step(self, clip_norm: float | None) -> Future[int]:
-        return self._thread.submit(self._step, clip_norm)
+    def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
+        return self._thread.submit(self._norm, factor)
+
+    def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
+        return self._thread.submit(self._step, clip_norm, factor)
+
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        return self._thread.submit(self._states, layer, states)
 
     def record(self, file: Path) -> Future[int]:
         return self._thread.submit(self._store.spans.write, file)
@@ -143,7 +172,16 @@ class Local:
 
         self._with([self._store.model.layers[number].parameters_bytes], fill)
 
-    def _begin(self, number: int, given: Given) -> None:
+    def _states(self, number: int, states: memoryview) -> bool:
+        layer = self._store.model.layers[number]
+        buffer = mmap.mmap(-1, layer.states_bytes)  # no update needs one as large, beside the pool
+        self._read(STATES, number, memoryview(buffer))
+        padded, used = (each * GRADIENT_BYTES for each in (layer.elements, layer.used))
+        for part in range(len(states) // used):
+            states[part * used :][:used] = memoryview(buffer)[part * padded :][:used]
+        return True
+
+    def _begin(self, number: int, given: Given, refusal: str | None) -> None:
         self._check_whole()
         self._check_unspent("gradients that a step has used are not added to")
         if number in self._pushed:
@@ -154,21 +192,36 @@ class Local:
         if not self._pushed:
             self._groups = self._rule.groups()
         self._pushed.add(number)
-        self._updates.begin(number, given)
+        if refusal is not None:
+            self._refusal = self._refusal or refusal
+            given.whole.add_done_callback(lambda done: _pass_on(done, given.used))
+        else:
+            self._updates.begin(number, given)
 
-    def _add(self, whole: Future[None], number: int, gradients: memoryview, future: Future[None]) -> None:
+    def _add(
+        self,
+        whole: Future[None],
+        number: int,
+        gradients: memoryview,
+        future: Future[None],
+        refusal: str | None,
+    ) -> None:
         if whole.exception() is not None:
             _pass_on(whole, future)
             return
         try:
-            added = self._thread.submit(self._push, number, gradients)
+            added = self._thread.submit(self._push, number, gradients, refusal)
         except RuntimeError as problem:  # it is closed
             future.set_exception(LuwuError(f"push: {problem}"))
             return
         added.add_done_callback(lambda done: _pass_on(done, future))
 
-    def _push(self, number: int, gradients: memoryview) -> None:
+    def _push(self, number: int, gradients: memoryview, refusal: str | None) -> None:
         self._check_unspent("gradients that were clipped are not added to")
+        self._refusal = self._refusal or refusal
+        if self._refusal is not None:  # nobody reads gradients until `clear`
+            self._pushed.add(number)
+            return
         layer = self._store.model.layers[number]
 
         def add(buffers: Sequence[memoryview]) -> None:
@@ -178,6 +231,10 @@ class Local:
                 total += torch.frombuffer(gradients, dtype=torch.float32)
             else:
                 buffers[0][: len(gradients)] = gradients
+            try:
+                check_finite("gradients", layer, views(layer, buffers[0], torch.float32))
+            except NotFiniteError as problem:
+                self._refusal = str(problem)
             await_all(self._store.write(GRADIENTS, number, buffers[0], self._purpose("push", number)))
             self._pushed.add(number)
 
@@ -185,31 +242,41 @@ class Local:
 
     def _clear(self) -> None:
         if not self._failed:
-            self._updates.finish()
+            with contextlib.suppress(NotFiniteError):
+                self._updates.finish()
+            self._updates.forget()
         self._pushed.clear()
-        self._spent = False
+        self._spent, self._refusal = False, None
 
-    def _norm(self) -> torch.Tensor:
-        if self._update == IN_BACKWARD:
-            raise LuwuError(
-                f"clipping needs all gradients before the first update: accepted with update={AT_STEP!r}"
-            )
+    def _not_finite(self) -> str | None:
+        self._check_all_come("scaling")
+        return self._refusal
+
+    def _norm(self, factor: float) -> torch.Tensor:
+        self._check_all_come("clipping")
+        if self._refusal is not None:
+            return torch.tensor(float("nan"))
         norm = Norm(1.0)
         for number, layer in enumerate(self._store.model.layers):
-            self._with([layer.gradients_bytes], partial(self._see, norm, number))
+            self._with([layer.gradients_bytes], partial(self._see, norm, number, factor))
         return norm.total()
 
-    def _see(self, norm: Norm, number: int, buffers: Sequence[memoryview]) -> None:
+    def _see(self, norm: Norm, number: int, factor: float, buffers: Sequence[memoryview]) -> None:
         self._read(GRADIENTS, number, buffers[0])
-        norm.see(number, views(self._store.model.layers[number], buffers[0], torch.float32))
+        gradients = views(self._store.model.layers[number], buffers[0], torch.float32)
+        unscale(gradients, factor)
+        norm.see(number, gradients)
 
-    def _step(self, clip_norm: float | None) -> int:
+    def _step(self, clip_norm: float | None, factor: float) -> int:
         self._check_whole()
         missing = set(range(len(self._store.model.layers))) - self._pushed
         if missing:
             layer = self._store.model.layers[min(missing)]
             raise LuwuError(f"layer {layer.name} has no gradients: freeze it, or use it in the loss")
-        clipped = None if clip_norm is None else Clipped(Norm(clip_norm), self._norm())
+        if self._refusal is not None:
+            raise self._refused(self._refusal)
+        norm = None if clip_norm is None else Norm(clip_norm)
+        prepared = Prepared(factor, norm, torch.zeros(()) if norm is None else self._norm(factor))
         if self._update == IN_BACKWARD:
             self._check_unspent("gradients that a step has used are not there for another")
             if self._rule.groups() != self._groups:
@@ -220,13 +287,27 @@ class Local:
         self._failed = True  # until it is whole
         if self._update == AT_STEP:
             for number in reversed(range(len(self._store.model.layers))):
-                self._updates.begin(number, clipped=clipped)
-        self._updates.finish()
+                self._updates.begin(number, prepared=prepared)
+        try:
+            self._updates.finish()
+        except NotFiniteError as problem:
+            self._failed = False
+            raise self._refused(str(problem)) from problem
         with self._store.spans.span("commit", self._store.iteration + 1, "commit", -1):
             self._store.commit(packed(self._rule))
         self._failed = False
-        self._spent = clipped is not None or self._update == IN_BACKWARD
+        self._spent = norm is not None or self._update == IN_BACKWARD
         return self._store.iteration
+
+    def _refused(self, problem: str) -> NotFiniteError:
+        number = self._store.iteration + 1
+        return NotFiniteError(f"iteration {number} is not committed: {problem}; zero_grad() begins it again")
+
+    def _check_all_come(self, work: str) -> None:
+        if self._update == IN_BACKWARD:
+            raise LuwuError(
+                f"{work} needs all gradients before the first update: accepted with update={AT_STEP!r}"
+            )
 
     def _check_whole(self) -> None:
         if self._failed:
@@ -250,6 +331,12 @@ class Local:
             function([memoryview(buffer) for buffer in buffers])
         finally:
             self._pool.give(buffers)
+
+
+def say(notice: str) -> None:
+    """Print what a store was found to be, once, beside what a script prints."""
+    if notice:
+        print(f"LuWu: {notice}", file=sys.stderr, flush=True)
 
 
 def _pass_on(done: Future[None], future: Future[None]) -> None:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import torch
 
 from workloads.luwu.disk import Purpose
-from workloads.luwu.errors import LuwuError
+from workloads.luwu.errors import LuwuError, NotFiniteError
 from workloads.luwu.node import UPDATE, await_all, when_all
 from workloads.luwu.pool import Pool
-from workloads.luwu.rule import Norm, Rule, views
+from workloads.luwu.rule import Norm, Rule, unscale, views
 from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 
 
@@ -34,29 +34,35 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Clipped:
-    """The norm that gradients on disks are scaled to."""
+class Prepared:
+    """The changes to gradients on disks before an update: they are multiplied by `factor`, and then scaled to
+    a norm, where there is one, by the `total` that they have.
+    """
 
-    norm: Norm
+    factor: float
+    norm: Norm | None
     total: torch.Tensor
 
-    def clip(self, gradients: Sequence[torch.Tensor]) -> None:
-        self.norm.clip(gradients, self.total)
+    def change(self, gradients: Sequence[torch.Tensor]) -> None:
+        unscale(gradients, self.factor)
+        if self.norm is not None:
+            self.norm.clip(gradients, self.total)
 
 
 @dataclass(slots=True)
 class _Update:
     number: int
     given: Given | None
-    clipped: Clipped | None
+    prepared: Prepared | None
     buffers: list[mmap.mmap] = field(default_factory=list)  # parameters, states, and gradients from disks
     read: list[Future[None]] = field(default_factory=list)
 
 
 class Updates:
     """The updates of the iteration that comes next in a store. `begin` does not wait, `finish` waits for all.
-    After an error nothing more is updated: resume the store. `ahead` is how many layers have buffers at a
-    time.
+    After an error nothing more is updated: resume the store. An update that would make NaN or an infinity is
+    not written, and `finish` raises NotFiniteError until `forget`. `ahead` is how many layers have buffers at
+    a time.
     """
 
     def __init__(self, store: Store, rule: Rule, ahead: int) -> None:
@@ -67,6 +73,7 @@ class Updates:
             ahead * max(each.parameters_bytes + each.states_bytes + each.gradients_bytes for each in layers)
         )
         self._failure: BaseException | None = None
+        self._refusal: NotFiniteError | None = None
         self._under_way = 0
         self._changed = threading.Condition()
         self._to_read: queue.SimpleQueue[_Update | None] = queue.SimpleQueue()
@@ -81,7 +88,7 @@ class Updates:
         for thread in self._threads:
             thread.start()
 
-    def begin(self, number: int, given: Given | None = None, clipped: Clipped | None = None) -> None:
+    def begin(self, number: int, given: Given | None = None, prepared: Prepared | None = None) -> None:
         """Update a layer, by what is given or by its gradients on the disks. Raises LuwuError after an
         error.
         """
@@ -89,14 +96,18 @@ class Updates:
             if self._failure is not None:
                 raise LuwuError(f"an update has failed: {self._failure}") from self._failure
             self._under_way += 1
-        self._to_read.put(_Update(number, given, clipped))
+        self._to_read.put(_Update(number, given, prepared))
 
     def finish(self) -> None:
         """Return when all that was begun is written. Raises what went wrong first."""
         with self._changed:
             self._changed.wait_for(lambda: self._under_way == 0 or self._failure is not None)
-            if self._failure is not None:
-                raise self._failure
+            if (problem := self._failure or self._refusal) is not None:
+                raise problem
+
+    def forget(self) -> None:
+        """Begin the iteration again, after `finish`."""
+        self._refusal = None
 
     def close(self) -> None:
         """End the threads; updates that are under way are not waited for."""
@@ -135,13 +146,20 @@ class Updates:
         masters, firsts, seconds = (views(layer, states, torch.float32, part) for part in range(3))
         parameters = memoryview(update.buffers[0])
         with self._store.spans.span("update", iteration, UPDATE, update.number):
-            if update.clipped is not None:
-                update.clipped.clip(gradients)
-            self._rule.update(layer, iteration, masters, firsts, seconds, gradients)
-            for parameter, master in zip(views(layer, parameters, self._dtype), masters, strict=True):
-                parameter.copy_(master)
+            if update.prepared is not None:
+                update.prepared.change(gradients)
+            rounded = views(layer, parameters, self._dtype)
+            refusal: NotFiniteError | None = None
+            try:
+                self._rule.update(layer, iteration, rounded, masters, firsts, seconds, gradients)
+            except NotFiniteError as problem:
+                refusal = problem
         if given is not None:
             given.used.set_result(None)
+        if refusal is not None:
+            self._refusal = self._refusal or refusal
+            self._end(update)
+            return
         purpose = Purpose(iteration, UPDATE, update.number)
         written = [
             future
@@ -155,6 +173,9 @@ class Updates:
             if (problem := future.exception()) is not None:
                 self._fail(problem)
                 return
+        self._end(update)
+
+    def _end(self, update: _Update) -> None:
         buffers, update.buffers, update.read = update.buffers, [], []
         self._pool.give(buffers)
         with self._changed:

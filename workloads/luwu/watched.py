@@ -67,11 +67,17 @@ class Watched:
     def clear(self) -> Future[None]:
         return self._transport.clear()
 
-    def norm(self) -> Future[torch.Tensor]:
-        return self._transport.norm()
+    def not_finite(self) -> Future[str | None]:
+        return self._transport.not_finite()
 
-    def step(self, clip_norm: float | None) -> Future[int]:
-        return self._transport.step(clip_norm)
+    def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
+        return self._transport.norm(factor)
+
+    def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
+        return self._transport.step(clip_norm, factor)
+
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        return self._transport.states(layer, states)
 
     def record(self, file: Path) -> Future[int]:
         return self._transport.record(file)

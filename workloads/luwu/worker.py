@@ -24,9 +24,11 @@ from workloads.luwu.calls import (
     CLEAR,
     CLOSE,
     NORM,
+    NOT_FINITE,
     PULL,
     PUSH,
     RECORD,
+    STATES,
     STEP,
     Connection,
     Message,
@@ -37,7 +39,8 @@ from workloads.luwu.nic import Facts, Nic, Request, Tree
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule
 from workloads.luwu.seen import Seen
-from workloads.luwu.transport import AT_STEP, IN_BACKWARD
+from workloads.luwu.states import Moments
+from workloads.luwu.transport import AT_STEP, IN_BACKWARD, say
 
 T = TypeVar("T")
 PUSHES = 3  # of gradients that have a buffer in the memory
@@ -55,6 +58,8 @@ class Opening:
     rates: Rates | None = None
     update: str = AT_STEP
     seen: Seen | None = None  # the requests that are made, for the verdict on a job
+    moments: Callable[[str], Moments] | None = None  # the first ones; zeros
+    start: int = 0  # the iteration that the first values are of
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ class Distant:
             number, scale = self._call(call)
             request = self._nic.give_numbers(what, start, size // GRADIENT_BYTES)
             future = self._ask("luwu pushes", request, lambda: self._end_push(start, size))
-            scale.add_done_callback(lambda reply: _set_scale(request, reply))
+            scale.add_done_callback(lambda reply: self._set_scale(request, reply, start, size))
             self._queues["luwu scales"].put(
                 _Asked(
                     request,
@@ -210,16 +215,30 @@ class Distant:
         self._settings_due = self._updates_within
         return _mapped(self._asked({"call": CLEAR}), lambda _: None)
 
-    def norm(self) -> Future[torch.Tensor]:
-        return _mapped(self._asked({"call": NORM}), lambda reply: torch.tensor(reply["value"]))
+    def not_finite(self) -> Future[str | None]:
+        return _mapped(
+            self._asked({"call": NOT_FINITE}), lambda reply: reply["value"] and str(reply["value"])
+        )
 
-    def step(self, clip_norm: float | None) -> Future[int]:
+    def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
+        asked = self._asked({"call": NORM, "factor": factor})
+        return _mapped(asked, lambda reply: torch.tensor(reply["value"]))
+
+    def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
         def take(reply: Message) -> int:
             self._iteration = int(reply["value"])
             return self._iteration
 
-        call = {"call": STEP, "clip_norm": clip_norm, "groups": self._rule.groups()}
+        call = {"call": STEP, "clip_norm": clip_norm, "factor": factor, "groups": self._rule.groups()}
         return _mapped(self._asked(call), take)
+
+    def states(self, layer: int, states: memoryview) -> Future[bool]:
+        def take(reply: Message) -> bool:
+            if reply["value"]:
+                states[:] = reply["content"]
+            return bool(reply["value"])
+
+        return _mapped(self._asked({"call": STATES, "layer": layer}), take)
 
     def record(self, file: Path) -> Future[int]:
         return _mapped(self._asked({"call": RECORD, "file": str(file)}), lambda reply: int(reply["value"]))
@@ -256,6 +275,8 @@ class Distant:
                 "names": self._rule.names(),
                 "groups": self._rule.groups(),
                 "resume": opening.resume,
+                "start": opening.start,
+                "moments": opening.moments is not None,
                 "folders": opening.folders,
                 "rates": opening.rates and asdict(opening.rates),
                 "update": opening.update,
@@ -267,12 +288,20 @@ class Distant:
                 raise LuwuError(message["error"])
             if "iteration" in message:
                 break
-            value = opening.values(message["values"]).detach().contiguous()
+            name, part = message["values"], int(message["part"])
+            if part == 0:
+                given = opening.values(name)
+            else:
+                assert opening.moments is not None
+                given = opening.moments(name)[part - 1]
+            value = given.detach().contiguous()
             kind = str(value.dtype).removeprefix("torch.")
             content = value.reshape(-1).view(torch.uint8).numpy().tobytes()
             self._control.send({"dtype": kind, "shape": list(value.shape)}, content)
         self._iteration = int(message["iteration"])
         self._rule.set_groups(message["groups"])
+        if tree.worker == 0:
+            say(message.get("notice", ""))
 
     def _send(self, message: Message) -> None:
         try:
@@ -318,14 +347,14 @@ class Distant:
     def _hear(self) -> None:
         try:
             while True:
-                message, _ = self._control.receive()
+                message, content = self._control.receive()
                 if "of" not in message:
                     raise LuwuError(str(message["error"]))
                 future = self._replies.pop(int(message["of"]))
                 if "error" in message:
                     future.set_exception(LuwuError(message["error"]))
                 else:
-                    future.set_result(message)
+                    future.set_result({**message, "content": content} if content else message)
         except LuwuError as problem:
             self._fail(str(problem))
 
@@ -340,6 +369,13 @@ class Distant:
     def _end_push(self, start: int, size: int) -> None:
         self._free.put(start)
         self._added(size)
+
+    def _set_scale(self, request: Request, reply: Future[Message], start: int, size: int) -> None:
+        """Send what is pushed; zeros where somebody's values are not finite, which nobody will use."""
+        if reply.exception() is None:
+            if reply.result()["scale"] is None:
+                self._nic.memory[start : start + size] = bytes(size)
+            request.scale(int(reply.result()["scale"] or 0))
 
     def _take(self) -> int:
         while True:
@@ -356,11 +392,6 @@ class Distant:
 
 def _pages(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def _set_scale(request: Request, reply: Future[Message]) -> None:
-    if reply.exception() is None:
-        request.scale(int(reply.result()["scale"]))
 
 
 def _mapped(asked: Future[Message], function: Callable[[Message], T]) -> Future[T]:
