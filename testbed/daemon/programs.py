@@ -65,8 +65,8 @@ class DevicePrograms:
             mode = "xdpgeneric" if program and program.is_generic else "xdp"
             raise TestbedError(
                 f"host {name}: {HOST_DEVICE} has {_in_words(program)}, and not the testbed's {port.program}: "
-                f"detach it (sudo testbed exec {name} -- ip link set dev {HOST_DEVICE} {mode} off), and start "
-                f"the job again"
+                f"detach it (sudo testbed exec {name} -- ip link set dev {HOST_DEVICE} {mode} off), and "
+                "start the job again"
             )
         return line
 
