@@ -164,6 +164,7 @@ def _run(
     from testbed.records.recorder import none_below
     from testbed.report import document
     from testbed.report.files import replacing
+    from testbed.reproduction import judged
     from testbed.reproduction.document import stamped
 
     began = time.monotonic()
@@ -172,12 +173,13 @@ def _run(
         with none_below():
             report = figure.run(options, out)
         took_s = time.monotonic() - began
-        report |= stamped(paper, figure.name, took_s, environment.CHECKOUT)
+        report |= stamped(paper, figure.name, took_s, environment.CHECKOUT) | {"live": figure.on_testbed}
+        judged.numbered(report)
         run.take(report)
         with caller.acting():
             # at once: what took hours outlives an error in what is made of it
             document.write_json(out / f"{figure.name}.json", report)
-        report["claims"] = list(figure.claims(report))
+        report["claims"] = judged.claims(figure, report)
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
         figure.show(report, Console(width=None if sys.stdout.isatty() else 140))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.reproduction import live
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.aleph.figures.live.setting import ALEPH, PS, RING, Sync, run, section_6_3, shown
 
@@ -64,6 +65,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "paper": paper,
                 "ours": f"{ours:.1%} against {theirs:.1%}",
                 "verdict": AGREES if ahead > LEVEL else TIE if ahead >= -LEVEL else DIFFERS,
+                "runs": runs_of(by[each.sync] for each in (ALEPH, way)),
             }
         )
     return findings

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.reproduction import live
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import AGREES, DIFFERS
 from testbed.systems.aleph.figures.live.setting import ALEPH, PS, RING, Sync, example, run, shown
 
@@ -54,6 +55,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "paper": f"{row['paper_s']:.2f}",
             "ours": f"{row['seconds']:.3f} ({row['seconds'] / row['paper_s'] - 1:+.1%})",
             "verdict": AGREES if abs(row["seconds"] / row["paper_s"] - 1) <= WITHIN else DIFFERS,
+            "runs": runs_of([row]),
         }
         for row in rows
     ]

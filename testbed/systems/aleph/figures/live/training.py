@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.reproduction import live
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import FLAT, of_gain
 from testbed.systems.aleph.figures.live.setting import (
     ALEPH,
@@ -158,6 +159,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                         "paper": f"{paper:.0%}",
                         "ours": f"{ours:.1%} (links allow {allowed:.1%})",
                         "verdict": of_gain(ours, paper, NOISE),
+                        "runs": runs_of(picked(rows, model, each) for each in (way.sync, of)),
                     }
                 )
         for name in (PS, RING):
@@ -171,6 +173,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "paper": f"{paper:.0%}",
                     "ours": f"{more:.0%}",
                     "verdict": of_gain(more, paper, NOISE),
+                    "runs": runs_of(picked(rows, model, way.sync) for way in (ALEPH, name)),
                 }
             )
     return findings

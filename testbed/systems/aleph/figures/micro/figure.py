@@ -75,6 +75,7 @@ class MicroFigure:
             print("one core: hosts and head share it, and times are of both", file=sys.stderr, flush=True)
         with progress(self.name, count(self.name, asked), lines=True) as on_done:
             rows = session.run(self.name, asked, options.gradients, lambda row: on_done(tables.said(row)))
+        tables.judge(rows)
         return {
             "version": VERSION,
             "rows": rows,

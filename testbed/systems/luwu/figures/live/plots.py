@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline
 from testbed.systems.luwu.figures.live.claims import serialised
 from testbed.systems.luwu.figures.live.setting import FSDP, LUWU, WAYS
 
@@ -57,6 +58,7 @@ def picture(report: Mapping[str, Any]) -> Figure:
     agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     headline(
         figure,
+        report,
         f"Live: {report['about']}",
         f"{agreed} of {len(report['claims'])} statements agree; the paper's links over {report['scale']}.",
     )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
+from testbed.reproduction.judged import headline
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
 from testbed.systems.luwu.prediction import BOUND, TITLES
 
@@ -48,6 +49,7 @@ def picture(report: Report) -> Figure:
     agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     headline(
         figure,
+        report,
         f"Predicted: {report['about']}",
         f"{agreed} of {len(report['claims'])} of the paper's statements agree with a model of its hardware.",
     )

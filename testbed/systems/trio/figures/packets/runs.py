@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
-from testbed.reproduction import live
+from testbed.reproduction import live, load
 
 WORKERS = 3
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -48,10 +48,12 @@ def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone)
                 stem = f"{timeout_ms:g}.{'busy' if is_busy else 'quiet'}"
                 words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
                 script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
+                before = load.others()
                 with _busy_cores() if is_busy else contextlib.nullcontext():
                     pushers_s, _ = _run(testbed, folder / stem, words, script, workers=2)
                 over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
-                rows.append({"timeout_ms": timeout_ms, "busy": is_busy, "over": over})
+                row = {"timeout_ms": timeout_ms, "busy": is_busy, "over": over}
+                rows.append(row | _loaded(before, load.others()))
                 on_done(f"{timeout_ms:g} ms, {'busy' if is_busy else 'quiet'}")
     return rows
 
@@ -66,11 +68,22 @@ def streamed(
             # ages are not asked for here, and 100 ms are rarely reached
             words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
             script = ["--packets", str(packets), "--runs", str(runs)]
+            before = load.others()
             taken_s = _run(testbed, folder / f"{gradients}.{window}", words, script)
             last_s = [max(each) for each in zip(*taken_s, strict=True)]
-            rows.append({"gradients": gradients, "window": window, "packets": packets, "seconds": last_s})
+            row = {"gradients": gradients, "window": window, "packets": packets, "seconds": last_s}
+            rows.append(row | _loaded(before, load.others()))
             on_done(f"{gradients} gradients, window {window}")
     return rows
+
+
+def _loaded(*samples: tuple[float, float]) -> Row:
+    """Return the load by others around a run, the higher one, and whether that lets its times count. Links
+    without rates have no bound, so that no verdict on the job itself can.
+    """
+    used = max(share for share, _ in samples)
+    reasons = [] if used <= load.QUIET else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
+    return {"load": used, "verdict": {"trustworthy": not reasons, "reasons": reasons}}
 
 
 def latency_us(row: Row) -> float:
