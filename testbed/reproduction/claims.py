@@ -24,6 +24,7 @@ from testbed.reproduction.verdicts import (
     PARTLY,
     SIZE,
     TIE,
+    WEAK,
     level,
     of_gain,
     standard_error,
@@ -177,7 +178,7 @@ def in_range(ours: Sequence[float], low: float, high: float) -> Said:
     verdict = DIFFERS
     if all((1 - BAND) * low <= share <= (1 + BAND) * high for share in ours):
         verdict = AGREES
-    elif min(ours) > LEVEL:
+    elif min(ours) > max(LEVEL, WEAK * low):
         verdict = SIZE
     elif min(ours) >= -LEVEL:
         verdict = TIE

@@ -72,7 +72,9 @@ def options(*words: str) -> argparse.Namespace:
     return parsed
 
 
-@pytest.mark.parametrize(("trio_ms", "word"), [(340, AGREES), (300, AGREES), (500, SIZE), (601, DIFFERS)])
+@pytest.mark.parametrize(
+    ("trio_ms", "word"), [(340, AGREES), (300, AGREES), (500, SIZE), (601, TIE), (640, DIFFERS)]
+)
 def test_a_ratio_agrees_that_is_the_papers_or_more(trio_ms: float, word: str) -> None:
     claim = iterations.claims(of_ratio(trio_ms))[0]
     assert claim["paper"] == "1.72"

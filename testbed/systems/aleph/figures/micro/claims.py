@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.contract.spec import LANES
 from testbed.reproduction.judged import runs_of
-from testbed.reproduction.verdicts import AGREES, DIFFERS, LEVEL, PARTLY, SIZE, TIE, near
+from testbed.reproduction.verdicts import AGREES, DIFFERS, LEVEL, PARTLY, near, of_ratio, of_size
 from testbed.systems.aleph.figures.micro.tables import Row, medians, pick, trusted
 
 Report = Mapping[str, Any]
@@ -32,15 +32,6 @@ def claim(text: str, paper: str, ours: str, verdict: str | None, rows: Iterable[
     """
     on = {"runs": runs_of(chosen)} if (chosen := list(rows)) else {"untimed": "CPU time"}
     return {"text": text, "paper": paper, "ours": ours, "verdict": verdict, **on}
-
-
-def of_ratio(ours: float, paper: float) -> str:
-    """Return the word for a ratio that the paper has above 1."""
-    if near(ours, paper):
-        return AGREES
-    if abs(ours - 1) <= LEVEL:
-        return TIE
-    return SIZE if ours > 1 else DIFFERS
 
 
 def of_order(held: Iterable[bool]) -> str:
@@ -67,18 +58,14 @@ def _table2(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         for lanes in _sizes(report):
             ours = cores_for(rows, target, "xdp-native", lanes)
             if ours:
-                said = _near_or_more(ours[0], xdp)
+                said = of_size(ours[0], xdp)
                 yield claim(f"cores at {target:g} Gb/s, XDP, {lanes} gradients", f"{xdp}", _cores(ours), said)
         for case, words in (("tcp", "64 KiB"), ("tcp-packet", "a packet")):
             ours = cores_for(rows, target, case, None)
             if ours:
-                said = _near_or_more(ours[0], tcp)
+                said = of_size(ours[0], tcp)
                 yield claim(f"cores at {target:g} Gb/s, TCP, chunks of {words}", f"{tcp}", _cores(ours), said)
     yield from _ratios(rows, report, "as many cores with TCP as with XDP", 7.5 / 0.6, 1)
-
-
-def _near_or_more(ours: float, paper: float) -> str:
-    return AGREES if near(ours, paper) else SIZE
 
 
 def _cores(ours: tuple[float, bool]) -> str:
@@ -117,7 +104,7 @@ def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         row = _whole(rows, "xdp-native", size)
         if row:
             ours = row["gbps_per_core"]
-            said = AGREES if near(ours, 17) else SIZE
+            said = of_size(ours, 17)
             yield claim(f"Gb/s on one core, XDP native, {size} gradients", "17", f"{ours:.1f}", said)
     yield from _ratios(rows, report, "one core, XDP native over TCP", 17 / 1.6, 1)
     counts = sorted({row["cores"] for row in rows})

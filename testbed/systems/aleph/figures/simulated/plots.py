@@ -99,7 +99,7 @@ def _lines(axes: Axes, report: Report, metric: str, topology: str | None) -> Non
 
 def _headline(report: Report) -> str:
     """Return how many of the paper's statements agree."""
-    verdicts = [claim["verdict"] for claim in report["claims"]]
+    verdicts = [claim["verdict"] for claim in report["claims"] if claim["paper"] != "not said"]
     return f"{verdicts.count('agrees')} of the paper's {len(verdicts)} statements agree: {report['about']}"
 
 

@@ -8,7 +8,16 @@ from itertools import pairwise
 from typing import Any
 
 from testbed.reproduction.claims import Finding
-from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, near, standard_error
+from testbed.reproduction.verdicts import (
+    AGREES,
+    DIFFERS,
+    PARTLY,
+    TIE,
+    near,
+    of_ratio,
+    of_size,
+    standard_error,
+)
 from testbed.systems.luwu.figures.live.setting import DDP, FSDP, IN_SWITCH, LUWU, ON_DISKS
 from testbed.systems.luwu.scaled import GRADIENT_BYTES, PACKET_BYTES, PAYLOAD_BYTES
 from testbed.systems.luwu.shapes import PARAMETER_BYTES
@@ -239,12 +248,11 @@ def _predictions(rows: Rows) -> list[Finding]:
 
 def _number(text: str, paper: float, ours: float) -> Finding:
     """Return the finding on a ratio above 1 in the paper."""
-    word = AGREES if near(ours, paper) else SIZE if ours > 1 else DIFFERS
-    return Finding(text, f"{paper:.3g}", f"{ours:.3g}", word)
+    return Finding(text, f"{paper:.3g}", f"{ours:.3g}", of_ratio(ours, paper))
 
 
 def _share(text: str, paper: float, ours: float) -> Finding:
-    return Finding(text, f"{paper:.0%}", f"{ours:.0%}", AGREES if near(ours, paper) else SIZE)
+    return Finding(text, f"{paper:.0%}", f"{ours:.0%}", of_size(ours, paper))
 
 
 _CLAIMS: Mapping[str, Callable[[Rows], list[Finding]]] = {

@@ -18,7 +18,7 @@ from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
 from testbed.reproduction import live
 from testbed.reproduction.judged import runs_of
-from testbed.reproduction.verdicts import AGREES, BAND, DIFFERS, FLAT, SIZE, TIE
+from testbed.reproduction.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
 from testbed.systems.trio.figures.slow.setting import (
     AGE_OUT_MS,
@@ -202,6 +202,4 @@ def claims(rows: Rows) -> list[dict[str, Any]]:
 
 def _of_times(ours: float, paper: float) -> str:
     """Return the word for a ratio: the paper's or more agrees, as does one whose gain is near it."""
-    if ours <= 1:
-        return DIFFERS
-    return AGREES if ours - 1 >= (1 - BAND) * (paper - 1) else SIZE
+    return AGREES if ours - 1 >= (1 - BAND) * (paper - 1) else of_ratio(ours, paper)
