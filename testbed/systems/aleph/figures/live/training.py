@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import FLAT, of_gain
 from testbed.systems.aleph.figures.live.setting import (
@@ -66,7 +67,8 @@ def measure(
         for model in models:
             for way in WAYS:
                 for profile in ("none", "gtx1080ti")[: 2 if computing else 1]:
-                    rows.append(_row(testbed, model, way, iterations, profile, folder))
+                    measure_one = partial(_row, testbed, model, way, iterations, profile, folder)
+                    rows.append(kept.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
                     on_done(f"{model}, {way.title}{', computing' if profile != 'none' else ''}")
     return rows
 

@@ -67,6 +67,11 @@ class TrainingFigure:
             if not low <= value <= high:
                 raise RequestError(f"--{key} {value}: {low} to {high} are accepted")
 
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds its runs take."""
+        a_run_s = 0.1 * options.iterations if self.name == "fig16" else 20.0
+        return len(self._asked(options)) * (15.0 + a_run_s)
+
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         from testbed.reproduction.live import runs_folder, trust
         from testbed.reproduction.progress import progress

@@ -9,11 +9,12 @@ import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.systems.luwu import scaled
 from testbed.systems.luwu.figures.live import setting
 from testbed.systems.luwu.figures.live.setting import DDP, FSDP, LUWU, ON_DISKS, WAYS, TrainingWay
@@ -52,7 +53,8 @@ def measure(
     rows = []
     with live.testbed(f"luwu-{figure}", setting.network(scale), folder) as testbed:
         for number, run in enumerate(asked):
-            rows.append(_row(testbed, run, scale, f"{number:02}.{run.way}", folder))
+            stem = f"{number:02}.{run.way}"
+            rows.append(kept.row(folder, stem, partial(_row, testbed, run, scale, stem, folder)))
             on_done(str(run))
     return rows
 

@@ -8,11 +8,12 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import AGREES, DIFFERS, of_gain
 from testbed.systems.p4inc.figures.live import setting
@@ -61,7 +62,8 @@ def measure(
             for model in models:
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
-                        rows.append(_row(testbed, JobKind(model, iterations), case, folder))
+                        measure_one = partial(_row, testbed, JobKind(model, iterations), case, folder)
+                        rows.append(kept.row(folder, f"{model}.{case.name}", measure_one))
                         on_done(f"{model}, {case.title}")
     return rows
 

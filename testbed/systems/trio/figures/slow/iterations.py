@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
@@ -58,7 +59,8 @@ def measure(
         for model in models:
             typical_ms: float | None = None
             for p, way in _points(probabilities):
-                row = _row(testbed, model, way, p, typical_ms, iterations, seed, folder)
+                measure_one = partial(_row, testbed, model, way, p, typical_ms, iterations, seed, folder)
+                row = kept.row(folder, f"{model}.{way.key}.{p}", measure_one)
                 typical_ms = typical_ms or row["iteration_ms"]
                 rows.append(row)
                 on_done(f"{model}, {way.title}, p = {p:.0%}")
