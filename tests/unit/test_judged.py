@@ -135,7 +135,7 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from matplotlib.figure import Figure as Picture
 
     seen: list[str] = []
-    monkeypatch.setattr(plots, "headline", lambda _, finding, __: seen.append(finding))
+    monkeypatch.setattr(plots, "headline", lambda _, finding, detail: seen.append(f"{finding}\n{detail}"))
     monkeypatch.setattr(Picture, "savefig", lambda _, draft, **__: Path(draft).touch())
     return seen
 
@@ -157,6 +157,8 @@ def test_untrustworthy_runs_give_no_word_and_no_headline(
     figure.draw(report, tmp_path / "picture.png")
     (title,) = titles
     assert title.startswith(f"{figure.name}: no headline, for ")
+    if len(timed) == len(report["claims"]):
+        assert "statements agree" not in title
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -199,6 +201,16 @@ def _change(row: dict[str, Any]) -> None:
             row[key] = [3 * each for each in value]
         elif isinstance(value, dict) and key != "verdict":
             _change(value)
+
+
+def test_statements_are_counted_of_those_that_are_judged() -> None:
+    def tally(*words: str | None) -> str:
+        return judged.tally([{"verdict": word, "paper": "1"} for word in words])
+
+    assert tally("agrees", "differs") == "1 of 2 statements agree"
+    assert tally("agrees", judged.UNJUDGED, None) == "1 of 1 statements agree, 2 are not judged"
+    assert tally(judged.UNJUDGED) == "no statement is judged"
+    assert judged.tally([{"verdict": "differs", "paper": "not said"}]) == "no statement is judged"
 
 
 def test_one_run_takes_the_words_of_those_claims_that_rest_on_it() -> None:

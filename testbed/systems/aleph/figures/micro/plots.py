@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.report.plots import drawing, save
 from testbed.report.style import MUTED
-from testbed.reproduction.judged import headline
+from testbed.reproduction.judged import headline, tally
 from testbed.systems.aleph.figures.micro.claims import cores_for
 from testbed.systems.aleph.figures.micro.tables import Row, medians, title_of
 
@@ -55,12 +55,9 @@ def _words(report: Report) -> tuple[str, str]:
         "fig7": "Time of one packet, there and back",
         "fig8": "Copies by the load of the head's core",
     }[report["figure"]]
-    agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     trusted = report["trust"]
-    detail = (
-        f"{report['cores']} cores, veth, medians of {report['rounds']}; {agreed} of {len(report['claims'])}"
-    )
-    detail += " claims agree; crosses: the paper's"
+    detail = f"{report['cores']} cores, veth, medians of {report['rounds']}; {tally(report['claims'])}"
+    detail += "; crosses: the paper's"
     if trusted["of"]:
         detail += f"; trustworthy: {trusted['trustworthy']} of {trusted['of']} measurements"
     return finding, detail

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.plots import drawing, save
-from testbed.reproduction.judged import headline
+from testbed.reproduction.judged import headline, tally
 from testbed.systems.aleph.simulator import FAT_TREE, TITLES
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def _lines(axes: Axes, report: Report, metric: str, topology: str | None) -> Non
 
 def _headline(report: Report) -> str:
     """Return how many of the paper's statements agree."""
-    verdicts = [claim["verdict"] for claim in report["claims"] if claim["paper"] != "not said"]
-    return f"{verdicts.count('agrees')} of the paper's {len(verdicts)} statements agree: {report['about']}"
+    return f"{tally(report['claims'])}: {report['about']}"
 
 
 def _detail(report: Report) -> str:

@@ -27,6 +27,7 @@ PLANS: Mapping[str, str] = {
     "fig14-live": "throughput by the number of workers",
     "fig15-live": "an iteration by the number of disks",
     "fig16": "loss curves of LuWu and FSDP",
+    "fsdp": "an iteration by blocks, beside FSDP as it is over gloo, and tuned",
 }
 SEEDS, QUICK_SEEDS = 3, 1
 ITERATIONS, QUICK_ITERATIONS = 1000, 20
