@@ -161,23 +161,32 @@ def _run(
     from rich.console import Console
 
     from testbed.client.caller import Caller
+    from testbed.discovery.user_class import is_users
     from testbed.records.recorder import none_below
     from testbed.report import document
     from testbed.report.files import replacing
+    from testbed.reproduction import judged, kept
     from testbed.reproduction.document import stamped
 
+    is_own_live = figure.on_testbed and not is_users(paper)
+    runs = out / f"{figure.name}.runs"
+    if is_own_live:
+        _announce(figure, options, runs)
     began = time.monotonic()
     caller = Caller.of_this_process()
     with record.run() as run:
         with none_below():
             report = figure.run(options, out)
         took_s = time.monotonic() - began
-        report |= stamped(paper, figure.name, took_s, environment.CHECKOUT)
+        report |= stamped(paper, figure.name, took_s, environment.CHECKOUT) | {"live": figure.on_testbed}
+        judged.numbered(report)
         run.take(report)
         with caller.acting():
             # at once: what took hours outlives an error in what is made of it
             document.write_json(out / f"{figure.name}.json", report)
-        report["claims"] = list(figure.claims(report))
+        if is_own_live:
+            kept.end(runs)
+        report["claims"] = judged.claims(figure, report)
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
         figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
@@ -187,6 +196,26 @@ def _run(
         run.keep_copy(picture)
     print(f"{options.out}: {figure.name}.json {figure.name}.png; {took_s:.0f} s")
     return report
+
+
+def _announce(figure: Figure, options: argparse.Namespace, runs: Path) -> None:
+    """Say, before anything runs, how long it takes, how quiet the machine is, and what an earlier try of the
+    same command left.
+    """
+    from testbed.reproduction import kept, load
+
+    asked = {key: value for key, value in vars(options).items() if key not in ("out", "json")}
+    left = kept.begin(runs, kept.stamp(asked, environment.CHECKOUT))
+    lasts_s = getattr(figure, "lasts_s", None)
+    said = [load.said(*load.others(), os.cpu_count() or 1)]
+    if lasts_s is not None:
+        minutes = lasts_s(options) / 60
+        said.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")
+    said.append(f"what is done is kept in {runs / kept.FILE}, and the same command goes on behind it")
+    if left:
+        said.append(f"{left} runs of an earlier try are there")
+    for line in said:
+        print(f"{figure.name}: {line}", file=sys.stderr, flush=True)
 
 
 def _folder(path: Path) -> Path:

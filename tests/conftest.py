@@ -33,6 +33,7 @@ os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever te
 # What some tests need and no probe of a feature tells: a name for TESTBED_REQUIRE, and what it is.
 CONDITIONS = {
     "chromium": "a browser without a window, of Debian's package of that name",
+    "history": "the commits that documents name, which a shallow clone lacks",
     "kthreads": "the kernel's threads in /proc, which a PID namespace hides",
     "kernels": "an emulator of whole machines, of Debian's package qemu-system-x86",
     "memory": "a memory controller of cgroups that can be written, of version 1 or 2",

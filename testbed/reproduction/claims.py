@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.sweep import Sweep
 from testbed.reproduction.verdicts import (
     AGREES,
@@ -23,6 +24,7 @@ from testbed.reproduction.verdicts import (
     PARTLY,
     SIZE,
     TIE,
+    WEAK,
     level,
     of_gain,
     standard_error,
@@ -47,12 +49,21 @@ class Claim(Generic[AnySweep]):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A claim's text, the paper's number or word, ours, and one of `verdicts.WORDS`."""
+    """A claim's text, the paper's number or word, ours, and one of `verdicts.WORDS`; of live runs also the
+    numbers of those that it rests on (None: all), or what it compares that needs no trust
+    (`judged.UNTIMED`).
+    """
 
     text: str
     paper: str
     ours: str
     verdict: str
+    runs: Sequence[int] | None = None
+    untimed: str | None = None
+
+    def on(self, *rows: Mapping[str, Any]) -> Finding:
+        """Return the finding as one that rests on these runs."""
+        return replace(self, runs=runs_of(rows))
 
 
 def findings(claims: Sequence[Claim[AnySweep]], sweep: AnySweep) -> list[Finding]:
@@ -167,7 +178,7 @@ def in_range(ours: Sequence[float], low: float, high: float) -> Said:
     verdict = DIFFERS
     if all((1 - BAND) * low <= share <= (1 + BAND) * high for share in ours):
         verdict = AGREES
-    elif min(ours) > LEVEL:
+    elif min(ours) > max(LEVEL, WEAK * low):
         verdict = SIZE
     elif min(ours) >= -LEVEL:
         verdict = TIE

@@ -39,6 +39,8 @@ def progress(title: str, total: int, *, lines: bool = False) -> Iterator[Callabl
             now_s = time.monotonic()
             if not console.is_terminal and (lines or now_s - told_s >= EVERY_S):
                 told_s = now_s
-                tell(f"{done}/{total} after {now_s - began:.0f} s{f': {name}' if lines else ''}")
+                left_s = (now_s - began) / done * (total - done)
+                left = f", about {left_s:.0f} s more" if done < total else ""
+                tell(f"{done}/{total} after {now_s - began:.0f} s{left}{f': {name}' if lines else ''}")
 
         yield on_done

@@ -19,6 +19,8 @@ LEVEL = 0.005
 """Of two means: what is less apart is level, whatever the seeds say."""
 ERRORS = 2.0
 """Standard errors of the mean difference over the seeds: what is less apart is level."""
+WEAK = 0.20
+"""Of the paper's gain: what gains less shows none of it, whatever its sign."""
 FLAT = 0.05
 """What changes by no more over a sweep neither falls nor grows."""
 
@@ -34,9 +36,27 @@ def of_gain(ours: float, paper: float, error: float = 0.0) -> str:
     """
     if abs(ours) <= max(LEVEL, ERRORS * error):
         return TIE
-    if ours < 0:
+    if ours < WEAK * paper:
         return DIFFERS
     return AGREES if near(ours, paper) else SIZE
+
+
+def of_ratio(ours: float, paper: float) -> str:
+    """Return the word for a ratio that the paper has above 1: near it, or a gain that is at least WEAK of the
+    paper's.
+    """
+    if near(ours, paper):
+        return AGREES
+    if abs(ours - 1) <= LEVEL:
+        return TIE
+    return SIZE if ours - 1 >= WEAK * (paper - 1) and ours > 1 else DIFFERS
+
+
+def of_size(ours: float, paper: float) -> str:
+    """Return the word for a number of a size that the paper has: near it, or within a factor of two."""
+    if near(ours, paper):
+        return AGREES
+    return SIZE if paper / 2 <= ours <= 2 * paper else DIFFERS
 
 
 def level(these: Sequence[float], those: Sequence[float]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from testbed.topology.model import LinkSpec
 from tests.bench.engines import layouts
 from tests.bench.host import ROOT
+from tests.bench.provenance import depends
 
 GIB = 2**30
 WIDTH = 100  # of a document's line
@@ -32,11 +33,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def measured_on(host: dict[str, Any]) -> str:
-    """The machine, as a line."""
+def measured_on(host: dict[str, Any], name: str) -> str:
+    """The machine and the code that a table is of, as a line."""
     commit = (host["commit"] or "none")[:12]
     machine = f"{host['cores']} cores ({host['processor']}), {host['memory_bytes'] / GIB:.0f} GiB"
-    return f"Measured on {machine}, Linux {host['kernel']}, commit {commit}."
+    return f"Measured on {machine}, Linux {host['kernel']}, commit {commit}. {depends(name)}"
 
 
 BESIDE_GLOO = ("inc, Mb/s", "gloo, Mb/s", "gloo's time / inc's", "spread")
@@ -389,7 +390,7 @@ def publish(name: str, text: str, figures: dict[str, Any], as_json: Path | None,
     if as_json:
         as_json.parent.mkdir(parents=True, exist_ok=True)
         as_json.write_text(json.dumps(figures, indent=2) + "\n")
-    body = f"{text}\n\n{measured_on(figures['host'])}"
+    body = f"{text}\n\n{measured_on(figures['host'], name)}"
     if into:
         into.write_text(replaced(into.read_text(), name, body))
     print(body)
@@ -413,7 +414,7 @@ def main(argv: list[str]) -> int:
         if show in CASES and not any(row["case"] in CASES[show] for row in figures["goodput"]):
             print(f"{name}: {path} is of other cases", file=sys.stderr)
             continue
-        body = f"{show(figures)}\n\n{measured_on(figures['host'])}"
+        body = f"{show(figures)}\n\n{measured_on(figures['host'], name)}"
         if arguments.into:
             text = replaced(text, name, body)
         else:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.host import ROOT
+from tests.bench.provenance import depends
 from tests.bench.tables import WIDTH, replaced
 
 LIMIT_S = 120.0
@@ -181,7 +182,7 @@ def main(argv: list[str]) -> int:
                 for module, functions in walk.entered.items():
                     print(f"  {module}: {' '.join(functions)}")
     if options.into:
-        options.into.write_text(replaced(options.into.read_text(), "walks", text.rstrip()))
+        options.into.write_text(replaced(options.into.read_text(), "walks", f"{text}{depends('walks')}"))
     return 0
 
 

@@ -25,9 +25,11 @@ def test_an_iteration_by_phase(tmp_path: Path) -> None:
     ours, sharded = report["rows"]
     assert [row["way"] for row in (ours, sharded)] == ["luwu", "fsdp"]
     assert ours["losses"] == pytest.approx(sharded["losses"], rel=0.02)
-    verdicts = {claim["text"]: claim["verdict"] for claim in report["claims"]}
-    assert verdicts["LuWu's bytes over S, worker, down"] == "agrees", report["claims"]
-    assert verdicts["LuWu's bytes over S, worker, up"] == "agrees", report["claims"]
+    claims = {claim["text"]: claim for claim in report["claims"]}
+    for way in ("down", "up"):
+        claim = claims[f"LuWu's bytes over S, worker, {way}"]
+        assert float(claim["ours"]) <= 1.02, claim
+        assert claim["verdict"] == ("agrees" if ours["verdict"]["trustworthy"] else "not judged"), claim
     for row in (ours, sharded):
         assert 0 < row["serialised_s"] <= row["communicated_s"] < row["iteration_s"]
     assert (tmp_path / "fig2.png").read_bytes().startswith(b"\x89PNG")

@@ -42,7 +42,8 @@ def test_two_jobs_by_two_schemes(tmp_path: Path) -> None:
             )
     assert by["inc-tw"]["connections"] == by["inc-tw"]["predicted"]["ahead_connections"] == 0
     assert [row["scheme"] for row in report["prediction"]] == list(by)
-    assert "2 runs, " in ended.stderr
+    assert "or more\n" in ended.stderr, "how long it takes"
+    assert "figures 6 and 7: 2 runs\n" in ended.stderr
     assert "2/2 after" in ended.stderr
     assert "Prediction and measurement" in ended.stdout
     assert (tmp_path / "fig7.png").read_bytes().startswith(b"\x89PNG")

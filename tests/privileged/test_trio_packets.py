@@ -27,6 +27,7 @@ def test_packets_age_out_after_the_timeout_and_not_before(tmp_path: Path) -> Non
         (1.0, False), (20.0, False), (1.0, True), (20.0, True)
     ]  # fmt: skip
     assert all(min(row["over"]) >= 1 for row in rows), rows
+    assert all(row["verdict"]["trustworthy"] == (row["load"] <= 0.1) for row in rows), rows
     assert "Figure 14: packets that age out" in ended.stdout
     assert (tmp_path / "fig14.png").read_bytes().startswith(b"\x89PNG")
 

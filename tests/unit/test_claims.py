@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.reproduction.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE, Tally, level, of_gain
+from testbed.reproduction.verdicts import (
+    AGREES,
+    DIFFERS,
+    PARTLY,
+    SIZE,
+    TIE,
+    Tally,
+    level,
+    of_gain,
+    of_ratio,
+    of_size,
+)
 from testbed.systems.p4inc.figures.simulated.claims import CLAIMS, TABLE1, findings, headline
 from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, BoundedSweep
 from testbed.systems.p4inc.figures.simulated.trials import Measured, trials_of
@@ -79,7 +90,7 @@ def test_claims_find_what_agrees_and_what_does_not() -> None:
     )
     assert by_text["INC-TW has less reconfigured connections than INC-FCFS, by"] == (
         "2.2% ± 0.0%, 0.02 times the paper's",
-        SIZE,
+        DIFFERS,
     )
     assert by_text["INC-TW has less CT-BTI than INC-FCFS, by"] == (
         "43.3% ± 0.0%, 0.51 times the paper's",
@@ -116,7 +127,7 @@ def test_what_the_seeds_cannot_tell_apart_is_level() -> None:
 @pytest.mark.parametrize(
     ("ours", "paper", "error", "word"),
     [
-        (0.051, 0.917, 0.0, SIZE),  # 5 % beside 92 % is no agreement, nor the same direction alone
+        (0.051, 0.917, 0.0, DIFFERS),  # 5 % beside 92 % shows none of it
         (0.74, 0.917, 0.0, AGREES),
         (0.73, 0.917, 0.0, SIZE),
         (1.10, 0.917, 0.0, AGREES),
@@ -168,3 +179,30 @@ def test_trials_are_every_scheme_seed_and_value() -> None:
     # the longest begin first
     assert trials[0].value == 1400
     assert trials_of(SETTINGS["table1"], (1,), 1.0)[0].scheme == "milp"
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "word"),
+    [
+        (2.33, 2.33, AGREES),
+        (2.0, 2.33, AGREES),
+        (1.5, 2.33, SIZE),
+        (1.04, 2.33, DIFFERS),
+        (0.9, 2.33, DIFFERS),
+        (1.001, 2.33, TIE),
+        (40.0, 2.33, SIZE),
+        (1.04, 1.04, AGREES),
+    ],
+)
+def test_a_gain_that_shows_none_of_the_papers_differs(ours: float, paper: float, word: str) -> None:
+    assert of_ratio(ours, paper) == word
+
+
+@pytest.mark.parametrize(("ours", "word"), [(0.37, AGREES), (0.2, SIZE), (0.1, DIFFERS), (0.9, DIFFERS)])
+def test_a_share_of_another_size_differs(ours: float, word: str) -> None:
+    assert of_size(ours, 0.37) == word
+
+
+def test_a_small_part_of_a_reduction_differs() -> None:
+    words = [of_gain(share, 0.5) for share in (0.5, 0.2, 0.09, 0.001, -0.1)]
+    assert words == [AGREES, SIZE, DIFFERS, TIE, DIFFERS]

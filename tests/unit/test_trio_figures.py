@@ -15,10 +15,17 @@ from rich.console import Console
 from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import RequestError
 from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE
+from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.systems.trio.figures.slow import iterations, tables
 from testbed.systems.trio.figures.slow.figure import SlowWorkersFigure
-from testbed.systems.trio.figures.slow.setting import SWITCHML, TRIO, WORKERS, ComparedWay, network
+from testbed.systems.trio.figures.slow.setting import (
+    SWITCHML,
+    SWITCHML_64,
+    TRIO,
+    WORKERS,
+    ComparedWay,
+    network,
+)
 from testbed.topology.load import parse
 
 FIGURE = SlowWorkersFigure()
@@ -28,7 +35,7 @@ def row(way: ComparedWay, p: float, ms: float, expected_ms: float, model: str = 
     aged = way is TRIO and p > 0
     return {
         "model": model,
-        "way": way.sync,
+        "way": way.key,
         "p": p,
         "iteration_ms": ms,
         "expected_ms": expected_ms,
@@ -65,7 +72,9 @@ def options(*words: str) -> argparse.Namespace:
     return parsed
 
 
-@pytest.mark.parametrize(("trio_ms", "word"), [(340, AGREES), (300, AGREES), (500, SIZE), (601, DIFFERS)])
+@pytest.mark.parametrize(
+    ("trio_ms", "word"), [(340, AGREES), (300, AGREES), (500, SIZE), (601, TIE), (640, DIFFERS)]
+)
 def test_a_ratio_agrees_that_is_the_papers_or_more(trio_ms: float, word: str) -> None:
     claim = iterations.claims(of_ratio(trio_ms))[0]
     assert claim["paper"] == "1.72"
@@ -127,7 +136,7 @@ def test_reports_are_shown_and_drawn(models: list[str], tmp_path: Path) -> None:
 def test_what_is_usual() -> None:
     asked = options()
     assert (asked.iterations, asked.p, len(asked.models)) == (40, [0.0, 0.04, 0.08, 0.16], 3)
-    assert iterations.count(asked.models, asked.p) == 24
+    assert iterations.count(asked.models, asked.p) == 27, "of each model SwitchML-64 once"
     quick = options("--quick", "--p", "0.16,0.16")
     assert (quick.iterations, quick.p, quick.models) == (8, [0.0, 0.16], ["resnet50"])
 
@@ -149,3 +158,10 @@ def test_what_is_usual() -> None:
 def test_what_cannot_be_asked_is_one_line(words: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=f"^{said}"):
         options(*words)
+
+
+@pytest.mark.parametrize(("small_ms", "word"), [(900, AGREES), (610, TIE), (400, DIFFERS)])
+def test_switchml_64_stands_beside_switchml_256(small_ms: float, word: str) -> None:
+    rows = [*ROWS, row(SWITCHML_64, 0.16, small_ms, 610)]
+    (claim,) = [each for each in iterations.claims(rows) if "SwitchML-64" in each["text"]]
+    assert (claim["ours"], claim["verdict"]) == (f"{small_ms / 600:.2f}", word)

@@ -13,6 +13,8 @@ from testbed.systems.luwu.shapes import PARAMETER_BYTES, SHAPES, STATE_BYTES, Sh
 
 LUWU, INFINITY, ZERO3, SWITCHML, SHARP = "luwu", "zero-infinity", "zero-3", "switchml", "sharp"
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+STORED_BYTES = 2 * (PARAMETER_BYTES + STATE_BYTES)
+"""Of each parameter in the store of workloads/luwu."""
 _STAGED = 8
 """Bytes of a worker's memory for each parameter of its shard in ZeRO-Infinity: gradients in fp32, and what is
 copied on its way to disks in fp32. Chosen so that 175B is the largest that eight workers hold, as measured in
@@ -47,9 +49,16 @@ def host_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> flo
 
 
 def disk_bytes(system: str, shape: Shape) -> float:
-    """Return what all disks hold."""
-    kept = PARAMETER_BYTES + STATE_BYTES
-    return float(kept * shape.parameters) if system in (LUWU, INFINITY, SHARP) else 0.0
+    """Return what all disks hold: in LuWu's store two copies of everything, so that a whole one is there
+    while the other is written.
+    """
+    kept = {LUWU: STORED_BYTES, INFINITY: STORED_BYTES / 2, SHARP: STORED_BYTES / 2}
+    return float(kept.get(system, 0) * shape.parameters)
+
+
+def most_parameters(hardware: Hardware) -> float:
+    """Return how many parameters the optimizer's disks hold."""
+    return hardware.disks * hardware.disk_bytes / STORED_BYTES
 
 
 def fits(system: str, shape: Shape, hardware: Hardware, micro_batch: int = 1) -> bool:

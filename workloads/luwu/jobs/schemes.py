@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workloads.luwu import layout
 from workloads.luwu.intervals import Log
 from workloads.luwu.job import connector
+from workloads.luwu.jobs.scattered import Scatter
 from workloads.luwu.jobs.text import ByteModel
 from workloads.luwu.rates import Rates
 from workloads.luwu.rule import Rule, first_states, rule_name
@@ -91,7 +92,7 @@ class Sharded:
     """
 
     def __init__(self, model: ByteModel, args: argparse.Namespace, log: Log) -> None:
-        self.model = model
+        self.model, self._log = model, log
         _watch_collectives(log)
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         blocks: list[Any] = list(model.blocks)
@@ -116,6 +117,24 @@ class Sharded:
 
     def close(self) -> None:
         pass
+
+
+class Tuned(Sharded):
+    """The same with gradients reduced beside the backward pass, in bfloat16 and without an all-reduce."""
+
+    def _prepare(self, model: nn.Module, args: argparse.Namespace) -> None:
+        self._scatter = Scatter(self._log)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_reduce_scatter(self._scatter)  # type: ignore[arg-type]
+        super()._prepare(model, args)
+
+    def step(self) -> None:
+        self._scatter.wait()
+        super().step()
+
+    def close(self) -> None:
+        self._scatter.close()
 
 
 class OnDisks(Sharded):
@@ -205,6 +224,7 @@ class Replicated:
 SCHEMES: Mapping[str, Callable[[ByteModel, argparse.Namespace, Log], Scheme]] = {
     "luwu": Luwu,
     "fsdp": Sharded,
+    "fsdp-tuned": Tuned,
     "fsdp-disks": OnDisks,
     "ddp": Replicated,
 }

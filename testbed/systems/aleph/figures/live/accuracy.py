@@ -5,10 +5,12 @@ against the time that its communication took. Owns the runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.aleph.figures.live.setting import ALEPH, PS, RING, Sync, run, section_6_3, shown
 
@@ -21,7 +23,7 @@ def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None
     rows: list[dict[str, Any]] = []
     with live.testbed("aleph-fig12", section_6_3(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
-            rows.append(_row(testbed, way, epochs, folder))
+            rows.append(kept.row(folder, way.sync, partial(_row, testbed, way, epochs, folder)))
             on_done(way.title)
     return rows
 
@@ -64,6 +66,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "paper": paper,
                 "ours": f"{ours:.1%} against {theirs:.1%}",
                 "verdict": AGREES if ahead > LEVEL else TIE if ahead >= -LEVEL else DIFFERS,
+                "runs": runs_of(by[each.sync] for each in (ALEPH, way)),
             }
         )
     return findings

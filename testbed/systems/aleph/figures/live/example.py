@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import AGREES, DIFFERS
 from testbed.systems.aleph.figures.live.setting import ALEPH, PS, RING, Sync, example, run, shown
 
@@ -28,7 +30,8 @@ def measure(scale: int, turns: int, folder: Path, on_done: Callable[[str], None]
     rows: list[dict[str, Any]] = []
     with live.testbed("table1", example(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
-            rows.append(_row(testbed, way, scale, turns, folder))
+            measure_one = partial(_row, testbed, way, scale, turns, folder)
+            rows.append(kept.row(folder, way.sync, measure_one))
             on_done(way.title)
     return rows
 
@@ -54,6 +57,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "paper": f"{row['paper_s']:.2f}",
             "ours": f"{row['seconds']:.3f} ({row['seconds'] / row['paper_s'] - 1:+.1%})",
             "verdict": AGREES if abs(row["seconds"] / row["paper_s"] - 1) <= WITHIN else DIFFERS,
+            "runs": runs_of([row]),
         }
         for row in rows
     ]

@@ -61,6 +61,14 @@ class OnTestbed:
         if self.name in TRAINING:
             options.models = _models(options.models, options.quick)
 
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds its runs take: starting workers, and their sums."""
+        from testbed.systems.aleph.figures.live import training
+
+        if self.name not in TRAINING:
+            return float(3 * (15.0 + options.iterations * (1.0 if self.name == "table1" else 5.0)))
+        return float(training.count(options.models, options.computing) * (15.0 + options.iterations))
+
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         from testbed.reproduction.live import runs_folder, trust
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline
 from testbed.systems.aleph.figures.live import tables
 from testbed.systems.aleph.figures.live.setting import COLOURS, PS, RING, WAYS
 from testbed.systems.aleph.figures.live.training import PAPER_S, ROLES, picked
@@ -107,7 +108,7 @@ def _finished(figure: Figure, panels: Sequence[Axes], report: Report) -> Figure:
         f"{trust['trustworthy']} of {trust['of']} runs trustworthy; links and gradients divided by "
         f"{report['scale']}; {PS.title} and {RING.title} over TCP on the same links"
     )
-    headline(figure, tables.headline(report), detail)
+    headline(figure, report, tables.headline(report), detail, tables.headline_rows(report))
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.07, right=0.985, top=1 - 1.05 / height, bottom=0.8 / height, wspace=0.16)
     return figure

@@ -108,3 +108,11 @@ def headline(report: Report) -> str:
     ours, others = picked(rows, model, "aleph"), [picked(rows, model, way) for way in ("ps", "ring")]
     cuts = " and ".join(f"{1 - ours['iteration_ms'] / row['iteration_ms']:.0%}" for row in others)
     return f"{model}: ALEPH communicates {cuts} less long than a parameter server and a ring"
+
+
+def headline_rows(report: Report) -> list[Mapping[str, Any]]:
+    """Return the runs of which that sentence is."""
+    rows = report["rows"]
+    if report["figure"] in ("table1", "fig12"):
+        return list(rows)
+    return [picked(rows, rows[0]["model"], way) for way in ("aleph", "ps", "ring")]

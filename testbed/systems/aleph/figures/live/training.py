@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import FLAT, of_gain
 from testbed.systems.aleph.figures.live.setting import (
     ALEPH,
@@ -65,7 +67,8 @@ def measure(
         for model in models:
             for way in WAYS:
                 for profile in ("none", "gtx1080ti")[: 2 if computing else 1]:
-                    rows.append(_row(testbed, model, way, iterations, profile, folder))
+                    measure_one = partial(_row, testbed, model, way, iterations, profile, folder)
+                    rows.append(kept.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
                     on_done(f"{model}, {way.title}{', computing' if profile != 'none' else ''}")
     return rows
 
@@ -158,6 +161,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                         "paper": f"{paper:.0%}",
                         "ours": f"{ours:.1%} (links allow {allowed:.1%})",
                         "verdict": of_gain(ours, paper, NOISE),
+                        "runs": runs_of(picked(rows, model, each) for each in (way.sync, of)),
                     }
                 )
         for name in (PS, RING):
@@ -171,6 +175,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "paper": f"{paper:.0%}",
                     "ours": f"{more:.0%}",
                     "verdict": of_gain(more, paper, NOISE),
+                    "runs": runs_of(picked(rows, model, way.sync) for way in (ALEPH, name)),
                 }
             )
     return findings

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.contract.spec import LANES
-from testbed.reproduction.verdicts import AGREES, DIFFERS, LEVEL, PARTLY, SIZE, TIE, near
+from testbed.reproduction.judged import runs_of
+from testbed.reproduction.verdicts import AGREES, DIFFERS, LEVEL, PARTLY, near, of_ratio, of_size
 from testbed.systems.aleph.figures.micro.tables import Row, medians, pick, trusted
 
 Report = Mapping[str, Any]
@@ -25,17 +26,12 @@ def claims(figure: str, report: Report) -> Sequence[Claim]:
     return list(made[figure](rows, report))
 
 
-def claim(text: str, paper: str, ours: str, verdict: str | None) -> Claim:
-    return {"text": text, "paper": paper, "ours": ours, "verdict": verdict}
-
-
-def of_ratio(ours: float, paper: float) -> str:
-    """Return the word for a ratio that the paper has above 1."""
-    if near(ours, paper):
-        return AGREES
-    if abs(ours - 1) <= LEVEL:
-        return TIE
-    return SIZE if ours > 1 else DIFFERS
+def claim(text: str, paper: str, ours: str, verdict: str | None, rows: Iterable[Row] = ()) -> Claim:
+    """Return a claim that rests on these measurements' times and losses; without any on CPU time alone, which
+    others' load does not change.
+    """
+    on = {"runs": runs_of(chosen)} if (chosen := list(rows)) else {"untimed": "CPU time"}
+    return {"text": text, "paper": paper, "ours": ours, "verdict": verdict, **on}
 
 
 def of_order(held: Iterable[bool]) -> str:
@@ -62,18 +58,14 @@ def _table2(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         for lanes in _sizes(report):
             ours = cores_for(rows, target, "xdp-native", lanes)
             if ours:
-                said = _near_or_more(ours[0], xdp)
+                said = of_size(ours[0], xdp)
                 yield claim(f"cores at {target:g} Gb/s, XDP, {lanes} gradients", f"{xdp}", _cores(ours), said)
         for case, words in (("tcp", "64 KiB"), ("tcp-packet", "a packet")):
             ours = cores_for(rows, target, case, None)
             if ours:
-                said = _near_or_more(ours[0], tcp)
+                said = of_size(ours[0], tcp)
                 yield claim(f"cores at {target:g} Gb/s, TCP, chunks of {words}", f"{tcp}", _cores(ours), said)
     yield from _ratios(rows, report, "as many cores with TCP as with XDP", 7.5 / 0.6, 1)
-
-
-def _near_or_more(ours: float, paper: float) -> str:
-    return AGREES if near(ours, paper) else SIZE
 
 
 def _cores(ours: tuple[float, bool]) -> str:
@@ -112,7 +104,7 @@ def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         row = _whole(rows, "xdp-native", size)
         if row:
             ours = row["gbps_per_core"]
-            said = AGREES if near(ours, 17) else SIZE
+            said = of_size(ours, 17)
             yield claim(f"Gb/s on one core, XDP native, {size} gradients", "17", f"{ours:.1f}", said)
     yield from _ratios(rows, report, "one core, XDP native over TCP", 17 / 1.6, 1)
     counts = sorted({row["cores"] for row in rows})
@@ -164,12 +156,12 @@ def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         if below:
             said = of_order(loss <= MUCH_LOSS for loss in below)
             text = f"{mode}: most loss below {FULL:.0%} load"
-            yield claim(text, "under 1%", f"{max(below):.2%} ({len(below)} points)", said)
+            yield claim(text, "under 1%", f"{max(below):.2%} ({len(below)} points)", said, mine)
         close = [row for row in mine if 0.92 <= row["load"] <= 0.98]
         if close:
             loss = min(close, key=lambda row: abs(row["load"] - 0.95))["loss"]
             said = AGREES if loss <= 2 * at_95 else DIFFERS
-            yield claim(f"{mode}: loss at about 95% load", f"{at_95:.1%}", f"{loss:.2%}", said)
+            yield claim(f"{mode}: loss at about 95% load", f"{at_95:.1%}", f"{loss:.2%}", said, close)
         else:
             yield claim(f"{mode}: loss at about 95% load", f"{at_95:.1%}", "no point there", None)
         fits = [row for row in mine if row["offered"] <= 1]
@@ -177,17 +169,17 @@ def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
             most = max(fits, key=lambda row: row["load"])
             said = AGREES if most["loss"] <= MUCH_LOSS else DIFFERS
             text = f"native: loss at the highest load that fits ({most['load']:.0%})"
-            yield claim(text, "under 1%", f"{most['loss']:.2%}", said)
+            yield claim(text, "under 1%", f"{most['loss']:.2%}", said, [most])
     pairs = []
     for offered in sorted({row["offered"] for row in rows if row["offered"] is not None}):
         both = [pick(rows, case=f"xdp-{mode}", offered=offered) for mode in ("native", "generic")]
-        pairs.append([row["loss"] for row in both if row and trusted(row)])
-    held = [pair[0] <= pair[1] + LEVEL for pair in pairs if len(pair) == 2]
+        pairs.append([row for row in both if row and trusted(row)])
+    pairs = [pair for pair in pairs if len(pair) == 2]
+    held = [pair[0]["loss"] <= pair[1]["loss"] + LEVEL for pair in pairs]
     if held:
         ours = f"at {sum(held)} of {len(held)}"
-        yield claim(
-            "native loses no more than generic, at the same share of its most", "always", ours, of_order(held)
-        )
+        text = "native loses no more than generic, at the same share of its most"
+        yield claim(text, "always", ours, of_order(held), [row for pair in pairs for row in pair])
 
 
 def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
@@ -196,7 +188,7 @@ def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         rates, pairs = every, []
         for rate in rates:
             both = [pick(rows, case=name, asked_per_s=rate) for name in (case, "tcp")]
-            pairs.append([row["median_us"] for row in both if row and row["median_us"] and trusted(row)])
+            pairs.append([row for row in both if row and row["median_us"] and trusted(row)])
         if not any(row["case"] == case for row in rows):
             continue
         rates = [rate for rate, pair in zip(rates, pairs, strict=True) if len(pair) == 2]
@@ -204,16 +196,17 @@ def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         if not pairs:
             yield claim(f"XDP, {words}: sooner than TCP at every rate", "always", BUSY, None)
             continue
-        held = [pair[0] < pair[1] for pair in pairs]
-        ours = f"at {sum(held)} of {len(held)}"
-        yield claim(f"XDP, {words}: sooner than TCP at every rate", "always", ours, of_order(held))
+        held = [pair[0]["median_us"] < pair[1]["median_us"] for pair in pairs]
+        ours, chosen = f"at {sum(held)} of {len(held)}", [row for pair in pairs for row in pair]
+        yield claim(f"XDP, {words}: sooner than TCP at every rate", "always", ours, of_order(held), chosen)
         for at, gain, where in ((0, 569 / 233, "lowest"), (-1, 94 / 42, "highest paced")):
-            ratio = pairs[at][1] / pairs[at][0]
+            ratio = pairs[at][1]["median_us"] / pairs[at][0]["median_us"]
             text = f"TCP's time over XDP's, {words}, {where} rate ({rates[at]:g} a second)"
-            yield claim(text, f"{gain:.1f}x", f"{ratio:.1f}x", of_ratio(ratio, gain))
+            yield claim(text, f"{gain:.1f}x", f"{ratio:.1f}x", of_ratio(ratio, gain), pairs[at])
     for case, paper in (("xdp", "233 to 42 us"), ("tcp", "569 to 94 us")):
-        mine = [pick(rows, case=case, asked_per_s=rate) for rate in every]
-        times = [row["median_us"] for row in mine if row and row["median_us"] and trusted(row)]
+        points = [pick(rows, case=case, asked_per_s=rate) for rate in every]
+        mine = [row for row in points if row and row["median_us"] and trusted(row)]
+        times = [row["median_us"] for row in mine]
         if len(times) > 1:
             said = AGREES if min(times[1:]) < times[0] else DIFFERS
             yield claim(
@@ -221,6 +214,7 @@ def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
                 paper,
                 f"{times[0]:.0f} to {min(times[1:]):.0f} us",
                 said,
+                mine,
             )
 
 

@@ -62,9 +62,18 @@ class MicroFigure:
         if not 2 <= options.gradients <= 360 or options.gradients % 2:
             raise RequestError(f"--gradients {options.gradients}: even numbers from 2 to 360 are accepted")
 
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds it measures."""
+        from testbed.systems.aleph.figures.micro.plan import Extent, count
+
+        asked = Extent(options.seconds, options.rounds, options.quick)
+        return float(count(self.name, asked) * (options.seconds + 1.0))
+
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         import sys
 
+        from testbed.reproduction import kept
+        from testbed.reproduction.live import runs_folder
         from testbed.reproduction.progress import progress
         from testbed.systems.aleph.figures.micro import session, tables
         from testbed.systems.aleph.figures.micro.plan import Extent, count, present
@@ -73,8 +82,15 @@ class MicroFigure:
         cores = len(present())
         if cores == 1:
             print("one core: hosts and head share it, and times are of both", file=sys.stderr, flush=True)
+        folder = runs_folder(out, self.name)
         with progress(self.name, count(self.name, asked), lines=True) as on_done:
-            rows = session.run(self.name, asked, options.gradients, lambda row: on_done(tables.said(row)))
+
+            def on_row(row: dict[str, Any]) -> None:
+                kept.keep(folder, tables.said(row), row)
+                on_done(tables.said(row))
+
+            rows = session.run(self.name, asked, options.gradients, on_row)
+        tables.judge(rows)
         return {
             "version": VERSION,
             "rows": rows,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import MUTED
+from testbed.reproduction.judged import headline, tally
 from testbed.systems.aleph.figures.micro.claims import cores_for
 from testbed.systems.aleph.figures.micro.tables import Row, medians, title_of
 
@@ -39,7 +40,7 @@ def draw(report: Report, path: Path) -> None:
     with drawing() as plt:
         figure, axes = plt.subplots(figsize=(10, 5))
         draws[report["figure"]](axes, medians(report["rows"]), report)
-        headline(figure, *_words(report))
+        headline(figure, report, *_words(report))
         axes.grid(True, axis="y")
         figure.legend(loc="outside right center", frameon=False, fontsize=8.5)
         figure.subplots_adjust(left=0.095, right=0.68, top=0.84, bottom=0.12)
@@ -54,12 +55,9 @@ def _words(report: Report) -> tuple[str, str]:
         "fig7": "Time of one packet, there and back",
         "fig8": "Copies by the load of the head's core",
     }[report["figure"]]
-    agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     trusted = report["trust"]
-    detail = (
-        f"{report['cores']} cores, veth, medians of {report['rounds']}; {agreed} of {len(report['claims'])}"
-    )
-    detail += " claims agree; crosses: the paper's"
+    detail = f"{report['cores']} cores, veth, medians of {report['rounds']}; {tally(report['claims'])}"
+    detail += "; crosses: the paper's"
     if trusted["of"]:
         detail += f"; trustworthy: {trusted['trustworthy']} of {trusted['of']} measurements"
     return finding, detail

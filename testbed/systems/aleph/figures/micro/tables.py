@@ -52,8 +52,17 @@ def medians(rows: Iterable[Row]) -> list[dict[str, Any]]:
                 numbers[name] = statistics.median(
                     row[name] for row in group if isinstance(row[name], int | float)
                 )
-        merged.append({**group[0], **numbers})
+        runs = {"run": [row["run"] for row in group]} if all("run" in row for row in group) else {}
+        merged.append({**group[0], **numbers, **runs})
     return merged
+
+
+def judge(rows: Iterable[dict[str, Any]]) -> None:
+    """Put on each measurement whether it is trustworthy: whether the median of its rounds is."""
+    made = list(rows)
+    by = {key_of(row): trusted(row) for row in medians(made)}
+    for row in made:
+        row["verdict"] = {"trustworthy": by[key_of(row)]}
 
 
 def pick(rows: Iterable[Row], **keys: Any) -> Row | None:

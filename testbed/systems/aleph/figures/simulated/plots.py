@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
+from testbed.reproduction.judged import headline, tally
 from testbed.systems.aleph.simulator import FAT_TREE, TITLES
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def picture(report: Report) -> Figure:
         axes.grid(True, axis="y")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, 0.0))
-    headline(figure, _headline(report), _detail(report))
+    headline(figure, report, _headline(report), _detail(report))
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.235, wspace=0.16)
     return figure
 
@@ -98,8 +99,7 @@ def _lines(axes: Axes, report: Report, metric: str, topology: str | None) -> Non
 
 def _headline(report: Report) -> str:
     """Return how many of the paper's statements agree."""
-    verdicts = [claim["verdict"] for claim in report["claims"]]
-    return f"{verdicts.count('agrees')} of the paper's {len(verdicts)} statements agree: {report['about']}"
+    return f"{tally(report['claims'])}: {report['about']}"
 
 
 def _detail(report: Report) -> str:

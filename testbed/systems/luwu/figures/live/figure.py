@@ -27,6 +27,7 @@ PLANS: Mapping[str, str] = {
     "fig14-live": "throughput by the number of workers",
     "fig15-live": "an iteration by the number of disks",
     "fig16": "loss curves of LuWu and FSDP",
+    "fsdp": "an iteration by blocks, beside FSDP as it is over gloo, and tuned",
 }
 SEEDS, QUICK_SEEDS = 3, 1
 ITERATIONS, QUICK_ITERATIONS = 1000, 20
@@ -66,6 +67,11 @@ class TrainingFigure:
             value = getattr(options, key)
             if not low <= value <= high:
                 raise RequestError(f"--{key} {value}: {low} to {high} are accepted")
+
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds its runs take."""
+        a_run_s = 0.1 * options.iterations if self.name == "fig16" else 20.0
+        return len(self._asked(options)) * (15.0 + a_run_s)
 
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         from testbed.reproduction.live import runs_folder, trust

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline, tally
 from testbed.systems.luwu.figures.live.claims import serialised
 from testbed.systems.luwu.figures.live.setting import FSDP, LUWU, WAYS
 
@@ -54,11 +55,11 @@ def picture(report: Mapping[str, Any]) -> Figure:
         frameon=False,
         bbox_to_anchor=(0.5, 0.0),
     )
-    agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     headline(
         figure,
+        report,
         f"Live: {report['about']}",
-        f"{agreed} of {len(report['claims'])} statements agree; the paper's links over {report['scale']}.",
+        f"{tally(report['claims'])}; the paper's links over {report['scale']}.",
     )
     wide = any(draws in (_phases, _bytes) for _, draws in panels)
     figure.subplots_adjust(left=0.2 if wide else 0.08, right=0.985, top=0.79, bottom=0.2, wspace=0.2)
@@ -186,6 +187,10 @@ def _apart(axes: Axes, rows: Rows) -> None:
 
 _PANELS: Mapping[str, Sequence[Panel]] = {
     "fig2": [("an iteration", _phases), ("a worker's link", _bytes)],
+    "fsdp": [
+        ("iteration, s", _lines(_iteration, "layers", "blocks")),
+        ("communication that is serialised, of all", _lines(serialised, "layers", "blocks")),
+    ],
     "fig3": [
         ("communication that is serialised, of all", _lines(serialised, "micro_batch", "micro-batch")),
         ("communication, s", _lines(_communicated, "micro_batch", "micro-batch")),

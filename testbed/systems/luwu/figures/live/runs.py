@@ -9,16 +9,18 @@ import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.systems.luwu import scaled
 from testbed.systems.luwu.figures.live import setting
-from testbed.systems.luwu.figures.live.setting import DDP, FSDP, LUWU, ON_DISKS, WAYS, TrainingWay
+from testbed.systems.luwu.figures.live.setting import DDP, FSDP, LUWU, ON_DISKS, TUNED, WAYS, TrainingWay
 
 Row = dict[str, Any]
+SHARDED = {FSDP.name: scaled.fsdp, TUNED.name: scaled.fsdp_tuned}
 WARM_UP = 2
 
 
@@ -52,7 +54,8 @@ def measure(
     rows = []
     with live.testbed(f"luwu-{figure}", setting.network(scale), folder) as testbed:
         for number, run in enumerate(asked):
-            rows.append(_row(testbed, run, scale, f"{number:02}.{run.way}", folder))
+            stem = f"{number:02}.{run.way}"
+            rows.append(kept.row(folder, stem, partial(_row, testbed, run, scale, stem, folder)))
             on_done(str(run))
     return rows
 
@@ -145,7 +148,7 @@ def predicted(rows: Sequence[Row], scale: int) -> None:
     declared disks is taken as measured. Pure.
     """
     for row in rows:
-        if row["way"] not in (LUWU.name, FSDP.name) or row["workers"] < 2 - (row["way"] == LUWU.name):
+        if row["way"] not in (LUWU.name, *SHARDED) or row["workers"] < 2 - (row["way"] == LUWU.name):
             row["predicted_s"] = None
             continue
         free = [each for each in rows if each["disk_mb_s"] is None and each["way"] == row["way"]]
@@ -163,7 +166,9 @@ def predicted(rows: Sequence[Row], scale: int) -> None:
         )
         model = scaled.elements(row["layers"], row["width"], row["length"])
         row["predicted_s"] = (
-            scaled.luwu(model, run) if row["way"] == LUWU.name else scaled.fsdp(model, run, row["workers"])
+            scaled.luwu(model, run)
+            if row["way"] == LUWU.name
+            else SHARDED[row["way"]](model, run, row["workers"])
         )
 
 
@@ -175,12 +180,20 @@ def breakdown(quick: bool) -> list[LiveRun]:
         return [LiveRun(way.name, 2, layers=2, steps=2) for way in (LUWU, FSDP)]
     workers, steps = 4, 5
     rate = round(26 / 12.5 * setting.link_bytes_s(setting.SCALE) / 1e6, 3)
-    free = [LiveRun(way, workers, steps=steps) for way in WAYS]
+    free = [LiveRun(way, workers, steps=steps) for way in WAYS if way != TUNED.name]
     return [
         *free,
         LiveRun(LUWU.name, workers, disk_mb_s=rate, steps=steps),
         LiveRun(ON_DISKS.name, workers, disk_mb_s=rate / workers, steps=steps),
     ]
+
+
+def beside_fsdp(quick: bool) -> list[LiveRun]:
+    """LuWu, FSDP as it reduces over gloo, and the tuned one, by blocks."""
+    depths = (2,) if quick else (2, 4, 8)
+    workers, steps = (2, 2) if quick else (4, 4)
+    ways = (LUWU, FSDP, TUNED)
+    return [LiveRun(way.name, workers, layers=depth, steps=steps) for depth in depths for way in ways]
 
 
 def overlap(quick: bool) -> list[LiveRun]:
@@ -241,6 +254,7 @@ def convergence(seeds: int, iterations: int) -> list[LiveRun]:
 
 PLANS: Mapping[str, Callable[[bool], list[LiveRun]]] = {
     "fig2": breakdown,
+    "fsdp": beside_fsdp,
     "fig3": overlap,
     "fig4": switchml,
     "fig10-live": memory,

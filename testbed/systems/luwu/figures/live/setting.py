@@ -41,6 +41,7 @@ class TrainingWay:
 
 LUWU = TrainingWay("luwu", "LuWu", "luwu", "luwu", "gloo", "LuWu", "#009E73")
 FSDP = TrainingWay("fsdp", "FSDP over gloo", "fsdp", "ring", "gloo", "ZeRO-3", "#0072B2")
+TUNED = TrainingWay("fsdp-tuned", "FSDP, tuned", "fsdp-tuned", "ring", "gloo", "ZeRO-3", "#56B4E9")
 ON_DISKS = TrainingWay(
     "fsdp-disks", "FSDP, states on disks", "fsdp-disks", "ring", "gloo", "ZeRO-Infinity", "#D55E00"
 )
@@ -48,7 +49,7 @@ IN_SWITCH = TrainingWay(
     "fsdp-switch", "FSDP by the switch", "fsdp", "inc", "inc", "ZeRO with SHARP", "#A34F8A"
 )
 DDP = TrainingWay("ddp-switch", "DDP by the switch", "ddp", "inc", "inc", "SwitchML", "#6B7785")
-WAYS: Mapping[str, TrainingWay] = {way.name: way for way in (LUWU, FSDP, ON_DISKS, IN_SWITCH, DDP)}
+WAYS: Mapping[str, TrainingWay] = {way.name: way for way in (LUWU, FSDP, TUNED, ON_DISKS, IN_SWITCH, DDP)}
 
 
 def network(scale: int) -> dict[str, Any]:

@@ -41,4 +41,7 @@ def show(report: Mapping[str, Any], console: Console) -> None:
         claims.add_row(claim["text"], claim["paper"], claim["ours"], Text(claim["verdict"], style=style))
     console.print(claims)
     trust = report["trust"]
-    console.print(f"{trust['trustworthy']} of {trust['of']} runs trustworthy")
+    reasons = ", ".join(f"{name} {count}" for name, count in trust["reasons"].items())
+    console.print(
+        f"{trust['trustworthy']} of {trust['of']} runs trustworthy{f' ({reasons})' if reasons else ''}"
+    )

@@ -109,6 +109,7 @@ def _largest(hardware: Hardware) -> list[Row]:
                     "workers": workers,
                     "model": shape.name if shape else None,
                     "parameters": shape.parameters if shape else 0,
+                    "disks_hold": memory.most_parameters(hardware) if system == memory.LUWU else None,
                 }
             )
     return rows

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
+from testbed.reproduction.judged import headline, tally
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
 from testbed.systems.luwu.prediction import BOUND, TITLES
 
@@ -45,11 +46,11 @@ def picture(report: Report) -> Figure:
         place.grid(True, axis="y")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 0.0))
-    agreed = sum(claim["verdict"] == "agrees" for claim in report["claims"])
     headline(
         figure,
+        report,
         f"Predicted: {report['about']}",
-        f"{agreed} of {len(report['claims'])} of the paper's statements agree with a model of its hardware.",
+        f"By a model of the paper's hardware {tally(report['claims'])}.",
     )
     figure.subplots_adjust(left=0.08, right=0.985, top=0.79, bottom=0.235, wspace=0.2)
     return figure

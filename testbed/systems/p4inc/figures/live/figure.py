@@ -5,7 +5,6 @@ VII-B). Imports nothing heavy before it is asked for something.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,10 @@ from testbed.systems.p4inc.policies import catalogue
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from testbed.systems.p4inc.figures.live.model import JobKind
+    from testbed.systems.p4inc.figures.live.queue import LiveTrial
+    from testbed.topology.model import Topology
 
 VERSION = 1
 ITERATIONS = {"resnet50": 20, "vgg16": 12}
@@ -53,6 +56,14 @@ class LiveFigure:
     def check(self, options: argparse.Namespace) -> None:
         _complete(self.name, options)
         _check(self.name, options)
+
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds its runs take; of a queue, as its schedules say."""
+        if self.name == "fig5":
+            from testbed.systems.p4inc.figures.live import throughput
+
+            return len(options.models) * len(throughput.CASES) * (10.0 + (options.iterations or 12))
+        return _queue_lasts_s(self.name, options)
 
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         from testbed.reproduction.live import runs_folder
@@ -192,26 +203,40 @@ def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
     }
 
 
-def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
-    from testbed.reproduction.progress import progress
-    from testbed.systems.p4inc.figures.live import ahead, queue, setting, tables
+def _queue_lasts_s(figure: str, options: argparse.Namespace) -> float:
+    """Return how long the schedules are. A schedule that never ends shows here."""
+    from testbed.systems.p4inc.figures.live import ahead
+
+    topology, _, _, trials = _planned(figure, options)
+    return sum(ahead.lasts_s(topology, trial, options.slot) + RUN_S for trial in trials)
+
+
+def _planned(
+    figure: str, options: argparse.Namespace
+) -> tuple[Topology, dict[str, Any], list[JobKind], list[LiveTrial]]:
+    """Return the network, its configuration, the kinds of jobs, and the runs."""
+    from testbed.systems.p4inc.figures.live import queue, setting
     from testbed.systems.p4inc.figures.live.model import JobKind
     from testbed.topology.load import parse
 
     kinds = [JobKind(model, options.iterations or ITERATIONS.get(model, 12)) for model in options.models]
-    seeds = range(1, options.runs + 1)
     trials = [
         queue.LiveTrial(kind, scheme, jobs, seed)
         for kind in kinds
         for jobs in options.jobs
-        for seed in seeds
+        for seed in range(1, options.runs + 1)
         for scheme in options.schemes
     ]
     config = setting.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
-    topology = parse(config, figure)
-    # before anything runs: a schedule that never ends shows here
-    lasts_s = sum(ahead.lasts_s(topology, trial, options.slot) + RUN_S for trial in trials)
-    print(f"{len(trials)} runs, {max(1, round(lasts_s / 60))} minutes or more", file=sys.stderr, flush=True)
+    return parse(config, figure), config, kinds, trials
+
+
+def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    from testbed.reproduction.progress import progress
+    from testbed.systems.p4inc.figures.live import ahead, queue, tables
+
+    topology, config, kinds, trials = _planned(figure, options)
+    seeds = range(1, options.runs + 1)
     jobs = () if options.quick else ahead.JOBS
     foreseen = list(ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with progress("figures 6 and 7", len(trials), lines=True) as on_done:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline
 from testbed.systems.p4inc.figures.live.claims import CLAIMS, CONNECTIONS, JCT, reduction
 from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER, ratio
 from testbed.systems.p4inc.figures.simulated.plots import COLOURS
@@ -69,7 +70,7 @@ def throughput(report: Report) -> Figure:
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
     same, slow = ratio(rows, best, "ps"), ratio(rows, best, "ps-10g")
     gains = f"{same:.1f} times as fast as a parameter server, {slow:.1f} times"
-    headline(figure, f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s", _detail(report))
+    headline(figure, report, f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s", _detail(report))
     figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
     return figure
 
@@ -100,7 +101,7 @@ def queue(report: Report) -> Figure:
     }
     figure.legend(drawn.values(), drawn.keys(), loc="lower center", ncols=len(drawn), frameon=False)
     height = figure.get_figheight()
-    headline(figure, _finding(report), _detail(report))
+    headline(figure, report, _finding(report), _detail(report))
     margins = {"left": 0.05, "right": 0.985, "top": 1 - 1.0 / height, "bottom": 1.05 / height}
     figure.subplots_adjust(**margins, wspace=0.2, hspace=0.42)
     return figure

@@ -12,7 +12,8 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from testbed.aggregation.system import racks_of
 from testbed.client.caller import Caller
 from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.scheduling.live import gigabits, limits_of
 from testbed.scheduling.messages import job_from_json, limits_from_json, ports_from_json
@@ -257,6 +258,12 @@ def predicted_ahead(trial: LiveTrial, result: dict[str, Any], topology: Topology
     return predict(limits, queue, policy, ports_from_json(model["ports"]), pace(trial.kind, topology))
 
 
+def _one(
+    testbed: live.TestbedOfFigures, trial: LiveTrial, slot_s: float, folder: Path, costs_: Costs
+) -> dict[str, Any]:
+    return measured(trial, run(testbed, trial, slot_s, folder), testbed.topology, costs_)
+
+
 def sweep(
     trials: Sequence[LiveTrial],
     slot_s: float,
@@ -269,11 +276,15 @@ def sweep(
     of a run.
     """
     with live.testbed("fig7", config, folder) as testbed:
-        costs_ = costs(testbed, slot_s, folder, costs_times)
+        costs_ = Costs(
+            **kept.row(folder, "costs", lambda: asdict(costs(testbed, slot_s, folder, costs_times)))
+        )
         rows = []
         for trial in trials:
             try:
-                rows.append(measured(trial, run(testbed, trial, slot_s, folder), testbed.topology, costs_))
+                rows.append(
+                    kept.row(folder, trial.stem, partial(_one, testbed, trial, slot_s, folder, costs_))
+                )
             except TestbedError as error:
                 raise type(error)(f"{trial}: {error}") from error
             on_done(str(trial))

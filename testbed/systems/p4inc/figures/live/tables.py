@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import Tally
 from testbed.systems.p4inc.figures.live.claims import (
     CLAIMS,
@@ -21,7 +22,7 @@ from testbed.systems.p4inc.figures.live.claims import (
     verdict,
 )
 from testbed.systems.p4inc.figures.live.plots import MODELS
-from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER, larger_gains
+from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER
 from testbed.systems.p4inc.policies.catalogue import TITLES
 
 if TYPE_CHECKING:
@@ -38,15 +39,17 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for claim in CLAIMS:
         ours = {metric: reduction(rows, claim, metric) for metric in claim.metrics}
         said = verdict(ours[claim.metrics[0]], claim.paper)
-        findings.append(
-            {"text": claim.text, "model": claim.model, "paper": claim.paper, "ours": ours, "verdict": said}
-        )
+        schemes = {scheme for pair in claim.pairs for scheme in pair}
+        models = (claim.model,) if claim.model else MODELS
+        its = [row for row in rows if row["model"] in models and row["scheme"] in schemes]
+        about = {"text": claim.text, "model": claim.model, "paper": claim.paper, "runs": runs_of(its)}
+        findings.append({**about, "ours": ours, "verdict": said})
     for trend in TRENDS:
-        its = held(rows, trend)
-        counts = {"held": its.ahead, "tied": its.level, "of": its.of}
-        findings.append(
-            {"text": trend.text, "model": None, **counts, "verdict": its.verdict if its.of else None}
-        )
+        tally = held(rows, trend)
+        counts = {"held": tally.ahead, "tied": tally.level, "of": tally.of}
+        runs = runs_of(row for row in rows if row["scheme"] in (trend.low, *trend.high))
+        said = tally.verdict if tally.of else None
+        findings.append({"text": trend.text, "model": None, **counts, "verdict": said, "runs": runs})
     return findings
 
 
@@ -125,11 +128,9 @@ def _show_throughput(report: Report, console: Console) -> None:
         table.add_row(MODELS[model], *texts)
     console.print(table)
     console.print("In parentheses what was predicted.")
-    for case, at in (("ps", "40"), ("ps-10g", "10")):
-        larger = larger_gains(rows, case)
-        if larger is not None:
-            word = "yes" if larger else "no"
-            console.print(f"Each VGG gains more than any ResNet, optics at {at} Gb/s: {word} (paper: yes)")
+    for case in ("ps", "ps-10g"):
+        if claim := said.get((None, case)):
+            console.print(f"{claim['text']}: {claim['ours']} (paper: {claim['paper']}): {claim['verdict']}")
 
 
 def _show_queue(report: Report, console: Console) -> None:

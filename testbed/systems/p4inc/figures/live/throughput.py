@@ -8,12 +8,14 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.reproduction import live
-from testbed.reproduction.verdicts import of_gain
+from testbed.reproduction import kept, live
+from testbed.reproduction.judged import runs_of
+from testbed.reproduction.verdicts import AGREES, DIFFERS, of_gain
 from testbed.systems.p4inc.figures.live import setting
 from testbed.systems.p4inc.figures.live.claims import NOISE
 from testbed.systems.p4inc.figures.live.model import JobKind, iteration_s
@@ -60,7 +62,8 @@ def measure(
             for model in models:
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
-                        rows.append(_row(testbed, JobKind(model, iterations), case, folder))
+                        measure_one = partial(_row, testbed, JobKind(model, iterations), case, folder)
+                        rows.append(kept.row(folder, f"{model}.{case.name}", measure_one))
                         on_done(f"{model}, {case.title}")
     return rows
 
@@ -107,6 +110,7 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for case in ("ps", "ps-10g"):
             ours = ratio(rows, model, case)
             said = of_gain(ours - 1, paper - 1, NOISE)
+            its = [row for row in rows if row["model"] == model and row["case"] in ("inc", case)]
             foreseen = ratio(rows, model, case, "predicted_ms")
             findings.append(
                 {
@@ -116,6 +120,21 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "ours": ours,
                     "predicted": foreseen,
                     "verdict": said,
+                    "runs": runs_of(its),
+                }
+            )
+    for case, at in (("ps", "40"), ("ps-10g", "10")):
+        larger = larger_gains(rows, case)
+        if larger is not None:
+            findings.append(
+                {
+                    "text": f"each VGG gains more than any ResNet, optics at {at} Gb/s",
+                    "model": None,
+                    "over": case,
+                    "paper": "yes",
+                    "ours": "yes" if larger else "no",
+                    "verdict": AGREES if larger else DIFFERS,
+                    "runs": runs_of(row for row in rows if row["case"] in ("inc", case)),
                 }
             )
     return findings

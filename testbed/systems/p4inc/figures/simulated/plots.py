@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline
 from testbed.systems.p4inc.figures.simulated.tables import title_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def picture(report: Report) -> Figure:
     figure.legend(
         handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0)
     )
-    headline(figure, report["headline"], _detail(report))
+    headline(figure, report, report["headline"], _detail(report))
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
     return figure
 

@@ -12,8 +12,8 @@ from testbed.reproduction.verdicts import (
     DIFFERS,
     ERRORS,
     LEVEL,
-    SIZE,
     TIE,
+    of_ratio,
     standard_error,
 )
 from testbed.systems.trio.figures.accuracy.runs import IDEAL, final, picked, reached, reached_s
@@ -101,4 +101,5 @@ def _of_times(ratios: Sequence[float]) -> str:
     """Return the word for the mean ratio: the paper's or more agrees, as does one whose gain is near it."""
     if not ratios or statistics.fmean(ratios) <= 1:
         return DIFFERS
-    return AGREES if statistics.fmean(ratios) - 1 >= (1 - BAND) * (PAPER[0] - 1) else SIZE
+    mean = statistics.fmean(ratios)
+    return AGREES if mean - 1 >= (1 - BAND) * (PAPER[0] - 1) else of_ratio(mean, PAPER[0])

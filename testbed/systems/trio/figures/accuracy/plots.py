@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.report.plots import drawing, headline, save
+from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline
 from testbed.systems.trio.figures.accuracy import tables
 from testbed.systems.trio.figures.accuracy.runs import IDEAL, P, picked, titles
 from testbed.systems.trio.figures.slow.setting import SWITCHML, TRIO
@@ -34,6 +35,6 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
             f"{trust['trustworthy']} of {trust['of']} runs trustworthy; p = {P:.0%}, "
             f"{report['seeds']} seeds, an iteration of {report['typical_ms']:.0f} ms where nobody is slow"
         )
-        headline(figure, tables.headline(report), detail)
+        headline(figure, report, tables.headline(report), detail)
         figure.subplots_adjust(left=0.08, right=0.98, top=0.79, bottom=0.21)
         save(plt, figure, path)

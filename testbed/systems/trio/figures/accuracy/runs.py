@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import TestbedError
-from testbed.reproduction import live
+from testbed.reproduction import kept, live
 from testbed.systems.trio.figures.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, ComparedWay, network
 from workloads import models
 
@@ -50,7 +51,8 @@ def measure(
         for seed in seeds:
             for name, way in ((IDEAL, SWITCHML), (SWITCHML.sync, SWITCHML), (TRIO.sync, TRIO)):
                 pattern = None if name == IDEAL else SlowWorkers(P, seed, iteration_s=(typical_ms or 0) / 1e3)
-                rows.append(_row(testbed, name, way, seed, pattern, iterations, folder))
+                measure_one = partial(_row, testbed, name, way, seed, pattern, iterations, folder)
+                rows.append(kept.row(folder, f"{name}.{seed}", measure_one))
                 typical_ms = typical_ms or rows[-1]["ended_s"][-1] * 1e3 / iterations
                 on_done(f"seed {seed}, {titles()[name]}")
     assert typical_ms is not None

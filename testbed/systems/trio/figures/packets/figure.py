@@ -74,6 +74,12 @@ class PacketsFigure:
             if not least <= options.packets <= 100_000:
                 raise RequestError(f"--packets {options.packets}: {least} to 100000 are accepted")
 
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds it takes, the load around each run included."""
+        if self.name == "fig14":
+            return 2 * len(QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS) * 5.0
+        return len(self._settings(options.quick)) * 8.0
+
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         from testbed.reproduction.live import runs_folder
         from testbed.reproduction.progress import progress

@@ -11,12 +11,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
-from testbed.reproduction import live
+from testbed.reproduction import kept, live, load
 
 WORKERS = 3
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -46,12 +47,8 @@ def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone)
         for is_busy in (False, True):
             for timeout_ms in timeouts_ms:
                 stem = f"{timeout_ms:g}.{'busy' if is_busy else 'quiet'}"
-                words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
-                script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
-                with _busy_cores() if is_busy else contextlib.nullcontext():
-                    pushers_s, _ = _run(testbed, folder / stem, words, script, workers=2)
-                over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
-                rows.append({"timeout_ms": timeout_ms, "busy": is_busy, "over": over})
+                measure_one = partial(_aged, testbed, folder / stem, timeout_ms, is_busy, runs)
+                rows.append(kept.row(folder, stem, measure_one))
                 on_done(f"{timeout_ms:g} ms, {'busy' if is_busy else 'quiet'}")
     return rows
 
@@ -63,14 +60,44 @@ def streamed(
     rows = []
     with live.testbed(name, network(), folder) as testbed:
         for gradients, window in settings:
-            # ages are not asked for here, and 100 ms are rarely reached
-            words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
-            script = ["--packets", str(packets), "--runs", str(runs)]
-            taken_s = _run(testbed, folder / f"{gradients}.{window}", words, script)
-            last_s = [max(each) for each in zip(*taken_s, strict=True)]
-            rows.append({"gradients": gradients, "window": window, "packets": packets, "seconds": last_s})
+            stem = f"{gradients}.{window}"
+            measure_one = partial(_streamed, testbed, folder / stem, gradients, window, packets, runs)
+            rows.append(kept.row(folder, stem, measure_one))
             on_done(f"{gradients} gradients, window {window}")
     return rows
+
+
+def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy: bool, runs: int) -> Row:
+    words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
+    script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
+    before = load.others()
+    with _busy_cores() if is_busy else contextlib.nullcontext():
+        pushers_s, _ = _run(testbed, stem, words, script, workers=2)
+    over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
+    row = {"timeout_ms": timeout_ms, "busy": is_busy, "over": over}
+    return row | _loaded(before, load.others())
+
+
+def _streamed(
+    testbed: live.TestbedOfFigures, stem: Path, gradients: int, window: int, packets: int, runs: int
+) -> Row:
+    # ages are not asked for here, and 100 ms are rarely reached
+    words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
+    script = ["--packets", str(packets), "--runs", str(runs)]
+    before = load.others()
+    taken_s = _run(testbed, stem, words, script)
+    last_s = [max(each) for each in zip(*taken_s, strict=True)]
+    row = {"gradients": gradients, "window": window, "packets": packets, "seconds": last_s}
+    return row | _loaded(before, load.others())
+
+
+def _loaded(*samples: tuple[float, float]) -> Row:
+    """Return the load by others around a run, the higher one, and whether that lets its times count. Links
+    without rates have no bound, so that no verdict on the job itself can.
+    """
+    used = max(share for share, _ in samples)
+    reasons = [] if used <= load.QUIET else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
+    return {"load": used, "verdict": {"trustworthy": not reasons, "reasons": reasons}}
 
 
 def latency_us(row: Row) -> float:

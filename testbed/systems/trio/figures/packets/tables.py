@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from testbed.reproduction.judged import trusted
+from testbed.reproduction.load import QUIET
 from testbed.systems.trio.figures.packets.runs import latency_us, rate
 from testbed.systems.trio.figures.slow.tables import titled
 
@@ -24,13 +26,14 @@ def show(report: Report, console: Console) -> None:
         for row in report["rows"]:
             table.add_row(
                 f"{row['timeout_ms']:g} ms",
-                "every core busy" if row["busy"] else "quiet",
+                machine_of(row),
                 f"{statistics.median(row['over']):.2f}",
                 f"{max(row['over']):.2f}",
                 str(len(row["over"])),
             )
     else:
-        table = titled(title, "gradients", "window", "latency, us", "gradients/us", "Gb/s", "runs, us")
+        columns = ("gradients", "window", "latency, us", "gradients/us", "Gb/s", "runs, us", "others' load")
+        table = titled(title, *columns)
         for row in report["rows"]:
             by_run = sorted(row["window"] * 1e6 * each / row["packets"] for each in row["seconds"])
             table.add_row(
@@ -40,10 +43,19 @@ def show(report: Report, console: Console) -> None:
                 f"{rate(row):.1f}",
                 f"{rate(row) * 32 / 1e3:.2f}",
                 f"{by_run[0]:.1f} to {by_run[-1]:.1f}",
+                f"{row['load']:.0%}",
             )
     console.print(table)
     table = titled("The paper's claims", "", "paper", "ours", "")
     for claim in report["claims"]:
         table.add_row(claim["text"], claim["paper"], claim["ours"], claim["verdict"])
     console.print(table)
+    good, of = sum(map(trusted, report["rows"])), len(report["rows"])
+    console.print(f"{good} of {of} runs trustworthy: others use at most {QUIET:.0%} of the cores")
     console.print("Servers at one switch without declared rates: absolute values are this machine's.")
+
+
+def machine_of(row: Mapping[str, Any]) -> str:
+    """Return what the cores did beside a run: this command's own load, and others'."""
+    own = "every core busy by this command, " if row["busy"] else ""
+    return f"{own}others {row['load']:.0%}"

@@ -54,6 +54,12 @@ class SlowWorkersFigure:
         options.models = _models(options.models, options.quick)
         options.p = _probabilities(options.p, options.quick)
 
+    def lasts_s(self, options: argparse.Namespace) -> float:
+        """Return about how many seconds its runs take: 24 of 40 iterations took 14 minutes."""
+        from testbed.systems.trio.figures.slow import iterations
+
+        return float(iterations.count(options.models, options.p) * (10.0 + 0.6 * options.iterations))
+
     def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         from testbed.reproduction.live import runs_folder, trust
         from testbed.reproduction.progress import progress

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
-from testbed.reproduction import live
-from testbed.reproduction.verdicts import AGREES, BAND, DIFFERS, SIZE
+from testbed.reproduction import kept, live
+from testbed.reproduction.judged import runs_of
+from testbed.reproduction.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
 from testbed.systems.trio.figures.slow.setting import (
     AGE_OUT_MS,
@@ -26,6 +28,7 @@ from testbed.systems.trio.figures.slow.setting import (
     PAPER_P,
     ROUNDS,
     SWITCHML,
+    SWITCHML_64,
     TOP,
     TRIO,
     WAYS,
@@ -55,18 +58,24 @@ def measure(
     with live.testbed("trio-6-1", network(scale), folder) as testbed:
         for model in models:
             typical_ms: float | None = None
-            for p in sorted({0.0, *probabilities}):
-                for way in WAYS:
-                    row = _row(testbed, model, way, p, typical_ms, iterations, seed, folder)
-                    typical_ms = typical_ms or row["iteration_ms"]
-                    rows.append(row)
-                    on_done(f"{model}, {way.title}, p = {p:.0%}")
+            for p, way in _points(probabilities):
+                measure_one = partial(_row, testbed, model, way, p, typical_ms, iterations, seed, folder)
+                row = kept.row(folder, f"{model}.{way.key}.{p}", measure_one)
+                typical_ms = typical_ms or row["iteration_ms"]
+                rows.append(row)
+                on_done(f"{model}, {way.title}, p = {p:.0%}")
     return rows
 
 
 def count(models: Sequence[str], probabilities: Sequence[float]) -> int:
     """Return how many runs `measure` makes."""
-    return len(models) * len(WAYS) * len({0.0, *probabilities})
+    return len(models) * len(_points(probabilities))
+
+
+def _points(probabilities: Sequence[float]) -> list[tuple[float, ComparedWay]]:
+    """Return a model's runs: both ways at every probability, SwitchML-64 at the highest."""
+    every = sorted({0.0, *probabilities})
+    return [*((p, way) for p in every for way in WAYS), (every[-1], SWITCHML_64)]
 
 
 def _row(
@@ -79,7 +88,7 @@ def _row(
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
-    stem = f"{model}.{way.sync}.{p * 100:g}"
+    stem = f"{model}.{way.key}.{p * 100:g}"
     result_file, script_file = folder / f"{stem}.run.json", folder / f"{stem}.json"
     pattern = SlowWorkers(p, seed, iteration_s=typical_ms and typical_ms / 1e3)
     words = ["run", "--place", f"u1:{WORKERS}", "--sync", way.sync, *way.options]
@@ -96,7 +105,7 @@ def _row(
     blocks = result.get("blocks") or {}
     return {
         "model": model,
-        "way": way.sync,
+        "way": way.key,
         "p": p,
         "iteration_ms": statistics.fmean(script["mean_ms_list"]),
         "by_worker_ms": script["mean_ms_list"],
@@ -126,7 +135,7 @@ def predicted(
 
 def picked(rows: Rows, model: str, way: ComparedWay, p: float) -> Mapping[str, Any]:
     """Return the row of a run."""
-    return next(row for row in rows if (row["model"], row["way"], row["p"]) == (model, way.sync, p))
+    return next(row for row in rows if (row["model"], row["way"], row["p"]) == (model, way.key, p))
 
 
 def ideal_ms(rows: Rows, model: str) -> float:
@@ -152,6 +161,7 @@ def claims(rows: Rows) -> list[dict[str, Any]]:
                     "paper": f"{PAPER[model]:.2f}",
                     "ours": f"{times:.2f} (expected {slow['expected_ms'] / ours['expected_ms']:.2f})",
                     "verdict": _of_times(times, PAPER[model]),
+                    "runs": runs_of((slow, ours)),
                 }
             )
         over = ours["iteration_ms"] / ideal_ms(rows, model)
@@ -162,8 +172,21 @@ def claims(rows: Rows) -> list[dict[str, Any]]:
                 "paper": "close to 1",
                 "ours": f"{over:.2f} (SwitchML {waits:.2f})",
                 "verdict": AGREES if over <= 1 + BAND else DIFFERS,
+                "runs": runs_of((ours, picked(rows, model, SWITCHML, 0.0))),
             }
         )
+        small = [row for row in rows if (row["model"], row["way"]) == (model, SWITCHML_64.key)]
+        for row in small:
+            times = row["iteration_ms"] / slow["iteration_ms"]
+            findings.append(
+                {
+                    "text": f"{model}: SwitchML-64's iteration over SwitchML-256's at p = {most:.0%}",
+                    "paper": "more than 1",
+                    "ours": f"{times:.2f}",
+                    "verdict": TIE if abs(times - 1) <= FLAT else AGREES if times > 1 else DIFFERS,
+                    "runs": runs_of((row, slow)),
+                }
+            )
     slowed = [row for row in rows if row["p"]]
     for key, text in (("expected_ms", "over all seeds"), ("replayed_ms", "with the seed's own draws")):
         off = [row[key] / row["iteration_ms"] - 1 for row in slowed]
@@ -181,6 +204,4 @@ def claims(rows: Rows) -> list[dict[str, Any]]:
 
 def _of_times(ours: float, paper: float) -> str:
     """Return the word for a ratio: the paper's or more agrees, as does one whose gain is near it."""
-    if ours <= 1:
-        return DIFFERS
-    return AGREES if ours - 1 >= (1 - BAND) * (paper - 1) else SIZE
+    return AGREES if ours - 1 >= (1 - BAND) * (paper - 1) else of_ratio(ours, paper)

@@ -28,6 +28,12 @@ class ComparedWay:
     title: str
     options: tuple[str, ...]
     colour: str  # of Okabe and Ito's palette
+    name: str = ""  # in reports, where it is not the system's
+
+    @property
+    def key(self) -> str:
+        """Return its name in reports."""
+        return self.name or self.sync
 
 
 SWITCHML = ComparedWay("switches", "SwitchML-256", ("--lanes", "256"), "#D55E00")
@@ -38,6 +44,8 @@ TRIO = ComparedWay(
     "#0072B2",
 )
 WAYS = (SWITCHML, TRIO)
+SWITCHML_64 = ComparedWay("switches", "SwitchML-64", ("--lanes", "64"), "#E69F00", "switches-64")
+"""SwitchML's other packets, of which the paper says only that they are worse: at the highest probability."""
 
 
 def network(scale: int) -> dict[str, Any]:

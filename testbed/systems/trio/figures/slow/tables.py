@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from testbed.systems.trio.figures.slow.iterations import ideal_ms, models_of, picked
-from testbed.systems.trio.figures.slow.setting import SWITCHML, TRIO, WAYS
+from testbed.systems.trio.figures.slow.setting import SWITCHML, SWITCHML_64, TRIO, WAYS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Report = Mapping[str, Any]
-TITLES = {way.sync: way.title for way in WAYS}
+TITLES = {way.key: way.title for way in (*WAYS, SWITCHML_64)}
 
 
 def show(report: Report, console: Console) -> None:
@@ -73,3 +73,10 @@ def headline(report: Report) -> str:
     ]
     ends = f"{min(times):.2f}" if len(times) == 1 else f"{min(times):.2f} to {max(times):.2f}"
     return f"At p = {most:.0%} SwitchML's iterations take {ends} times as long as Trio-ML's"
+
+
+def headline_rows(report: Report) -> list[Mapping[str, Any]]:
+    """Return the runs of which that sentence is."""
+    rows = report["rows"]
+    most = max(row["p"] for row in rows)
+    return [picked(rows, model, way, most) for model in models_of(rows) for way in WAYS]
