@@ -103,6 +103,7 @@ class Job:
         self._looking = threading.Lock()  # the fields below; no other is taken under it
         self._board: JobBoard | None = None
         self._summed_bytes, self._left_ns = 0, 0
+        self._owing: dict[int, int] = {}  # workers of the last start that were to leave statistics
 
     # ------------------------------------------------------------------ what it is
 
@@ -416,6 +417,7 @@ class Job:
     ) -> dict[str, Any]:
         means, request = self._means, self.request
         report = means.executor.report(self.id, request, self.layout, specs, ending)
+        unread = report["notes"]
         self.notes += report["notes"]
         described = {
             **result.without_timelines(report),
@@ -436,7 +438,10 @@ class Job:
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
         starts = len(self.attempts)
         slow = None if request.stragglers is None else str(request.stragglers)
-        observed = observation.report(stats, traffic, ending.failure, request.with_series, starts, slow)
+        missing = result.missing_statistics(stats, self._owing, unread)
+        observed = observation.report(
+            stats, traffic, ending.failure, request.with_series, starts, slow, missing
+        )
         self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
         return described | observed
 
@@ -511,7 +516,8 @@ class Job:
         with self._looking:
             if self._board is not None:
                 self._summed_bytes, self._left_ns = self._board.summed_bytes(), self._board.left_ns()
-            if last:
+            if last and self._board is not None:
+                self._owing = self._board.owing()
                 self._board = None
 
     def _tell_notes(self) -> None:

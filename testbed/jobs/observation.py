@@ -84,12 +84,13 @@ class Observation:
         with_series: bool,
         starts: int = 1,
         stragglers: str | None = None,
+        missing: str | None = None,
     ) -> dict[str, Any]:
         """Return the result's `links`, `telemetry`, `stragglers`, `bound` and `verdict`, and `series`, an
         .npz file in base64, if it is wanted.
 
         `workers`: the statistics that they left, by rank, in the last of its `starts`; `stragglers`: the
-        pattern in which they were to be slow.
+        pattern in which they were to be slow; `missing`: which statistics are not there, and why.
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -108,7 +109,7 @@ class Observation:
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
-        not_used = None if failure else unused(traffic.transport, workers, sent_bytes, starts)
+        not_used = None if failure or missing else unused(traffic.transport, workers, sent_bytes, starts)
         slept = delays(workers, stragglers)
         judged = verdict(
             seen,
@@ -118,6 +119,7 @@ class Observation:
             faults=self._faults(),
             hosts=traffic.hosts,
             unused=not_used,
+            missing=missing,
             slept=slept,
             changes=changed(self._recording, self._hosts.ever_by_hand()),
         )

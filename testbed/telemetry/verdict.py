@@ -86,11 +86,13 @@ def verdict(
     unused: str | None = None,
     slept: Delays | None = None,
     changes: Sequence[str] = (),
+    missing: str | None = None,
 ) -> Verdict:
     """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
     none; `failure` says why it failed, if it did, `faults` what was set on which links, `unused` that it
-    summed nothing where it was to, `slept` the delays that were injected into its workers, and `changes` the
-    links that had other rates for a while.
+    summed nothing where it was to, `slept` the delays that were injected into its workers, `changes` the
+    links that had other rates for a while, and `missing` which statistics are not there, and why: without them
+    nothing is trusted.
     """
     first = [Reason(UNUSED, unused)] if unused else []
     first += [Reason(STRAGGLERS, slept.line)] if slept else []
@@ -99,8 +101,11 @@ def verdict(
     if sent < tolerances.traffic_bytes and failure is None and evidence.failure is None:
         return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)), *first))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
+    if missing:
+        reasons.append(Reason("no_statistics", missing))
+    else:
+        reasons += _set_by_links(evidence, bound, own, tolerances, _sums_lack_workers(workers))
     reasons += [
-        *_set_by_links(evidence, bound, own, tolerances, _sums_lack_workers(workers)),
         *_above_rate(evidence, tolerances),
         *_sampling(evidence, tolerances),
     ]

@@ -293,3 +293,11 @@ def test_the_limits_are_the_callers() -> None:
     assert [reason.name for reason in verdict(GOOD, ALLOWED, tolerances=strict, hosts=HOSTS).reasons] == [
         "machine_bound"
     ]
+
+
+@pytest.mark.parametrize("allowed", [ALLOWED, bound_with(measured_ms=300.0), None])
+def test_nothing_is_trusted_without_statistics_and_the_reason_is_that(allowed: Bound | None) -> None:
+    text = "statistics of workers 0, 1 are missing: No space left on device"
+    given = verdict(GOOD, allowed, [None, None], hosts=HOSTS, missing=text)
+    assert given.trustworthy is False
+    assert given.line == f"verdict: not trustworthy: {text}"
