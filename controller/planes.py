@@ -64,6 +64,9 @@ class Plane(Protocol):
     def kept(self) -> Kept | None:
         """Says what is kept, by whichever process it was begun."""
 
+    def kept_from_ns(self) -> int:
+        """Says when what is kept began, by the monotonic clock; 0: nothing is."""
+
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Counts frames by port: those that crossed, were lost in the dark, and where no circuit was."""
 
@@ -77,6 +80,7 @@ class FastPath:
         self.set_routes = pinned.routes.set
         self.turn, self.seen = turner.turn, turner.seen
         self.keep, self.is_kept, self.kept = pinned.keep, pinned.is_kept, pinned.kept
+        self.kept_from_ns = pinned.kept_from_ns
         self.crossings = pinned.crossings
 
     def change_routes(self, changes: RouteChanges) -> None:
@@ -104,6 +108,7 @@ class MixedPlane:
         self.change_routes = fast_path.change_routes
         self.keep, self.leave = fast_path.keep, fast_path.leave
         self.is_kept, self.kept = fast_path.is_kept, fast_path.kept
+        self.kept_from_ns = fast_path.kept_from_ns
         self.crossings = fast_path.crossings
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:

@@ -35,6 +35,7 @@ from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
+from testbed.jobs.surroundings import Surroundings
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
@@ -55,6 +56,7 @@ class Means:
     hosts: Hosts
     controller: Callable[..., Any]  # (op, **arguments) -> result
     mtu: int
+    surroundings: Surroundings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,9 @@ class Job:
             self._tell_notes()
             with means.executor.folder(self.id, request) as folder:
                 senders = [*self.hosts, *self.other_hosts]
-                with Observation(means.sampler, means.hosts, senders, means.mtu) as observation:
+                with Observation(
+                    means.sampler, means.hosts, senders, means.mtu, means.surroundings
+                ) as observation:
                     specs, ending = self._attempts(folder)
                     self.ended_at = time.monotonic()
                 self._give_back()  # before the result is made, which takes a moment
@@ -440,7 +444,7 @@ class Job:
         slow = None if request.stragglers is None else str(request.stragglers)
         missing = result.missing_statistics(stats, self._owing, unread)
         observed = observation.report(
-            stats, traffic, ending.failure, request.with_series, starts, slow, missing
+            stats, traffic, ending.failure, request.with_series, starts, slow, missing, self.layout
         )
         self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
         return described | observed

@@ -87,6 +87,9 @@ class ModelPlane:
     def is_kept(self) -> bool:
         return self.table is not None
 
+    def kept_from_ns(self) -> int:
+        return 7 if self.table else 0
+
     def kept(self) -> Kept | None:
         if self.table is None:
             return None
