@@ -91,6 +91,7 @@ class Api:
             "circuits": pairs(state.circuits or ()),
             "timetables": runs,
             "crossings": self._crossings(request),
+            "flows": self._conductor.flows(),
             "last_event": max((event["id"] for event in state.history), default=0),
         }
 

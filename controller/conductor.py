@@ -240,6 +240,11 @@ class Conductor:
         """Count frames by port of the optical switch, as the fast path does."""
         return self._plane.crossings() if self._plane else {}
 
+    def flows(self) -> list[list[str | int]]:
+        """Count the bytes of plain traffic that hosts sent: sender, receiver, protocol, port, bytes."""
+        counted = self._plane.flows() if self._plane else {}
+        return [[*flow, count] for flow, count in counted.items()]
+
     def turned(self, other_than: int) -> int:
         """Waits for ports to turn, if they have turned as often as that, and returns how often they have. By
         then the circuits are decided, and dark: who has to follow them has the dark time for it. Returns what

@@ -70,6 +70,9 @@ class Plane(Protocol):
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Counts frames by port: those that crossed, were lost in the dark, and where no circuit was."""
 
+    def flows(self) -> dict[tuple[str, str, int, int], int]:
+        """Counts the bytes of plain traffic that hosts sent, by flow."""
+
 
 class FastPath:
     """The XDP programs' circuits and routes; a process of its own turns ports."""
@@ -81,7 +84,7 @@ class FastPath:
         self.turn, self.seen = turner.turn, turner.seen
         self.keep, self.is_kept, self.kept = pinned.keep, pinned.is_kept, pinned.kept
         self.kept_from_ns = pinned.kept_from_ns
-        self.crossings = pinned.crossings
+        self.crossings, self.flows = pinned.crossings, pinned.flows
 
     def change_routes(self, changes: RouteChanges) -> None:
         """Sets what changes in switches' tables, and reads it back."""
@@ -109,7 +112,7 @@ class MixedPlane:
         self.keep, self.leave = fast_path.keep, fast_path.leave
         self.is_kept, self.kept = fast_path.is_kept, fast_path.kept
         self.kept_from_ns = fast_path.kept_from_ns
-        self.crossings = fast_path.crossings
+        self.crossings, self.flows = fast_path.crossings, fast_path.flows
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replaces a switch's whole table, and reads it back."""

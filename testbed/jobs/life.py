@@ -444,7 +444,7 @@ class Job:
         slow = None if request.stragglers is None else str(request.stragglers)
         missing = result.missing_statistics(stats, self._owing, unread)
         observed = observation.report(
-            stats, traffic, ending.failure, request.with_series, starts, slow, missing, self.layout
+            stats, traffic, ending.failure, request.with_series, starts, slow, missing, self.layout, self.id
         )
         self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
         return described | observed

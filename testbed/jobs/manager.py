@@ -92,6 +92,11 @@ def means_of(
             topology.core_link is not None,
             controller,
             lambda: [*running(), *running_of_others()],
+            {
+                addresses.host_ip(unit.index, host): addresses.host_name(unit.index, host)
+                for unit in topology.units
+                for host in unit.numbers
+            },
         ),
     )
 

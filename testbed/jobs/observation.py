@@ -107,13 +107,14 @@ class Observation:
         stragglers: str | None = None,
         missing: str | None = None,
         layout: Layout | None = None,
+        job: int = 0,
     ) -> dict[str, Any]:
         """Return the result's `links`, `telemetry`, `stragglers`, `bound` and `verdict`, and `series`, an
         .npz file in base64, if it is wanted.
 
         `workers`: the statistics that they left, by rank, in the last of its `starts`; `stragglers`: the
         pattern in which they were to be slow; `missing`: which statistics are not there, and why;
-        `layout`: where the job was in its last start.
+        `layout`: where the job of the number `job` was in its last start.
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -127,12 +128,13 @@ class Observation:
             for link in links
             if link["rate_mbps"]
         }
-        network, happened = self._happened(layout)
+        network, happened = self._happened(layout, job)
         allowed = bound(self._recording, workers, traffic, depths_s, network)
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
+        sent_bytes -= sum(each.bytes for each in happened.traffic if each.link in traffic.hosts)
         not_used = None if failure or missing else unused(traffic.transport, workers, sent_bytes, starts)
         slept = delays(workers, stragglers)
         judged = verdict(
@@ -164,7 +166,17 @@ class Observation:
         samples = series(self._recording, seen_rounds)
         return report | {"series": base64.b64encode(samples).decode()}
 
-    def _happened(self, layout: Layout | None) -> tuple[Network | None, Happened]:
+    def _held_by_others(self, job: int) -> set[str]:
+        """Return the hosts that other jobs had at some time."""
+        assert self._recording is not None
+        return {
+            host
+            for sample in self._recording.samples
+            for host, holder in sample.holders.items()
+            if holder != job
+        }
+
+    def _happened(self, layout: Layout | None, job: int) -> tuple[Network | None, Happened]:
         """Return the network over the job's time, and what happened on its links and beside it."""
         assert self._recording is not None
         changes = self._hosts.ever_by_hand()
@@ -180,6 +192,7 @@ class Observation:
             changes=changed(self._recording, links.intersection(changes)),
             lost=over_time.losses(layout),
             timetables=over_time.timetables if layout.demands else (),
+            traffic=self._surroundings.traffic(began, ended, layout, job, self._held_by_others(job), links),
             company=self._surroundings.company(began, ended),
             unknown=over_time.unknown if layout.demands else None,
         )

@@ -5,13 +5,18 @@ beside the links' counters.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
+from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
 from testbed.telemetry.company import Company, Spent, company, spent
 from testbed.telemetry.network import Network, network
+from testbed.telemetry.traffic import OthersTraffic, grown, others
+from testbed.topology import addresses
 from testbed.topology.units import Unit
 
 
@@ -30,7 +35,9 @@ class Scene:
 
 
 class Surroundings:
-    """Whom an observation asks: the controller, and `testbeds` for the names of those that run."""
+    """Whom an observation asks: the controller, and `testbeds` for the names of those that run. `host_names`
+    are by address.
+    """
 
     def __init__(
         self,
@@ -39,9 +46,10 @@ class Surroundings:
         has_core: bool,
         controller: Callable[..., Any],
         testbeds: Callable[[], Iterable[str]],
+        host_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._name, self._units, self._has_core = name, tuple(units), has_core
-        self._controller, self._testbeds = controller, testbeds
+        self._controller, self._testbeds, self._host_names = controller, testbeds, host_names
 
     def look(self, faults: Mapping[tuple[str, str], str]) -> Scene:
         """Look around now; `faults` are those on links, by link and direction."""
@@ -67,6 +75,26 @@ class Surroundings:
             began.spent.at_s,
             ended.ahead_s,
         )
+
+    def traffic(
+        self,
+        began: Scene,
+        ended: Scene,
+        layout: Layout,
+        job: int,
+        held: Collection[str],
+        links: Collection[str],
+    ) -> list[OthersTraffic]:
+        """Return the traffic on a job's links between two looks that is not the job's. `held`: hosts that
+        other jobs had.
+        """
+        if began.light is None or ended.light is None:
+            return []
+        own = {addresses.host_name(*host) for host in layout.hosts()}
+        ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
+        optical = {name.partition("o")[0]: name for name in sorted(links, reverse=True) if "o" in name}
+        flows = grown(began.light["flows"], ended.light["flows"])
+        return others(flows, self._host_names, own, ports, held, optical)
 
     def company(self, began: Scene, ended: Scene) -> Company:
         """Return who else used the machine between two looks."""

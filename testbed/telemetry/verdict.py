@@ -147,7 +147,8 @@ def _set_by_links(
     elif bound.ratio > tolerances.ratio:
         if causes := happened.causes(evidence, workers):
             words = " and ".join(text for _, text in causes)
-            yield Reason(causes[0][0], f"{_times(bound)}: {words}; other rates do not mend that")
+            also = f"; besides, {happened.company.words}" if _has_company(happened) else ""
+            yield Reason(causes[0][0], f"{_times(bound)}: {words}; other rates do not mend that{also}")
         else:
             yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(happened)}")
     elif bound.ratio < tolerances.least_ratio and not _sums_lack_workers(workers):
@@ -183,10 +184,13 @@ def _remedy(happened: Happened) -> str:
     number was found that held when it was tried (docs/verdict.md).
     """
     lower = "lower the rates (a larger scale), or use fewer workers"
-    company = happened.company
-    if company.testbeds or company.cores >= COMPANY_CORES:
-        return f"{company.words}: run it without them, or {lower}"
+    if _has_company(happened):
+        return f"{happened.company.words}: run it without them, or {lower}"
     return lower
+
+
+def _has_company(happened: Happened) -> bool:
+    return bool(happened.company.testbeds) or happened.company.cores >= COMPANY_CORES
 
 
 def _of_used_links(evidence: Evidence, happened: Happened) -> Evidence:

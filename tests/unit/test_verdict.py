@@ -386,5 +386,7 @@ def test_others_on_the_machine_are_named() -> None:
     assert given.line.endswith(
         f"; {words}: run it without them, or lower the rates (a larger scale), or use fewer workers"
     )
+    lossy = verdict(GOOD, SLOW, hosts=HOSTS, happened=Happened(faults=["u1h1 up loss 1%"], company=company))
+    assert lossy.line.endswith(f"; other rates do not mend that; besides, {words}")
     trusted = verdict(GOOD, ALLOWED, hosts=HOSTS, happened=Happened(company=company))
     assert [(note.name, note.text) for note in trusted.notes] == [("company", words)]
