@@ -32,6 +32,26 @@ static __always_inline struct route *spread(struct route_key *key, struct route 
 	return own ? own : route;
 }
 
+/* Counts a plain packet that a host sent. */
+static __always_inline void count_plain(struct iphdr *ip, void *end, u64 bytes)
+{
+	struct flow key = {.from_ip = ip->saddr, .to_ip = ip->daddr, .protocol = ip->protocol};
+	__be16 *ends = (void *)(ip + 1);
+	u64 *so_far;
+
+	if ((ip->protocol == IPPROTO_TCP || ip->protocol == IPPROTO_UDP) &&
+			!(ip->frag_off & bpf_htons(0x1fff)) && (void *)(ends + 2) <= end) {
+		u32 from = bpf_ntohs(ends[0]), to = bpf_ntohs(ends[1]);
+
+		key.port = from < to ? from : to;
+	}
+	so_far = flows.lookup(&key);
+	if (so_far)
+		__sync_fetch_and_add(so_far, bytes);
+	else
+		flows.update(&key, &bytes);
+}
+
 static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 *verdict)
 {
 	u64 now = 0, since_ns;

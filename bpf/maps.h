@@ -154,6 +154,12 @@ BPF_TABLE("hash", struct meeting_key, struct meeting, meetings, MAX_MEETINGS);
  */
 BPF_PERCPU_ARRAY(crossings, struct crossings, MAX_OPTICAL_PORTS);
 
+/*
+ * Bytes of plain traffic that entered by hosts' ports, with their Ethernet headers. Writer: programs, by
+ * atomic addition; reader: controller.
+ */
+BPF_TABLE("lru_hash", struct flow, u64, flows, MAX_FLOWS);
+
 /* ---- pull ---- */
 
 /* What a worker waits for. Writer: agent; reader: host program. */

@@ -18,6 +18,7 @@
 #define MAX_MATCHINGS 32 /* of a timetable */
 #define MAX_MEETINGS 65536 /* of all of them */
 #define MAX_HOSTS 4096
+#define MAX_FLOWS 4096 /* of plain traffic that are counted; of more, the latest */
 #define MAX_OWNED_RECORDS 1024 /* of all places */
 #define MAX_COPIES 16384 /* pairs of devices by which places at hosts copy results */
 
@@ -185,6 +186,14 @@ struct crossings {
 	__u64 lit; /* frames that left at the other end */
 	__u64 dark; /* lost in the dark */
 	__u64 unlit; /* lost where no circuit was */
+};
+
+/* Plain traffic that entered by a host's port: all but packets to the gradient port. */
+struct flow {
+	__be32 from_ip;
+	__be32 to_ip;
+	__u32 port; /* the lower of TCP's or UDP's two; 0: none, or a fragment */
+	__u32 protocol; /* of IP */
 };
 
 /* The copies of results that a place at a host sends to one of its members. */

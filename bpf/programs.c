@@ -183,8 +183,12 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet 
 	p->eth = data;
 	p->ip = ip;
 	/* what comes from another unit to other addresses passes through */
-	if (!is_inc(ip, end) || (port->kind == PORT_FABRIC && ip->daddr != port->self_ip &&
-		!is_group(ip->daddr)))
+	if (!is_inc(ip, end)) {
+		if (port->kind == PORT_HOST)
+			count_plain(ip, end, end - data);
+		return SEND_ON;
+	}
+	if (port->kind == PORT_FABRIC && ip->daddr != port->self_ip && !is_group(ip->daddr))
 		return SEND_ON;
 	if (ip->daddr == port->self_ip)
 		pass_question(ctx, ip, end);

@@ -35,6 +35,7 @@ class Api:
             "schedule": self._schedule,
             "unschedule": lambda request: conductor.leave(),
             "crossings": self._crossings,
+            "light": self._light,
             "turned": lambda request: conductor.turned(_number(request, "other_than")),
             "routes": lambda request: conductor.state.routes(),
             "resettle": lambda request: conductor.resettle(_switch(request.get("unit"))),
@@ -77,6 +78,21 @@ class Api:
             names[number]: {"lit": lit, "dark": dark, "unlit": unlit}
             for number, (lit, dark, unlit) in counted.items()
             if number in names
+        }
+
+    def _light(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return what the network over a job's time is made of (testbed/telemetry/network.py)."""
+        runs = [
+            {"schedule": as_data(run.table), "began_ns": run.began_ns, "ended_ns": run.ended_ns}
+            for run in self._conductor.timetables()
+        ]
+        state = self._conductor.state
+        return {
+            "circuits": pairs(state.circuits or ()),
+            "timetables": runs,
+            "crossings": self._crossings(request),
+            "flows": self._conductor.flows(),
+            "last_event": max((event["id"] for event in state.history), default=0),
         }
 
     def _plan(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,7 +59,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.glimpses import Turned
 from testbed.ocs.latency import draw
-from testbed.ocs.timetable import Timetable
+from testbed.ocs.timetable import Timetable, TimetableRun
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid, parse_optical_port, unit_name
 from testbed.topology.model import Topology
@@ -101,6 +102,8 @@ class Conductor:
         self._routed_ns = 0
         kept = plane.kept() if plane else None
         self._timetable = table_of(self._state.premises.ports, kept) if kept else None
+        began_ns = plane.kept_from_ns() if plane else 0
+        self._timetables = [TimetableRun(self._timetable, began_ns)] if self._timetable else []
         self._turns, self._turning, self._is_ending = 0, threading.Condition(), False
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
 
@@ -201,6 +204,7 @@ class Conductor:
             peers, routes = timed(premises.topology, table)
             self._plane.keep(table, peers, routes, lambda: time.monotonic_ns() + START_LEAD_NS)
             self._timetable = table
+            self._timetables.append(TimetableRun(table, self._plane.kept_from_ns()))
 
     def leave(self) -> None:
         """Ends the timetable: the ports that have a circuit are dark for a dark time, and lit again."""
@@ -215,6 +219,8 @@ class Conductor:
             try:
                 turned = self._plane.leave(dict(peers), dark_ns)
                 self._timetable = None
+                if self._timetables:
+                    self._timetables[-1] = replace(self._timetables[-1], ended_ns=turned.dark_at_ns)
                 _sleep_until(turned.lit_at_ns)
             finally:
                 with self._deciding:
@@ -226,9 +232,18 @@ class Conductor:
         """Return the one that is kept, by whichever process it was begun."""
         return self._timetable if self._plane and self._plane.is_kept() else None
 
+    def timetables(self) -> tuple[TimetableRun, ...]:
+        """Return the timetables that were kept, the oldest first, as far as this process knows."""
+        return tuple(self._timetables)
+
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Count frames by port of the optical switch, as the fast path does."""
         return self._plane.crossings() if self._plane else {}
+
+    def flows(self) -> list[list[str | int]]:
+        """Count the bytes of plain traffic that hosts sent: sender, receiver, protocol, port, bytes."""
+        counted = self._plane.flows() if self._plane else {}
+        return [[*flow, count] for flow, count in counted.items()]
 
     def turned(self, other_than: int) -> int:
         """Waits for ports to turn, if they have turned as often as that, and returns how often they have. By

@@ -64,8 +64,14 @@ class Plane(Protocol):
     def kept(self) -> Kept | None:
         """Says what is kept, by whichever process it was begun."""
 
+    def kept_from_ns(self) -> int:
+        """Says when what is kept began, by the monotonic clock; 0: nothing is."""
+
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         """Counts frames by port: those that crossed, were lost in the dark, and where no circuit was."""
+
+    def flows(self) -> dict[tuple[str, str, int, int], int]:
+        """Counts the bytes of plain traffic that hosts sent, by flow."""
 
 
 class FastPath:
@@ -77,7 +83,8 @@ class FastPath:
         self.set_routes = pinned.routes.set
         self.turn, self.seen = turner.turn, turner.seen
         self.keep, self.is_kept, self.kept = pinned.keep, pinned.is_kept, pinned.kept
-        self.crossings = pinned.crossings
+        self.kept_from_ns = pinned.kept_from_ns
+        self.crossings, self.flows = pinned.crossings, pinned.flows
 
     def change_routes(self, changes: RouteChanges) -> None:
         """Sets what changes in switches' tables, and reads it back."""
@@ -104,7 +111,8 @@ class MixedPlane:
         self.change_routes = fast_path.change_routes
         self.keep, self.leave = fast_path.keep, fast_path.leave
         self.is_kept, self.kept = fast_path.is_kept, fast_path.kept
-        self.crossings = fast_path.crossings
+        self.kept_from_ns = fast_path.kept_from_ns
+        self.crossings, self.flows = fast_path.crossings, fast_path.flows
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
         """Replaces a switch's whole table, and reads it back."""

@@ -201,6 +201,10 @@ class Board:
         """Says that its script waits no longer."""
         self._records["waits_for"][self._rank] = 0
 
+    def lacks_statistics(self, error_number: int) -> None:
+        """Says that this worker's statistics could not be written, and why."""
+        self._records["stats_errno"][self._rank] = error_number
+
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
         return [int(value) >> 1 for value in self._records["progress"][: len(self._hosts)]]
@@ -414,6 +418,9 @@ class JobEnv:
         try:
             draft.write_text(json.dumps(dict(stats)))
             draft.replace(self.stats)
-        except OSError:
-            draft.unlink(missing_ok=True)
+        except OSError as error:
+            self.board.lacks_statistics(error.errno or errno.EIO)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
             raise
+        self.board.lacks_statistics(0)

@@ -85,6 +85,7 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_MATCHINGS", 32, 32, "of a timetable"),
     Number("MAX_MEETINGS", 65536, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
+    Number("MAX_FLOWS", 4096, 32, "of plain traffic that are counted; of more, the latest"),
     Number("MAX_OWNED_RECORDS", 1024, 32, "of all places"),
     Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
@@ -273,6 +274,17 @@ CROSSINGS = Record(
     ),
 )
 
+FLOW = Record(
+    "flow",
+    (
+        Member("from_ip", BE32),
+        Member("to_ip", BE32),
+        Member("port", U32, "the lower of TCP's or UDP's two; 0: none, or a fragment"),
+        Member("protocol", U32, "of IP"),
+    ),
+    "Plain traffic that entered by a host's port: all but packets to the gradient port.",
+)
+
 COPY = Record(
     "copy",
     (
@@ -327,5 +339,5 @@ OWNED_RECORD = Record(
 
 RECORDS = (
     *(PORT, ENTRY_KEY, ENTRY, SLOT, OWNED_RECORD, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
-    *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, COPY, PULLER_KEY, PULLER),
+    *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, FLOW, COPY, PULLER_KEY, PULLER),
 )

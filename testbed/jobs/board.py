@@ -34,7 +34,7 @@ FIELDS = (
     ("waits_for", "<u8"),
     ("world", "<u8"),
     ("parallel", "<u4"),
-    ("pad", "<u4"),
+    ("stats_errno", "<u4"),
     ("left", "<u8"),
 )
 LAYOUT = np.dtype([*FIELDS])
@@ -66,7 +66,8 @@ class JobBoard:
     summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when it left its process
     group, by the monotonic clock), its phase, how many collectives of all workers its script has asked for,
     the number of the one that the script waits for, from 1 (0: for none), and of how
-    many workers its process group is to be (0: it asked for none). Every field is an aligned word with one
+    many workers its process group is to be (0: it asked for none), and stats_errno (why its statistics could
+    not be written). Every field is an aligned word with one
     writer, and state is written after exit_code: no lock is needed.
     """
 
@@ -146,6 +147,14 @@ class JobBoard:
         phase, *numbers = (int(record[name]) for name in ("phase", "asked", "waits_for", "world"))
         asked, waits_for, world = numbers
         return GroupState(phase) if phase <= max(GroupState) else GroupState.ALONE, asked, waits_for, world
+
+    def owing(self) -> dict[int, int]:
+        """Return the workers that made a process group, and so leave statistics, by rank: the errno of
+        writing them, 0 where that did not fail.
+        """
+        records = self._records[: self.workers]
+        made = (records["world"] != 0) | (records["asked"] != 0) | (records["stats_errno"] != 0)
+        return {int(rank): int(records["stats_errno"][rank]) for rank in np.flatnonzero(made)}
 
     def close(self) -> None:
         if self.fd < 0:

@@ -35,6 +35,7 @@ from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
+from testbed.jobs.surroundings import Surroundings
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
@@ -56,6 +57,7 @@ class Means:
     controller: Callable[..., Any]  # (op, **arguments) -> result
     require_programs: Callable[[Layout], list[str]]
     mtu: int
+    surroundings: Surroundings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Job:
         self._looking = threading.Lock()  # the fields below; no other is taken under it
         self._board: JobBoard | None = None
         self._summed_bytes, self._left_ns = 0, 0
+        self._owing: dict[int, int] = {}  # workers of the last start that were to leave statistics
 
     # ------------------------------------------------------------------ what it is
 
@@ -260,7 +263,9 @@ class Job:
             self._tell_notes()
             with means.executor.folder(self.id, request) as folder:
                 senders = [*self.hosts, *self.other_hosts]
-                with Observation(means.sampler, means.hosts, senders, means.mtu) as observation:
+                with Observation(
+                    means.sampler, means.hosts, senders, means.mtu, means.surroundings
+                ) as observation:
                     specs, ending = self._attempts(folder)
                     self.ended_at = time.monotonic()
                 self._give_back()  # before the result is made, which takes a moment
@@ -419,6 +424,7 @@ class Job:
     ) -> dict[str, Any]:
         means, request = self._means, self.request
         report = means.executor.report(self.id, request, self.layout, specs, ending)
+        unread = report["notes"]
         self.notes += report["notes"]
         described = {
             **result.without_timelines(report),
@@ -439,7 +445,10 @@ class Job:
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
         starts = len(self.attempts)
         slow = None if request.stragglers is None else str(request.stragglers)
-        observed = observation.report(stats, traffic, ending.failure, request.with_series, starts, slow)
+        missing = result.missing_statistics(stats, self._owing, unread)
+        observed = observation.report(
+            stats, traffic, ending.failure, request.with_series, starts, slow, missing, self.layout, self.id
+        )
         self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
         return described | observed
 
@@ -521,7 +530,8 @@ class Job:
         with self._looking:
             if self._board is not None:
                 self._summed_bytes, self._left_ns = self._board.summed_bytes(), self._board.left_ns()
-            if last:
+            if last and self._board is not None:
+                self._owing = self._board.owing()
                 self._board = None
 
     def _tell_notes(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from testbed.aggregation.admission import Places
 from testbed.aggregation.system import Layout, Site, System, racks_of
 from testbed.client.caller import Caller
-from testbed.client.runtime import Runtime
+from testbed.client.runtime import Runtime, running, running_of_others
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.emulation.spawner import Started
@@ -28,6 +28,7 @@ from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Controller, Start, Supply
+from testbed.jobs.surroundings import Surroundings
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
@@ -89,6 +90,18 @@ def means_of(
         controller=controller,
         require_programs=require_programs,
         mtu=topology.mtu,
+        surroundings=Surroundings(
+            runtime.name,
+            [unit.index for unit in topology.units],
+            topology.core_link is not None,
+            controller,
+            lambda: [*running(), *running_of_others()],
+            {
+                addresses.host_ip(unit.index, host): addresses.host_name(unit.index, host)
+                for unit in topology.units
+                for host in unit.numbers
+            },
+        ),
     )
 
 

@@ -7,18 +7,23 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from testbed.aggregation.system import Layout
 from testbed.emulation.links import burst_bytes
 from testbed.errors import TestbedError
 from testbed.jobs.result import link_deltas, unused
+from testbed.jobs.surroundings import Scene, Surroundings
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
+from testbed.telemetry.happened import Happened
 from testbed.telemetry.left import sent_beside
+from testbed.telemetry.network import Network
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
@@ -59,13 +64,23 @@ class Observation:
     host.
     """
 
-    def __init__(self, sampler: Sampler, hosts: Hosts, job_hosts: Sequence[str], mtu: int) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        hosts: Hosts,
+        job_hosts: Sequence[str],
+        mtu: int,
+        surroundings: Surroundings | None = None,
+    ) -> None:
         self._sampler, self._hosts, self._job_hosts, self._mtu = sampler, hosts, tuple(job_hosts), mtu
+        self._surroundings = surroundings
+        self._scenes: list[Scene] = []
         self._stack = ExitStack()
         self._recording: Recording | None = None
 
     def __enter__(self) -> Self:
         self._before, self._unsent_before = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
+        self._look_around()
         self._recording = self._stack.enter_context(self._sampler.recording())
         return self
 
@@ -75,6 +90,12 @@ class Observation:
         self._stack.close()
         if error is None:
             self._after, self._unsent_after = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
+            self._look_around()
+
+    def _look_around(self) -> None:
+        if self._surroundings is not None:
+            faults = faults_in_words(self._hosts.fault_states())
+            self._scenes.append(self._surroundings.look(faults))
 
     def report(
         self,
@@ -84,12 +105,16 @@ class Observation:
         with_series: bool,
         starts: int = 1,
         stragglers: str | None = None,
+        missing: str | None = None,
+        layout: Layout | None = None,
+        job: int = 0,
     ) -> dict[str, Any]:
         """Return the result's `links`, `telemetry`, `stragglers`, `bound` and `verdict`, and `series`, an
         .npz file in base64, if it is wanted.
 
         `workers`: the statistics that they left, by rank, in the last of its `starts`; `stragglers`: the
-        pattern in which they were to be slow.
+        pattern in which they were to be slow; `missing`: which statistics are not there, and why;
+        `layout`: where the job of the number `job` was in its last start.
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -103,28 +128,34 @@ class Observation:
             for link in links
             if link["rate_mbps"]
         }
-        allowed = bound(self._recording, workers, traffic, depths_s)
+        network, happened = self._happened(layout, job)
+        allowed = bound(self._recording, workers, traffic, depths_s, network)
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
-        not_used = None if failure else unused(traffic.transport, workers, sent_bytes, starts)
+        sent_bytes -= sum(each.bytes for each in happened.traffic if each.link in traffic.hosts)
+        not_used = None if failure or missing else unused(traffic.transport, workers, sent_bytes, starts)
         slept = delays(workers, stragglers)
         judged = verdict(
             seen,
             allowed,
             workers,
             failure=failure,
-            faults=self._faults(),
+            happened=happened,
             hosts=traffic.hosts,
             unused=not_used,
+            missing=missing,
             slept=slept,
-            changes=changed(self._recording, self._hosts.ever_by_hand()),
         )
         report = {
             "links": links,
             "telemetry": summary(self._recording, seen),
             "stragglers": slept.as_json() if slept else None,
+            "optical_losses": {
+                name: {"dark": dark, "unlit": unlit} for name, (dark, unlit) in sorted(happened.lost.items())
+            },
+            "other_traffic": [asdict(each) for each in happened.traffic],
             "bound": allowed.as_json() if allowed else None,
             "verdict": judged.as_json(),
         }
@@ -135,14 +166,48 @@ class Observation:
         samples = series(self._recording, seen_rounds)
         return report | {"series": base64.b64encode(samples).decode()}
 
-    def _faults(self) -> list[str]:
-        faults = []
-        for state in self._hosts.fault_states():
-            rates = [
-                f"{name} {100 * state[name]:g}%"
-                for name in ("loss", "duplicate", "reorder", "corrupt")
-                if state.get(name)
-            ]
-            rates += [f"delay {state['delay']}"] if "delay" in state else []
-            faults.append(f"{state['link']} {state['direction']} {', '.join(rates)}")
-        return faults
+    def _held_by_others(self, job: int) -> set[str]:
+        """Return the hosts that other jobs had at some time."""
+        assert self._recording is not None
+        return {
+            host
+            for sample in self._recording.samples
+            for host, holder in sample.holders.items()
+            if holder != job
+        }
+
+    def _happened(self, layout: Layout | None, job: int) -> tuple[Network | None, Happened]:
+        """Return the network over the job's time, and what happened on its links and beside it."""
+        assert self._recording is not None
+        changes = self._hosts.ever_by_hand()
+        if self._surroundings is None or layout is None or len(self._scenes) < 2:
+            return None, Happened(changes=changed(self._recording, changes))
+        began, ended = self._scenes
+        over_time = self._surroundings.network(began, ended)
+        links = over_time.links(layout)
+        faults = {**began.faults, **ended.faults}  # one that was cleared meanwhile counts as well
+        return over_time, Happened(
+            links=links,
+            faults=[text for (link, _), text in faults.items() if link in links],
+            changes=changed(self._recording, links.intersection(changes)),
+            lost=over_time.losses(layout),
+            timetables=over_time.timetables if layout.demands else (),
+            traffic=self._surroundings.traffic(began, ended, layout, job, self._held_by_others(job), links),
+            company=self._surroundings.company(began, ended),
+            unknown=over_time.unknown if layout.demands else None,
+        )
+
+
+def faults_in_words(states: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """Return each fault by its link and direction."""
+    faults = {}
+    for state in states:
+        rates = [
+            f"{name} {100 * state[name]:g}%"
+            for name in ("loss", "duplicate", "reorder", "corrupt")
+            if state.get(name)
+        ]
+        rates += [f"delay {state['delay']}"] if "delay" in state else []
+        key = state["link"], f"{state['direction']}{'' if 'delay' not in state else ' delay'}"
+        faults[key] = f"{state['link']} {state['direction']} {', '.join(rates)}"
+    return faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -182,6 +183,23 @@ def unused(
     else:
         why = "the script made no process group of the backend inc"
     return f"nothing was summed {where}: {why}; {sent}"
+
+
+def missing_statistics(
+    stats: Sequence[Mapping[str, Any] | None], owing: Mapping[int, int], notes: Sequence[str] = ()
+) -> str | None:
+    """Return a line for workers that made a process group, and whose statistics are not there; None where all
+    are. `owing` has the errno of writing them, by rank; `notes` why those that were written do not read.
+    """
+    lost = [rank for rank in sorted(owing) if rank < len(stats) and stats[rank] is None]
+    if not lost and not notes:
+        return None
+    if not lost:
+        return "; ".join(notes)
+    workers = f"worker{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
+    reasons = sorted({os.strerror(owing[rank]) for rank in lost if owing[rank]})
+    why = "; ".join([*reasons, *notes]) or "it ended before they were written"
+    return f"statistics of {workers} are missing: {why}"
 
 
 def without_timelines(report: dict[str, Any]) -> dict[str, Any]:

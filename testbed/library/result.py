@@ -81,7 +81,8 @@ class JobResult:
             failure=data["failure"],
             wall_s=data["wall_s"],
             verdict=JobVerdict.of(data["verdict"]),
-            bound=bound and Bound(**{field.name: bound[field.name] for field in fields(Bound)}),
+            bound=bound
+            and Bound(**{field.name: bound[field.name] for field in fields(Bound) if field.name in bound}),
             links=LinkTable.of(data["links"]),
             tensor_bytes=data["bytes_by"],
             samples=JobSamples.of(base64.b64decode(series)) if series else None,

@@ -38,6 +38,15 @@ class Timetable:
 
 
 @dataclass(frozen=True, slots=True)
+class TimetableRun:
+    """A timetable, and from when to when it was kept, by the monotonic clock; None: it is kept still."""
+
+    table: Timetable
+    began_ns: int
+    ended_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A timetable as a data plane has it: when each matching starts, and its peers by port number."""
 

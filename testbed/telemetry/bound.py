@@ -7,19 +7,31 @@ was full is known to be the links', and the bound is coarse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from testbed.telemetry.carried import Carried, Floats
-from testbed.telemetry.demand import DOWN, UP, Need, Traffic, crossing, is_between_units, needs, tail, unit_of
+from testbed.telemetry.demand import (
+    DOWN,
+    UP,
+    Need,
+    Traffic,
+    between,
+    crossing,
+    is_between_units,
+    needs,
+    tail,
+    unit_of,
+)
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.left import number, sent_beside
+from testbed.telemetry.network import Light, Network, pair_of
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import Recording
-from testbed.telemetry.sharing import grown, share_left
+from testbed.telemetry.sharing import grown, share_left, total_by
 from testbed.telemetry.timelines import (
     ASKED,
     CALLED,
@@ -41,8 +53,9 @@ class Bound:
     """Milliseconds of a round: what links and computing allow, and what was measured, both as means over
     `rounds`; `left_out` came before them. `link` is the direction that is busiest, `computing_ms` a worker's
     computing, `starved_ms` how long its script waited for a core. `shared`: other jobs ran, and of optical
-    links this one is allowed what they left, its fair share at least. A coarse one is of a second with
-    traffic, and knows of no computing.
+    links this one is allowed what they left, its fair share at least. `lit_share`: of the time in which
+    circuits joined the units that they joined least, 1 where they all did throughout. A coarse one is of a
+    second with traffic, and knows of no computing.
     """
 
     bound_ms: float
@@ -55,6 +68,7 @@ class Bound:
     starved_ms: float
     shared: bool
     coarse: bool = False
+    lit_share: float = 1.0
 
     @property
     def ratio(self) -> float:
@@ -74,8 +88,14 @@ class Bound:
             f"rates ({self.link} needs "
             f"{self.link_ms:.1f} ms of each round), with {self.computing_ms:.1f} ms of computing as measured "
             f"less waiting for a core; "
-            f"measured: the clock over the same rounds; the first {self.left_out} left out"
+            f"measured: the clock over the same rounds; the first {self.left_out} left out{self._light}"
         )
+
+    @property
+    def _light(self) -> str:
+        if self.lit_share == 1.0:
+            return ""
+        return f"; circuits as they were lit, those of some units {self.lit_share * 100:.3g} % of the time"
 
     def as_json(self) -> dict[str, Any]:
         numbers = {
@@ -115,9 +135,10 @@ def bound(
     statistics: Sequence[Mapping[str, Any] | None],
     traffic: Traffic,
     depths_s: Mapping[str, float],
+    network: Network | None = None,
 ) -> Bound | None:
     """Return the bound of a job whose workers left these statistics, by rank. `depths_s`: by link, the
-    seconds of its rate that it may send at once.
+    seconds of its rate that it may send at once; `network`: the circuits that were lit.
 
     None where its collectives were not seen or do not fit together, or none of the links that they crossed
     has a rate.
@@ -131,7 +152,7 @@ def bound(
     pushed = sum(number(worker, "pushed") for worker in statistics)
     once = pushed / (pushed + beside) if pushed else 1.0
     try:
-        return _Job(timelines, span, traffic, carried, depths_s, once).bound()
+        return _Job(timelines, span, traffic, carried, depths_s, once, network or Network()).bound()
     except ValueError:  # the workers' timelines contradict each other
         return None
 
@@ -149,6 +170,7 @@ class _Job:
         carried: Carried,
         depths_s: Mapping[str, float],
         once: float,
+        network: Network,
     ) -> None:
         self._timelines, self._span, self._traffic = timelines, span, traffic
         self._carried, self._depths_s, self._once = carried, depths_s, once
@@ -156,6 +178,7 @@ class _Job:
             (moment_ns(timeline, span.first) / 1e9, moment_ns(timeline, span.last) / 1e9)
             for timeline in timelines
         ]
+        self._began_s, self._ended_s = (_mean(moments) for moments in zip(*self._moments_s, strict=True))
         self._uses: dict[int, list[Declared]] = {}
         for each in timelines[0].declared:
             self._uses.setdefault(each.number, []).append(each)
@@ -174,6 +197,11 @@ class _Job:
         self._of_pods = sorted(link for link in strangers if "h" not in link and not is_between_units(link))
         self._shared = any(
             self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link
+        )
+
+        self._crossed = False  # by other jobs, over optical links that this one crosses
+        self._lights = network.lights(
+            {pair_of(*way) for which in self._numbers for way in between(traffic, collectives[which])}
         )
 
     def _under_way(self, numbers: Sequence[int]) -> tuple[Floats, Floats]:
@@ -204,7 +232,8 @@ class _Job:
             * 1e3
             / rounds,
             starved_ms=_mean([self._starved_s(timeline) for timeline in self._timelines]) * 1e3 / rounds,
-            shared=self._shared,
+            shared=self._crossed,
+            lit_share=min([1.0, *map(self._lit_share, self._lights.values())]),
         )
 
     def _in_window(self, link: str, direction: str) -> float:
@@ -224,6 +253,7 @@ class _Job:
             collective = self._timelines[0].collectives[which]
             uses = [self._use(need, at) for need in needs(self._traffic, collective)]
             uses += [Use(link, float(busy_s[at]), depth_s, everybody) for link, busy_s, depth_s in optics]
+            uses += self._in_light(which, at, everybody)
             last = tail(self._traffic, collective)
             tail_use = self._use(last, at) if last else None
             tail_s = tail_use.busy_s if tail_use else 0.0
@@ -231,6 +261,30 @@ class _Job:
             direct = (*(use for use in uses if use), *direct)
             transfers[which] = Transfer(direct, tail_s, behind, collective.kind == CALLED)
         return transfers
+
+    def _lit_share(self, light: Light) -> float:
+        return light.share(self._began_s, self._ended_s)
+
+    def _in_light(self, which: int, at: int, everybody: tuple[int, ...]) -> Iterator[Use]:
+        """Yield what a collective takes of circuits that are not lit throughout, between two units, at the
+        rate of all their parallel circuits.
+        """
+        for (sender, receiver), size in between(self._traffic, self._timelines[0].collectives[which]).items():
+            light = self._lights.get(pair_of(sender, receiver))
+            if light is None:
+                continue
+            of_sender = [link for link in self._carried.links if unit_of(link) == sender and "o" in link]
+            span = float(self._asked_s[at]), float(self._ready_s[at])
+            rates = [rate for link in of_sender if (rate := self._carried.rate_mbps(link, *span))]
+            if not rates:
+                continue
+            busy_s = size * 8e-6 / (max(rates) * light.circuits)
+            depth_s = max(self._depths_s.get(link, 0.0) for link in of_sender)
+
+            def through_s(from_s: float, needed_s: float, light: Light = light) -> float:
+                return light.through_s(self._began_s + from_s, needed_s) - self._began_s
+
+            yield Use(f"circuits {sender} to {receiver}", busy_s, depth_s, everybody, through_s)
 
     def _declared(self, which: int) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
         """Return what a collective takes of other things than links, as the first worker tells it: what it
@@ -289,6 +343,9 @@ class _Job:
             links = [
                 link for link in self._optical if unit_of(link) == unit and self._is_used(link, direction)
             ]
+            counted = total_by(others[unit], self._carried.times_s)
+            began_s, ended_s = np.array([self._began_s]), np.array([self._ended_s])
+            self._crossed |= bool(self._carried.between(counted, began_s, ended_s)[0] > 0)
             rates = self._rates_mbps(links)
             if rates is None:
                 continue

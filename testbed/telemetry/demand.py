@@ -174,6 +174,19 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
     return crossed
 
 
+def between(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
+    """Return by sending and receiving unit the bytes of a collective that the second takes of the first."""
+    if not collective.summed and not (traffic.is_owned and collective.kind == PULLED):
+        return {}
+    size_bytes = _worker_bytes(traffic, collective)
+    taken_bytes: dict[tuple[str, str], float] = {}
+    for sender, receiver, _, taken in _flows(traffic):
+        way = (receiver, sender) if collective.kind == PULLED else (sender, receiver)
+        if sender != receiver:
+            taken_bytes[way] = taken_bytes.get(way, 0.0) + taken * size_bytes
+    return taken_bytes
+
+
 def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
     """Return from which unit to which a worker's bytes go, how many of them the first must send, and the
     second takes: a tree's result is multiplied where circuits part, perhaps not in the unit that it comes

@@ -8,7 +8,7 @@ passed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.telemetry.timelines import ASKED, Step
@@ -20,13 +20,18 @@ class Use:
     the link may send at once.
 
     `sources` are the workers whose asking lets an equal share of it go; without any, it goes when all have
-    asked.
+    asked. `through_s` says when so much more time of the link has passed since a moment, where the link is
+    not there all the time.
     """
 
     link: str
     busy_s: float
     depth_s: float = 0.0
     sources: tuple[int, ...] = ()
+    through_s: Callable[[float, float], float] | None = None
+
+    def end_s(self, from_s: float, busy_s: float) -> float:
+        return from_s + busy_s if self.through_s is None else self.through_s(from_s, busy_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class _Links:
         arrivals = sorted(asked_s[worker] for worker in use.sources) or [max(asked_s)]
         free_s = self.free_s.get(use.link, 0.0)
         for arrival_s in arrivals:
-            free_s = max(free_s, arrival_s - use.depth_s) + use.busy_s / len(arrivals)
+            free_s = use.end_s(max(free_s, arrival_s - use.depth_s), use.busy_s / len(arrivals))
         self.free_s[use.link] = free_s
         return max(free_s, arrivals[-1])
 

@@ -35,10 +35,16 @@ def share_left(
     so_far = np.sum([carried.so_far(link, direction) for link in links], axis=0)
     strangers = _growing(so_far - own_so_far)
     taken = carried.between(strangers, asked_s, ready_s) / (rates_mbps * 1.25e5 * took_s)
-    counted = np.concatenate([[0.0], np.cumsum(others * np.diff(carried.times_s))])
+    counted = total_by(others, carried.times_s)
     jobs = 1 + carried.between(counted, asked_s, ready_s) / took_s
     share: Floats = np.maximum(1 - taken, 1 / jobs)
     return share.clip(max=1.0)
+
+
+def total_by(counts: Floats, times_s: Floats) -> Floats:
+    """Return the sum of a count over time by each reading; it holds from one to the next."""
+    total: Floats = np.concatenate([[0.0], np.cumsum(counts * np.diff(times_s))])
+    return total
 
 
 def _growing(values: Floats) -> Floats:

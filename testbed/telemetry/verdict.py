@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.telemetry.bound import Bound
 from testbed.telemetry.delays import Delays
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
+from testbed.telemetry.happened import Happened
 from testbed.telemetry.left import number
 
 
@@ -73,6 +74,8 @@ class Verdict:
 
 
 TOLERANCES = Tolerances()
+NOTHING = Happened()
+COMPANY_CORES = 0.1  # taken by programs outside of the testbed: from there on they are named as a cause
 
 
 def verdict(
@@ -81,17 +84,18 @@ def verdict(
     workers: Sequence[Mapping[str, Any] | None] = (),
     tolerances: Tolerances = TOLERANCES,
     failure: str | None = None,
-    faults: Sequence[str] = (),
+    happened: Happened = NOTHING,
     hosts: Sequence[str] = (),
     unused: str | None = None,
     slept: Delays | None = None,
-    changes: Sequence[str] = (),
+    missing: str | None = None,
 ) -> Verdict:
     """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
-    none; `failure` says why it failed, if it did, `faults` what was set on which links, `unused` that it
-    summed nothing where it was to, `slept` the delays that were injected into its workers, and `changes` the
-    links that had other rates for a while.
+    none; `failure` says why it failed, if it did, `happened` what happened on its links and on the machine,
+    `unused` that it summed nothing where it was to, `slept` the delays that were injected into its workers,
+    and `missing` which statistics are not there, and why: without them nothing is trusted.
     """
+    evidence = _of_used_links(evidence, happened)
     first = [Reason(UNUSED, unused)] if unused else []
     first += [Reason(STRAGGLERS, slept.line)] if slept else []
     own = [link for link in evidence.links if link.name in hosts]
@@ -99,22 +103,15 @@ def verdict(
     if sent < tolerances.traffic_bytes and failure is None and evidence.failure is None:
         return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)), *first))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
+    if missing:
+        reasons.append(Reason("no_statistics", missing))
+    else:
+        reasons += _set_by_links(evidence, bound, own, tolerances, workers, happened)
     reasons += [
-        *_set_by_links(evidence, bound, own, tolerances, _sums_lack_workers(workers)),
         *_above_rate(evidence, tolerances),
         *_sampling(evidence, tolerances),
     ]
-    notes = (
-        [Reason("faults", f"faults were set on links: {'; '.join(faults)}; the bound is without them")]
-        if faults
-        else []
-    )
-    if changes:
-        notes.append(
-            Reason(
-                "links_changed", f"links were changed by hand, which the bound heeds: {'; '.join(changes)}"
-            )
-        )
+    notes = [Reason(name, text) for name, text in happened.notes()]
     notes += _notes(evidence, bound, workers, tolerances, not reasons)
     return Verdict(not reasons, tuple(reasons), (*first, *notes), bound, slept)
 
@@ -136,7 +133,8 @@ def _set_by_links(
     bound: Bound | None,
     own: Sequence[LinkUse],
     tolerances: Tolerances,
-    lack_workers: bool,
+    workers: Sequence[Mapping[str, Any] | None],
+    happened: Happened,
 ) -> Iterator[Reason]:
     if bound is None:
         if any(link.rate_mbps is not None for link in own):
@@ -147,8 +145,13 @@ def _set_by_links(
         speed = f": {busiest.name} {busiest.utilisation[0]:.0f} Mb/s" if busiest else ""
         yield Reason("no_rate", f"no rates: the machine is what is measured{speed}")
     elif bound.ratio > tolerances.ratio:
-        yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(bound, tolerances)}")
-    elif bound.ratio < tolerances.least_ratio and not lack_workers:
+        if causes := happened.causes(evidence, workers):
+            words = " and ".join(text for _, text in causes)
+            also = f"; besides, {happened.company.words}" if _has_company(happened) else ""
+            yield Reason(causes[0][0], f"{_times(bound)}: {words}; other rates do not mend that{also}")
+        else:
+            yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(happened)}")
+    elif bound.ratio < tolerances.least_ratio and not _sums_lack_workers(workers):
         yield Reason(
             "beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates"
         )
@@ -176,11 +179,29 @@ def _numbers(bound: Bound) -> str:
     return f"{bound.measured_ms:.4g} ms a round, {bound.bound_ms:.4g} allowed"
 
 
-def _remedy(bound: Bound, tolerances: Tolerances) -> str:
-    """Return what would make the machine's part, as it is, small enough beside the links'."""
-    enough_ms = (bound.measured_ms - bound.bound_ms) / (tolerances.ratio - 1)
-    slower = (enough_ms - (bound.bound_ms - bound.link_ms)) / bound.link_ms
-    return f"lower the rates about {slower:.1f} times (a larger scale), or use fewer workers"
+def _remedy(happened: Happened) -> str:
+    """Return what would make the machine's part small enough beside the links'. Nothing says by how much: no
+    number was found that held when it was tried (docs/verdict.md).
+    """
+    lower = "lower the rates (a larger scale), or use fewer workers"
+    if _has_company(happened):
+        return f"{happened.company.words}: run it without them, or {lower}"
+    return lower
+
+
+def _has_company(happened: Happened) -> bool:
+    return bool(happened.company.testbeds) or happened.company.cores >= COMPANY_CORES
+
+
+def _of_used_links(evidence: Evidence, happened: Happened) -> Evidence:
+    """Return the evidence on the links that the job used, and on their devices."""
+    return replace(
+        evidence,
+        links=tuple(link for link in evidence.links if happened.concerns(link.name)),
+        device_drops={
+            name: count for name, count in evidence.device_drops.items() if happened.concerns(name)
+        },
+    )
 
 
 def _above_rate(evidence: Evidence, tolerances: Tolerances) -> Iterator[Reason]:
@@ -213,7 +234,8 @@ def _notes(
 ) -> Iterator[Reason]:
     if bound and bound.shared:
         text = (
-            "other jobs ran: of optical links this one is allowed what they left, and at least its fair share"
+            "other jobs crossed its optical links: of these it is allowed what they left, and at least its "
+            "fair share"
         )
         yield Reason("shared", text)
     if bound and not trusted and evidence.seconds:

@@ -201,7 +201,8 @@ def test_overload_turns_the_verdict(tmp_path: Path) -> None:
     assert line == result["verdict"]["line"]
     assert line.startswith("verdict: not trustworthy: machine-bound: "), result["bound"]
     assert result["bound"]["ratio"] > 1.3
-    assert "lower the rates about" in line
+    assert "programs outside of this testbed took" in line
+    assert "lower the rates (a larger scale), or use fewer workers" in line
     # the sampler wants a core, too
     assert {reason["name"] for reason in result["verdict"]["reasons"]} <= OF_PROCESSORS
     assert min(core["busy"]["median"] for core in result["telemetry"]["cores"]) > 0.97
@@ -243,7 +244,8 @@ def test_a_neighbours_full_link_excuses_no_delay(tmp_path: Path) -> None:
     config.write_text(ACROSS.format(FAST_MBPS, SLOW_MBPS))
     with running(str(config)) as testbed, a_neighbour_across(testbed), every_core_taken():
         result, line = run(testbed, tmp_path, PACED, *FAST)
-    assert result["bound"]["shared"]
+    assert not result["bound"]["shared"], "the neighbour's traffic is on none of its links"
+    assert "shared" not in {note["name"] for note in result["verdict"]["notes"]}
     assert line.startswith("verdict: not trustworthy: machine-bound: "), result["bound"]
     assert result["bound"]["link"].startswith("u1h")
 
@@ -257,3 +259,62 @@ def test_the_share_that_a_neighbour_leaves_is_the_links(tmp_path: Path) -> None:
     assert result["bound"]["link"].startswith(("u1o", "u2o"))
     alone_ms = 104.6  # of a vector in full segments at 10 Mb/s; beside another job at most twice that
     assert 1.1 * alone_ms < result["bound"]["link_ms"] < 2.01 * alone_ms, (line, result["bound"])
+
+
+UDP = """\
+import socket, sys, time
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    out.sendto(bytes(1400), (sys.argv[1], 5001))
+    time.sleep(0.01)
+"""
+
+
+def test_other_traffic_is_named_and_a_job_elsewhere_has_no_note_of_it(tmp_path: Path) -> None:
+    """A program that is no job sends to a worker's host; then the same beside a job in the other unit."""
+    config, script = tmp_path / "testbed.yaml", tmp_path / "udp.py"
+    config.write_text("units: [{hosts: 3}, {hosts: 2}]\nhost_rate_mbps: 20\nscale: 1\n")
+    script.write_text(UDP)
+    with running(str(config)) as testbed:
+        for place, is_there in (("u1:2", True), ("u2:2", False)):
+            argv = ("--name", testbed.name, "u1h3", "--", "python3", str(script), "10.0.1.1", "90")
+            sender = start("testbed.exec", *argv)
+            with bounded(sender, 280):
+                result, _ = run(testbed, tmp_path, "--place", place, PACED, "8", *SLOW[1:])
+                sender.send_signal(signal.SIGTERM)
+                sender.communicate(timeout=WAIT_S)
+            udp = [each for each in result["other_traffic"] if each["port"] == 5001]
+            assert [(each["link"], each["protocol"]) for each in udp] == [("u1h1", 17)] * is_there, udp
+            names = {note["name"] for note in result["verdict"]["notes"]}
+            assert ("other_traffic" in names) == is_there, names
+            assert "unused" not in names, "what others sent is no sum that went another way"
+
+
+def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tmp_path: Path) -> None:
+    config, table = tmp_path / "testbed.yaml", tmp_path / "table.yaml"
+    config.write_text("units: [{hosts: 1}, {hosts: 1}]\noptical_ports: 1\nhost_rate_mbps: 20\nscale: 1\n")
+    table.write_text(
+        "period_ms: 20\nguard_ms: 1\nmatchings:\n"
+        "  - {start_ms: 0, circuits: [[u1o1, u2o1]]}\n  - {start_ms: 10, circuits: []}\n"
+    )
+    with running(str(config)) as testbed:
+        job = start(
+            "testbed.run", "--name", testbed.name, "--sync", "switches", "--place", "u1:1,u2:1",
+            "--json", str(tmp_path / "r.json"), PACED, "40", *SLOW[1:],
+        )  # fmt: skip
+        with bounded(job, 280):
+
+            def sends() -> bool:
+                state = json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout)
+                return any("o" in link["name"] and link["bytes"] > 1e5 for link in state["links"])
+
+            wait_for(sends, "the job's sums cross the optical switch")
+            done = command("testbed.circuits", "schedule", "--name", testbed.name, str(table))
+            assert done.returncode == 0, done.stderr
+            job.communicate(timeout=280)
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert 0.4 < result["bound"]["lit_share"] < 1, result["bound"]
+    assert sum(lost["dark"] + lost["unlit"] for lost in result["optical_losses"].values()) > 100
+    assert {"timetable", "lost_light"} <= {note["name"] for note in result["verdict"]["notes"]}
+    assert "machine-bound" not in result["verdict"]["line"]

@@ -87,12 +87,18 @@ class ModelPlane:
     def is_kept(self) -> bool:
         return self.table is not None
 
+    def kept_from_ns(self) -> int:
+        return 7 if self.table else 0
+
     def kept(self) -> Kept | None:
         if self.table is None:
             return None
         table, peers, _ = self.table
         starts_ns = tuple(matching.start_ns for matching in table.matchings)
         return Kept(table.period_ns, table.guard_ns, starts_ns, tuple(peers))  # type: ignore[arg-type]
+
+    def flows(self) -> dict[tuple[str, str, int, int], int]:
+        return {("10.0.1.1", "10.0.1.2", 17, 5001): 1500}
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
         return {1: (5, 3, 1), 0: (0, 0, 2)}

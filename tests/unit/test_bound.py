@@ -278,7 +278,7 @@ class Neighbours:
             reading = LinkReading(now_s, now_s, values)
             recording.samples.append(Sample(now_s, None, machine, reading, {}, holders))
         result = the(bound(recording, [self.timeline()] * 2, self.traffic, {}))
-        assert result.shared
+        assert result.shared == (self.traffic is ACROSS), "others' traffic elsewhere is none of its business"
         return result
 
 

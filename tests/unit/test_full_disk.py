@@ -130,6 +130,11 @@ def test_statistics_that_find_no_room_leave_no_draft(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_text", write)
+    said: list[int] = []
+    job = SimpleNamespace(
+        stats=tmp_path / "stats-0.json", board=SimpleNamespace(lacks_statistics=said.append)
+    )
     with pytest.raises(OSError, match="No space left"):
-        JobEnv.write_stats(SimpleNamespace(stats=tmp_path / "stats-0.json"), {"rank": 0})  # type: ignore[arg-type]
+        JobEnv.write_stats(job, {"rank": 0})  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+    assert said == [errno.ENOSPC], "the board has the reason, on which the verdict goes"

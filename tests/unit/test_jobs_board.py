@@ -154,6 +154,17 @@ def test_close_twice_is_harmless() -> None:
     assert board.progress() == [0, 0]
 
 
+def test_who_owes_statistics_and_why_they_are_not_there(board: JobBoard, tmp_path: Path) -> None:
+    job = JobEnv.from_environ(environ(described(board, tmp_path)))
+    assert board.owing() == {}
+    job.board.wants(3)
+    assert board.owing() == {1: 0}
+    job.board.lacks_statistics(28)
+    assert board.owing() == {1: 28}
+    job.write_stats({"comm_ms": 1})
+    assert board.owing() == {1: 0}
+
+
 def test_stats_are_replaced_whole(board: JobBoard, tmp_path: Path) -> None:
     job = JobEnv.from_environ(environ(described(board, tmp_path)))
     job.write_stats({"comm_ms": 1})

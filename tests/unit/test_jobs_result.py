@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import re
@@ -28,6 +29,7 @@ from testbed.jobs.result import (
     events_after,
     last_id,
     link_deltas,
+    missing_statistics,
     parse_stats,
     unused,
     without_timelines,
@@ -309,3 +311,30 @@ def test_bytes_are_told_by_group_and_what_a_worker_makes_up_is_not() -> None:
         {"workers": [0, 1], "bytes_by": {PACKETS: 80, GLOO: 16}},
         {"workers": [1, 2], "bytes_by": {GLOO: 4}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("stats", "owing", "notes", "said"),
+    [
+        ([{}, {}], {0: 0, 1: 0}, [], None),
+        ([None, None], {}, [], None),  # a script without a group of inc's leaves none
+        (
+            [None, None],
+            {0: errno.ENOSPC, 1: errno.ENOSPC},
+            [],
+            "statistics of workers 0, 1 are missing: No space left on device",
+        ),
+        (
+            [{}, None],
+            {0: 0, 1: 0},
+            [],
+            "statistics of worker 1 are missing: it ended before they were written",
+        ),
+        ([None], {0: 0}, ["they are no JSON"], "statistics of worker 0 are missing: they are no JSON"),
+        ([None], {}, ["they are no JSON"], "they are no JSON"),
+    ],
+)
+def test_statistics_that_are_not_there(
+    stats: list[dict[str, object] | None], owing: dict[int, int], notes: list[str], said: str | None
+) -> None:
+    assert missing_statistics(stats, owing, notes) == said

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from testbed.ocs.timetable import parse
 from testbed.telemetry.bound import Bound, coarse
+from testbed.telemetry.company import Company
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
+from testbed.telemetry.happened import Happened
+from testbed.telemetry.traffic import OthersTraffic
 from testbed.telemetry.verdict import TOLERANCES, verdict
 from tests.unit.recordings import RATE_MBPS
 
@@ -41,9 +45,8 @@ DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
         GOOD,
         bound_with(measured_ms=131.0),
         "machine_bound",
-        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates about "
-        "2.8 times (a larger "
-        "scale), or use fewer workers",
+        "machine-bound: 1.31 times what the links allow (131 ms a round, 100 allowed); lower the rates (a "
+        "larger scale), or use fewer workers",
     ),
     "links were seldom full, and no sum was seen": (
         GOOD,
@@ -51,7 +54,7 @@ DOUBTS: dict[str, tuple[Evidence, Bound | None, str, str]] = {
         "machine_bound",
         "machine-bound: 1.67 times what the links allow (coarse: a link was full 60 % of the time with "
         "traffic, and no sum was seen); "
-        "lower the rates about 5.6 times (a larger scale), or use fewer workers",
+        "lower the rates (a larger scale), or use fewer workers",
     ),
     "faster than links can be": (
         GOOD,
@@ -220,14 +223,16 @@ def test_drops_at_a_full_queue_are_a_note() -> None:
     )
     workers = [{"retransmits": 5, "timeouts": 1, "allreduce": {"busy_s": 5.0}}, None, {"retransmits": 2}]
     evidence = evidence_with(links=drops, device_drops={"u1h1": 1}, softnet_dropped=99)
-    given = verdict(evidence, bound_with(shared=True), workers, hosts=HOSTS, faults=["u1h1 up loss 1%"])
+    given = verdict(
+        evidence, bound_with(shared=True), workers, hosts=HOSTS, happened=Happened(faults=["u1h1 up loss 1%"])
+    )
     assert given.trustworthy
     assert [(note.name, note.text) for note in given.notes] == [
         ("faults", "faults were set on links: u1h1 up loss 1%; the bound is without them"),
         (
             "shared",
-            "other jobs ran: of optical links this one is allowed what they left, "
-            "and at least its fair share",
+            "other jobs crossed its optical links: of these it is allowed what they left, and at least its "
+            "fair share",
         ),
         (
             "queue_drops",
@@ -293,3 +298,95 @@ def test_the_limits_are_the_callers() -> None:
     assert [reason.name for reason in verdict(GOOD, ALLOWED, tolerances=strict, hosts=HOSTS).reasons] == [
         "machine_bound"
     ]
+
+
+@pytest.mark.parametrize("allowed", [ALLOWED, bound_with(measured_ms=300.0), None])
+def test_nothing_is_trusted_without_statistics_and_the_reason_is_that(allowed: Bound | None) -> None:
+    text = "statistics of workers 0, 1 are missing: No space left on device"
+    given = verdict(GOOD, allowed, [None, None], hosts=HOSTS, missing=text)
+    assert given.trustworthy is False
+    assert given.line == f"verdict: not trustworthy: {text}"
+
+
+SLOW = bound_with(measured_ms=435.0)
+TABLE = parse({"period_ms": 15, "guard_ms": 0.5, "matchings": [{"start_ms": 0, "circuits": []}]}, ())
+CAUSES: dict[str, tuple[Happened, str, str]] = {
+    "frames lost in the dark": (
+        Happened(lost={"u1o1": (3_000, 0), "u1": (0, 6_000)}),
+        "lost_light",
+        "the optical switch lost 3000 frames in the dark and 6000 frames without a circuit",
+    ),
+    "faults": (
+        Happened(faults=["u1h1 up loss 10%"]),
+        "faults",
+        "faults were set on links (u1h1 up loss 10%)",
+    ),
+    "a link that was down": (
+        Happened(changes=["u1h1 was down for 2.0 s"]),
+        "links_changed",
+        "u1h1 was down for 2.0 s",
+    ),
+    "other traffic": (
+        Happened(traffic=[OthersTraffic("u1h1", 17, 5001, 156_000_000)]),
+        "other_traffic",
+        "other traffic was on its links (156 MB on u1h1 (UDP, port 5001))",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_advice_follows_from_the_cause(case: str) -> None:
+    happened, name, cause = CAUSES[case]
+    given = verdict(GOOD, SLOW, [{"retransmits": 9}], hosts=HOSTS, happened=happened)
+    assert [(reason.name, reason.text) for reason in given.reasons] == [
+        (
+            name,
+            f"4.35 times what the links allow (435 ms a round, 100 allowed): {cause}; other rates do not "
+            "mend that",
+        )
+    ]
+    trusted = verdict(GOOD, ALLOWED, [{"retransmits": 9}], hosts=HOSTS, happened=happened)
+    assert trusted.trustworthy, "where it mattered it is a reason, else a note"
+    assert name in [note.name for note in trusted.notes]
+
+
+def test_no_advice_has_a_number_that_was_not_shown_to_hold() -> None:
+    line = verdict(GOOD, SLOW, hosts=HOSTS).line
+    assert line.endswith("; lower the rates (a larger scale), or use fewer workers")
+
+
+def test_little_of_other_traffic_and_a_few_lost_frames_explain_nothing() -> None:
+    little = Happened(traffic=[OthersTraffic("u1h1", 1, 0, 9_000)], lost={"u1o1": (1, 0)}, timetables=[TABLE])
+    given = verdict(GOOD, SLOW, hosts=HOSTS, happened=little)
+    assert [reason.name for reason in given.reasons] == ["machine_bound"]
+    notes = {note.name: note.text for note in given.notes}
+    assert notes["lost_light"] == "the optical switch lost 1 frame in the dark: 1 at u1o1"
+    assert notes["other_traffic"] == "other traffic on the job's links: 0.009 MB on u1h1 (ICMP)"
+    assert notes["timetable"] == (
+        "circuits went by a timetable of 1 matchings in 15 ms, dark for the first 0.5 ms of each, which the "
+        "bound heeds"
+    )
+
+
+def test_notes_and_reasons_are_of_the_links_that_the_job_uses() -> None:
+    elsewhere = dataclasses.replace(LINK, name="u4h1", queue_drops=60, excess=0.5)
+    evidence = evidence_with(links=(LINK, elsewhere), device_drops={"u4h1": 3})
+    given = verdict(evidence, ALLOWED, hosts=HOSTS, happened=Happened(links=frozenset(HOSTS)))
+    assert given.trustworthy
+    assert given.notes == ()
+    of_all = verdict(evidence, ALLOWED, hosts=HOSTS)
+    assert [reason.name for reason in of_all.reasons] == ["above_rate"]
+    assert [note.name for note in of_all.notes] == ["processors", "queue_drops", "device_drops"]
+
+
+def test_others_on_the_machine_are_named() -> None:
+    company = Company(1.25, ("colleague",))
+    given = verdict(GOOD, SLOW, hosts=HOSTS, happened=Happened(company=company))
+    words = "programs outside of this testbed took 1.25 cores; other testbeds ran: colleague"
+    assert given.line.endswith(
+        f"; {words}: run it without them, or lower the rates (a larger scale), or use fewer workers"
+    )
+    lossy = verdict(GOOD, SLOW, hosts=HOSTS, happened=Happened(faults=["u1h1 up loss 1%"], company=company))
+    assert lossy.line.endswith(f"; other rates do not mend that; besides, {words}")
+    trusted = verdict(GOOD, ALLOWED, hosts=HOSTS, happened=Happened(company=company))
+    assert [(note.name, note.text) for note in trusted.notes] == [("company", words)]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,6 +32,7 @@ from testbed.dataplanes.xdp.syscall import (
     XDP_DROP,
     XDP_TX,
     Rows,
+    map_keys,
     map_lookup,
     map_lookup_rows,
     map_update,
@@ -48,7 +50,7 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 
-PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings")
+PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings", "flows")
 PINNED_PROGRAM = "oxc_port"
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
 NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
@@ -136,6 +138,7 @@ class PinnedPlane:
         """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port."""
         self.routes, self._circuits = PinnedRoutes(maps["routes"]), maps["circuits"]
         self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
+        self._flows = maps["flows"]
         self._crossings, self._kept = maps["crossings"], KeptTimetable(maps)
         self._gate = gate
         self._fds = (*maps.values(), gate)
@@ -268,6 +271,23 @@ class PinnedPlane:
             counts = (int(by_cpu[name].sum()) for name in ("lit", "dark", "unlit"))
             lit, dark, unlit = counts
             counted[number] = (lit, dark, unlit)
+        return counted
+
+    def flows(self) -> dict[tuple[str, str, int, int], int]:
+        """Count the bytes of plain traffic that entered by hosts' ports, by addresses, protocol and port; of
+        the latest MAX_FLOWS.
+        """
+        keys = {*islice(map_keys(self._flows, layout.FLOW.itemsize), 2 * layout.SIZES["MAX_FLOWS"])}
+        counted = {}
+        for key in keys:  # programs go on meanwhile, and may drop one
+            value = map_lookup(self._flows, key, 8)
+            if value is not None:
+                row = np.frombuffer(key, layout.FLOW)[0]
+                source, goal = (
+                    socket.inet_ntoa(int(row[name]).to_bytes(4, "big")) for name in ("from_ip", "to_ip")
+                )
+                number = int.from_bytes(value, "little")
+                counted[source, goal, int(row["protocol"]), int(row["port"])] = number
         return counted
 
     def verdicts(self) -> dict[str, int]:

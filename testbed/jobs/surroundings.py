@@ -1,0 +1,101 @@
+"""The surroundings of a job: what is asked of the controller and of the machine as the job begins and ends,
+beside the links' counters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from testbed.aggregation.system import Layout
+from testbed.errors import TestbedError
+from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
+from testbed.telemetry.company import Company, Spent, company, spent
+from testbed.telemetry.network import Network, network
+from testbed.telemetry.traffic import OthersTraffic, grown, others
+from testbed.topology import addresses
+from testbed.topology.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A look around. `light` is the controller's answer, None where it was away, for `why`; `events` the
+    reconfigurations by then, `ahead_s` how far the clock that they are told by is ahead.
+    """
+
+    spent: Spent
+    faults: Mapping[tuple[str, str], str]
+    light: Mapping[str, Any] | None
+    events: Sequence[Mapping[str, Any]]
+    ahead_s: float
+    why: str = ""
+
+
+class Surroundings:
+    """Whom an observation asks: the controller, and `testbeds` for the names of those that run. `host_names`
+    are by address.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        units: Sequence[Unit],
+        has_core: bool,
+        controller: Callable[..., Any],
+        testbeds: Callable[[], Iterable[str]],
+        host_names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._name, self._units, self._has_core = name, tuple(units), has_core
+        self._controller, self._testbeds, self._host_names = controller, testbeds, host_names
+
+    def look(self, faults: Mapping[tuple[str, str], str]) -> Scene:
+        """Look around now; `faults` are those on links, by link and direction."""
+        ahead_s = time.time() - time.monotonic()
+        now = spent(time.monotonic(), self._testbeds)
+        try:
+            light, events = self._controller("light"), self._controller("history")
+        except TestbedError as error:
+            return Scene(now, faults, None, (), ahead_s, str(error))
+        return Scene(now, faults, light, events, ahead_s)
+
+    def network(self, began: Scene, ended: Scene) -> Network:
+        """Return the network between two looks."""
+        if began.light is None or ended.light is None:
+            return Network(self._units, self._has_core, unknown=began.why or ended.why)
+        events = [event for event in ended.events if event["id"] > began.light["last_event"]]
+        return network(
+            self._units,
+            self._has_core,
+            began.light,
+            ended.light,
+            events,
+            began.spent.at_s,
+            ended.ahead_s,
+        )
+
+    def traffic(
+        self,
+        began: Scene,
+        ended: Scene,
+        layout: Layout,
+        job: int,
+        held: Collection[str],
+        links: Collection[str],
+    ) -> list[OthersTraffic]:
+        """Return the traffic on a job's links between two looks that is not the job's. `held`: hosts that
+        other jobs had.
+        """
+        if began.light is None or ended.light is None:
+            return []
+        own = {addresses.host_name(*host) for host in layout.hosts()}
+        ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
+        optical = {name.partition("o")[0]: name for name in sorted(links, reverse=True) if "o" in name}
+        flows = grown(began.light["flows"], ended.light["flows"])
+        return others(flows, self._host_names, own, ports, held, optical)
+
+    def company(self, began: Scene, ended: Scene) -> Company:
+        """Return who else used the machine between two looks."""
+        return company(began.spent, ended.spent, self._name)

@@ -1,0 +1,268 @@
+"""The network over a job's time: which units circuits joined at which moment, by timetables, by hand and by
+plans, and so by which links the job's traffic went. Pure. The bound and the notes ask it.
+
+Times are of CLOCK_MONOTONIC, in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.aggregation.system import Layout
+from testbed.ocs.circuits import Circuit, circuit
+from testbed.ocs.routes import next_hops
+from testbed.ocs.timetable import Timetable, TimetableRun, parse
+from testbed.ocs.using import over_core, used
+from testbed.topology import addresses
+from testbed.topology.addresses import parse_optical_port
+from testbed.topology.units import Unit, UnitPair
+
+ALWAYS = ((0.0, 1.0),)  # the windows of a pair that is joined throughout, of a period of 1 s
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A stretch of time, and the windows of each period in which light joins a pair of units. The first
+    period begins at `origin_s`.
+    """
+
+    began_s: float
+    ended_s: float
+    origin_s: float
+    period_s: float
+    open: tuple[tuple[float, float], ...]
+
+    @property
+    def share(self) -> float:
+        return sum(end - begin for begin, end in self.open) / self.period_s
+
+    def lit_s(self, at_s: float) -> float:
+        """Return the time in light from the origin until then."""
+        turns, phase_s = divmod(at_s - self.origin_s, self.period_s)
+        inside = sum(min(max(phase_s - begin, 0.0), end - begin) for begin, end in self.open)
+        return turns * self.share * self.period_s + inside
+
+    def when_s(self, lit_s: float) -> float:
+        """Return when so much time in light had passed since the origin."""
+        turns, rest_s = divmod(lit_s, self.share * self.period_s)
+        for begin, end in self.open:
+            if rest_s <= end - begin:
+                return self.origin_s + turns * self.period_s + begin + rest_s
+            rest_s -= end - begin
+        return self.origin_s + (turns + 1) * self.period_s
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """The light between two units: stretches one after the other, the last without an end. `circuits` is the
+    most that joined them directly at a time.
+    """
+
+    stretches: tuple[Windows, ...]
+    circuits: int = 1
+
+    @property
+    def is_constant(self) -> bool:
+        return all(stretch.open == ALWAYS for stretch in self.stretches)
+
+    @property
+    def is_ever(self) -> bool:
+        """Return whether light comes again and again, and so all is sent some time."""
+        return self.stretches[-1].share > 0
+
+    def through_s(self, from_s: float, needed_s: float) -> float:
+        """Return when so much time in light has passed since `from_s`; at once where light never comes."""
+        if not self.is_ever:
+            return from_s + needed_s
+        first = max(0, bisect_right([each.began_s for each in self.stretches], from_s) - 1)
+        for stretch in self.stretches[first:]:
+            began_s = max(from_s, stretch.began_s)
+            so_far_s = stretch.lit_s(began_s)
+            there_s = (
+                stretch.lit_s(stretch.ended_s) - so_far_s if math.isfinite(stretch.ended_s) else math.inf
+            )
+            if stretch.share and needed_s <= there_s:
+                return max(began_s, stretch.when_s(so_far_s + needed_s))
+            needed_s -= max(there_s, 0.0) if stretch.share else 0.0
+        return from_s + needed_s
+
+    def share(self, began_s: float, ended_s: float) -> float:
+        """Return the share of this time in which there was light."""
+        lit_s = 0.0
+        for stretch in self.stretches:
+            begin_s, end_s = max(began_s, stretch.began_s), min(ended_s, stretch.ended_s)
+            if end_s > begin_s and stretch.share:
+                lit_s += stretch.lit_s(end_s) - stretch.lit_s(begin_s)
+        return lit_s / max(ended_s - began_s, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A stretch of time with the same circuits, dark ports aside, or with the same timetable."""
+
+    began_s: float
+    ended_s: float
+    circuits: frozenset[Circuit]
+    dark: frozenset[str] = frozenset()
+    table: Timetable | None = None
+    origin_s: float = 0.0
+
+    def matchings(self) -> Iterator[tuple[float, float, frozenset[Circuit]]]:
+        """Yield from when to when, in a period, which circuits are lit."""
+        if self.table is None:
+            yield 0.0, 1.0, frozenset(each for each in self.circuits if self.dark.isdisjoint(each.ports))
+            return
+        starts = [matching.start_ns for matching in self.table.matchings]
+        for matching, end_ns in zip(self.table.matchings, [*starts[1:], self.table.period_ns], strict=True):
+            yield (matching.start_ns + self.table.guard_ns) / 1e9, end_ns / 1e9, matching.circuits
+
+    @property
+    def period_s(self) -> float:
+        return self.table.period_ns / 1e9 if self.table else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network over a job's time, from `began_s` on. `lost`: by optical port, or by unit where no circuit
+    led to the goal, the frames lost in the dark and without a circuit. `unknown`: why it is not known.
+    """
+
+    units: tuple[Unit, ...] = ()
+    has_core: bool = False
+    stretches: tuple[_Stretch, ...] = ()
+    lost: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    timetables: tuple[Timetable, ...] = ()
+    unknown: str | None = None
+
+    def lights(self, pairs: Iterable[UnitPair]) -> dict[UnitPair, Light]:
+        """Return the light of each pair of units that was not joined throughout."""
+        lights = {}
+        for pair in pairs:
+            light = self._light(pair) if pair[0] != pair[1] and self.stretches and not self.has_core else None
+            if light and not light.is_constant:
+                lights[pair] = light
+        return lights
+
+    def _light(self, pair: UnitPair) -> Light:
+        windows, most = [], 1
+        for stretch in self.stretches:
+            open_: list[tuple[float, float]] = []
+            for begin_s, end_s, circuits in stretch.matchings():
+                most = max(most, sum(set(each.units) == set(pair) for each in circuits))
+                if pair[1] in next_hops(circuits, self.units, False)[pair[0]]:
+                    if open_ and open_[-1][1] == begin_s:
+                        open_[-1] = (open_[-1][0], end_s)
+                    else:
+                        open_.append((begin_s, end_s))
+            windows.append(
+                Windows(stretch.began_s, stretch.ended_s, stretch.origin_s, stretch.period_s, tuple(open_))
+            )
+        return Light(tuple(windows), most)
+
+    def links(self, layout: Layout) -> frozenset[str]:
+        """Return the links that a job's traffic went by at some time: of its hosts, of their racks where it
+        has hosts elsewhere, of the optical ports, and to a core.
+        """
+        hosts = sorted(layout.hosts())
+        racks = {(unit, addresses.rack_of(host)) for unit, host in hosts}
+        links = {addresses.host_name(*host) for host in hosts}
+        if len(racks) > 1:
+            tors = [addresses.tor_of(*host) for host in hosts if addresses.rack_of(host[1])]
+            links |= {addresses.tor_name(tor) for tor in tors}
+        for circuits in {lit for stretch in self.stretches for _, _, lit in stretch.matchings()}:
+            taken = used(circuits, self.units, {0: layout.demands}, self.has_core)[0]
+            links |= {end for each in taken for end in each.ports}
+            if self.has_core:
+                links |= {addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands)}
+        return frozenset(links)
+
+    def losses(self, layout: Layout) -> dict[str, tuple[int, int]]:
+        """Return the frames lost in the dark and without a circuit where a job's traffic goes, by port, and
+        by unit.
+        """
+        ports = self.links(layout)
+        units = {addresses.unit_name(unit) for pair in layout.demands for unit in pair}
+        return {
+            name: lost
+            for name, lost in self.lost.items()
+            if any(lost) and (name in ports or name in units or _unit_name(name) in units)
+        }
+
+
+def _unit_name(port: str) -> str:
+    return port.partition("o")[0]
+
+
+def network(
+    units: Sequence[Unit],
+    has_core: bool,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    events: Sequence[Mapping[str, Any]],
+    began_s: float,
+    unix_minus_s: float,
+) -> Network:
+    """Return the network from `began_s` on. `before` and `after` are the controller's answers (`light`) at a
+    job's begin and end, `events` the reconfigurations between them; their clock is ahead by `unix_minus_s`.
+    """
+    runs = [
+        TimetableRun(parse(run["schedule"], None), run["began_ns"], run["ended_ns"])
+        for run in after["timetables"]
+    ]
+    runs = [run for run in runs if run.ended_ns is None or run.ended_ns / 1e9 > began_s]
+    circuits = frozenset(circuit(*pair) for pair in before["circuits"])
+    points: list[tuple[float, frozenset[Circuit], frozenset[str]]] = [(began_s, circuits, frozenset())]
+    for event in events:
+        dark_s = event["time"] - unix_minus_s
+        removed, added = (frozenset(circuit(*p) for p in event[key]) for key in ("removed", "added"))
+        circuits = (circuits - removed) | added
+        points.append((dark_s, circuits, frozenset(event["ports"])))
+        lit_ms = event["measured_ms"] if event["measured_ms"] is not None else event["asked_ms"]
+        points.append((dark_s + lit_ms / 1e3, circuits, frozenset()))
+    points.sort(key=lambda point: point[0])
+    ends = [point[0] for point in points[1:]] + [math.inf]
+    by_hand = [
+        _Stretch(max(at_s, began_s), end_s, lit, dark)
+        for (at_s, lit, dark), end_s in zip(points, ends, strict=True)
+        if end_s > max(at_s, began_s)
+    ]
+    lost = {
+        name: (counts["dark"] - then["dark"], counts["unlit"] - then["unlit"])
+        for name, counts in after["crossings"].items()
+        for then in [before["crossings"].get(name, {"dark": 0, "unlit": 0})]
+    }
+    stretches = tuple(_with_timetables(by_hand, runs, began_s))
+    return Network(tuple(units), has_core, stretches, lost, tuple(run.table for run in runs))
+
+
+def _with_timetables(
+    by_hand: Sequence[_Stretch], runs: Sequence[TimetableRun], began_s: float
+) -> Iterator[_Stretch]:
+    """Yield stretches of circuits as they were turned, and between them those in which a timetable was
+    kept.
+    """
+    now_s = began_s
+    for run in runs:
+        from_s = max(run.began_ns / 1e9, began_s)
+        until_s = math.inf if run.ended_ns is None else run.ended_ns / 1e9
+        yield from _cut(by_hand, now_s, from_s)
+        yield _Stretch(from_s, until_s, frozenset(), frozenset(), run.table, run.began_ns / 1e9)
+        now_s = until_s
+    yield from _cut(by_hand, now_s, math.inf)
+
+
+def _cut(stretches: Sequence[_Stretch], from_s: float, until_s: float) -> Iterator[_Stretch]:
+    for each in stretches:
+        begin_s, end_s = max(each.began_s, from_s), min(each.ended_s, until_s)
+        if end_s > begin_s:
+            yield _Stretch(begin_s, end_s, each.circuits, each.dark)
+
+
+def pair_of(sender: str, receiver: str) -> UnitPair:
+    """Return two units by their names, the smaller first."""
+    a, b = sorted(parse_optical_port(f"{name}o1")[0] for name in (sender, receiver))
+    return a, b

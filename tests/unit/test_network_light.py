@@ -1,0 +1,164 @@
+"""The network over a job's time: circuits by timetables and by hand, the light between units, the bound that
+goes by it, and the links and losses that are a job's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.aggregation.system import Layout
+from testbed.contract.transports import GLOO, PACKETS
+from testbed.telemetry.bound import bound
+from testbed.telemetry.demand import Traffic, tcp_framing
+from testbed.telemetry.network import Light, Network, Windows, network, pair_of
+from tests.forests import p4inc
+from tests.unit.test_bound import ALONE_S, BEGAN_S, COMPUTING_S, MTU, SIZE_BYTES, Neighbours, the
+
+ROT = {
+    "period_ms": 15,
+    "guard_ms": 0.5,
+    "matchings": [
+        {"start_ms": 0, "circuits": [["u1o1", "u2o1"], ["u3o1", "u4o1"]]},
+        {"start_ms": 5, "circuits": [["u1o1", "u3o1"], ["u2o1", "u4o1"]]},
+        {"start_ms": 10, "circuits": [["u1o1", "u4o1"], ["u2o1", "u3o1"]]},
+    ],
+}
+BY_HAND = [["u1o1", "u2o1"], ["u3o1", "u4o1"]]
+UNITS = (1, 2, 3, 4)
+LIT = 4.5 / 15  # of rot's time, for any two units
+
+
+def answer(circuits: list[list[str]] = BY_HAND, tables: Any = (), crossings: Any = None) -> dict[str, Any]:
+    return {"circuits": circuits, "timetables": list(tables), "crossings": crossings or {}, "last_event": 0}
+
+
+def kept(began_s: float, ended_s: float | None = None) -> dict[str, Any]:
+    ended_ns = None if ended_s is None else round(ended_s * 1e9)
+    return {"schedule": ROT, "began_ns": round(began_s * 1e9), "ended_ns": ended_ns}
+
+
+def made(*tables: dict[str, Any], events: Any = (), has_core: bool = False, **crossed: Any) -> Network:
+    before = answer(crossings={name: {"dark": 1, "unlit": 1} for name in crossed})
+    after = answer(tables=tables, crossings=crossed)
+    return network(UNITS, has_core, before, after, events, BEGAN_S - 1, 0.0)
+
+
+def across(*hosts: tuple[int, int]) -> Layout:
+    pairs = tuple({(a[0], b[0]) for a in hosts for b in hosts if a[0] < b[0]})
+    return Layout("ring", hosts, GLOO, demands=pairs)
+
+
+# ---------------------------------------------------------------- light
+
+
+def test_light_that_is_always_there_is_no_matter_of_the_bound() -> None:
+    assert made().lights([(1, 2), (3, 4)]) == {}
+    assert list(made(kept(BEGAN_S)).lights([(1, 2), (1, 1)])) == [(1, 2)]
+    assert made(kept(BEGAN_S), has_core=True).lights([(1, 3)]) == {}, "the core joins them meanwhile"
+
+
+def test_a_timetable_lights_two_units_for_its_part_of_the_time() -> None:
+    for pair in ((1, 2), (1, 3), (2, 3)):
+        light = made(kept(BEGAN_S)).lights([pair])[pair]
+        assert light.share(BEGAN_S, BEGAN_S + 30) == pytest.approx(LIT, rel=1e-3)
+    half = made(kept(BEGAN_S, BEGAN_S + 5)).lights([(1, 2)])[1, 2]
+    assert half.share(BEGAN_S, BEGAN_S + 10) == pytest.approx((LIT + 1) / 2, rel=1e-2)
+    never = made(kept(BEGAN_S, BEGAN_S + 5)).lights([(1, 3)])[1, 3]
+    assert never.share(BEGAN_S, BEGAN_S + 10) == pytest.approx(LIT / 2, rel=1e-2)
+
+
+def test_a_reconfiguration_is_dark_from_its_begin_to_its_light() -> None:
+    event = {
+        **{"id": 1, "time": BEGAN_S + 2, "ports": ["u1o1", "u2o1"], "asked_ms": 400, "measured_ms": 500},
+        **{"removed": [], "added": []},
+    }
+    light = made(events=[event]).lights([(1, 2)])[1, 2]
+    assert light.share(BEGAN_S, BEGAN_S + 4) == pytest.approx(3.5 / 4)
+    assert light.through_s(BEGAN_S + 1.9, 0.2) == pytest.approx(BEGAN_S + 2.6)
+    gone = {**event, "removed": [["u1o1", "u2o1"]], "added": [["u1o1", "u3o1"]]}
+    lights = made(events=[gone]).lights([(1, 2), (1, 3)])
+    assert lights[1, 2].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(0.5)
+    assert lights[1, 3].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(1.5 / 4)
+
+
+@given(
+    st.floats(0, 50),
+    st.floats(1e-4, 2),
+    st.lists(st.floats(0.001, 0.999), min_size=2, max_size=6, unique=True),
+)
+def test_time_in_light_passes_only_in_light(from_s: float, needed_s: float, edges: list[float]) -> None:
+    edges = sorted(edges[: len(edges) // 2 * 2])
+    open_ = tuple(zip(edges[::2], edges[1::2], strict=True))
+    if sum(end - begin for begin, end in open_) < 0.01:
+        return
+    light = Light((Windows(0.0, 20.0, 0.0, 1.0, open_), Windows(20.0, math.inf, 20.0, 1.0, ((0.0, 1.0),))))
+    end_s = light.through_s(from_s, needed_s)
+    assert end_s >= from_s + needed_s - 1e-9
+    assert light.share(from_s, end_s) * (end_s - from_s) == pytest.approx(needed_s, abs=1e-6)
+
+
+# ---------------------------------------------------------------- the bound
+
+
+def test_the_bound_is_of_circuits_as_they_were_lit() -> None:
+    """A sum needs its time of a circuit that is there 30 % of it; the machine adds nothing."""
+    lit_s = SIZE_BYTES * tcp_framing(MTU) * 8e-6 / 100.0 / LIT
+    world = Neighbours(lit_s, 0.0, 0.0, {})
+    traffic = Traffic(GLOO, ("u1h1", "u2h1"), None, MTU)
+    recording, timelines = recorded(world)
+    always = the(bound(recording, timelines, traffic, {}))
+    assert always.bound_ms == pytest.approx(1e3 * (COMPUTING_S + ALONE_S), rel=0.02)
+    assert always.ratio > 2.5
+    by_table = the(bound(recording, timelines, traffic, {}, made(kept(BEGAN_S - 3))))
+    assert by_table.ratio == pytest.approx(1.0, abs=0.06)
+    assert by_table.lit_share == pytest.approx(LIT, rel=0.01)
+    assert "circuits as they were lit, those of some units 30 % of the time" in by_table.how
+
+
+def recorded(world: Neighbours) -> tuple[Any, list[dict[str, Any]]]:
+    """Return a recording in which only the job's own links carried something, and its timelines."""
+    from testbed.telemetry.counters import Machine
+    from testbed.telemetry.samples import LinkReading, Recording, Sample
+
+    names = ("u1h1", "u2h1", "u1o1", "u2o1")
+    recording = Recording(0.1, names, (100.0,) * 4, 1e9)
+    for at in range(200):
+        reading = LinkReading(BEGAN_S + at * 0.1, BEGAN_S + at * 0.1, np.zeros((4, 4), np.int64))
+        machine = Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0)
+        recording.samples.append(Sample(BEGAN_S + at * 0.1, None, machine, reading, {}))
+    return recording, [world.timeline()] * 2
+
+
+def test_a_job_within_a_unit_has_nothing_to_do_with_a_timetable() -> None:
+    traffic = Traffic(PACKETS, ("u1h1", "u1h2"), None, MTU, p4inc([(1, 1), (1, 2)]))
+    assert traffic.forest is not None
+    assert made(kept(BEGAN_S)).lights([(1, 1)]) == {}
+    assert pair_of("u10", "u2") == (2, 10)
+
+
+# ---------------------------------------------------------------- links and losses
+
+
+def test_a_job_has_the_links_that_its_traffic_went_by_at_some_time() -> None:
+    assert made().links(across((1, 1), (2, 1))) == {"u1h1", "u2h1", "u1o1", "u2o1"}
+    assert made().links(Layout("inc", ((4, 1),), PACKETS)) == {"u4h1"}
+    by_table = made(kept(BEGAN_S)).links(across((1, 1), (3, 1)))
+    assert by_table == {"u1h1", "u3h1", "u1o1", "u3o1"}
+
+
+def test_frames_lost_in_the_dark_are_those_of_the_jobs_ports() -> None:
+    crossed = {
+        "u1o1": {"dark": 31, "unlit": 1},
+        "u1": {"dark": 1, "unlit": 51},
+        "u3o1": {"dark": 8, "unlit": 9},
+        "u2o1": {"dark": 1, "unlit": 1},
+    }
+    lost = made(kept(BEGAN_S), **crossed).losses(across((1, 1), (2, 1)))
+    assert lost == {"u1o1": (30, 0), "u1": (0, 50)}
+    assert made(kept(BEGAN_S), **crossed).losses(Layout("inc", ((3, 1), (3, 2)), PACKETS)) == {}
