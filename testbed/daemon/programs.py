@@ -35,17 +35,13 @@ class DevicePrograms:
         """Raise TestbedError, in one line, where another program is at a device of a job's hosts or units, or
         none at a switch's. Where a host's has none, attach it again, and return a line that says so.
         """
-        units = {host[0] for host in layout.hosts()} | {unit for pair in layout.demands for unit in pair}
-        units |= {place.unit for place in layout.forest.places} if layout.forest else set()
-        devices = {device for unit in units for device in self._devices_of(unit)}
         with self.lock:
-            at_switches = self.fabric.programs_at_switches()
-            for port in self.switch_ports:
-                if port.device in devices and self._other(port.program, at_switches.get(port.device)):
-                    words = _in_words(at_switches.get(port.device))
+            programs = self.fabric.programs_at_switches()
+            for port in self._switch_ports_of(layout):
+                if port.device in programs and self._other(port.program, programs[port.device]):
                     raise TestbedError(
-                        f"switch port {port.device} has {words}, and not the testbed's {port.program}: end "
-                        f"the testbed, and bring it up again"
+                        f"switch port {port.device} has {_in_words(programs[port.device])}, and not the "
+                        f"testbed's {port.program}: end the testbed, and bring it up again"
                     )
             held = layout.hosts()
             return [
@@ -63,23 +59,27 @@ class DevicePrograms:
             line = f"host {name}: {HOST_DEVICE} had no XDP program any more; the testbed's is there again"
         if self._other(port.program, program):
             mode = "xdpgeneric" if program and program.is_generic else "xdp"
+            remedy = f"sudo testbed exec {name} -- ip link set dev {HOST_DEVICE} {mode} off"
             raise TestbedError(
                 f"host {name}: {HOST_DEVICE} has {_in_words(program)}, and not the testbed's {port.program}: "
-                f"detach it (sudo testbed exec {name} -- ip link set dev {HOST_DEVICE} {mode} off), and "
-                "start the job again"
+                f"detach it ({remedy}), and start the job again"
             )
         return line
 
     def _other(self, name: str, program: AttachedProgram | None) -> bool:
         return program is None or program.number != self.plane.number(name)
 
-    def _devices_of(self, unit: int) -> list[str]:
-        spec = next((each for each in self.topology.units if each.index == unit), None)
-        if spec is None:
-            return []
-        optical = range(1, spec.optical_ports + 1)
-        at_switches = [device for dpid in spec.switches for device in spec.ports_of(dpid)]
-        return [*at_switches, *(addresses.oxc_device(spec.index, port) for port in optical)]
+    def _switch_ports_of(self, layout: Layout) -> list[SwitchPort]:
+        """Return the ports of a job's hosts, and all of its units that lead to no host."""
+        units = {host[0] for host in layout.hosts()} | {unit for pair in layout.demands for unit in pair}
+        units |= {place.unit for place in layout.forest.places} if layout.forest else set()
+        used = {addresses.tor_port_device(*host) for host in layout.hosts()}
+        for unit in units & {spec.index for spec in self.topology.units}:
+            spec = self.topology.unit(unit)
+            to_hosts = {addresses.tor_port_device(*host) for host in spec.members}
+            used |= {device for dpid in spec.switches for device in spec.ports_of(dpid)} - to_hosts
+            used |= {addresses.oxc_device(unit, port + 1) for port in range(spec.optical_ports)}
+        return [port for port in self.switch_ports if port.device in used]
 
 
 def _in_words(program: AttachedProgram | None) -> str:

@@ -229,10 +229,10 @@ class FabricNet(FabricView):
             state = route.devices().get(device)
         return state.xdp if state else None
 
-    def programs_at_switches(self) -> dict[str, AttachedProgram]:
-        """The XDP programs at the devices of all switches."""
+    def programs_at_switches(self) -> dict[str, AttachedProgram | None]:
+        """The XDP program at each device of a switch; None: there is none."""
         with RouteSocket() as route:
-            return {name: state.xdp for name, state in route.devices().items() if state.xdp}
+            return {name: state.xdp for name, state in route.devices().items()}
 
     @property
     def faults(self) -> LinkFaults:

@@ -89,10 +89,10 @@ def test_a_repeated_run_says_which_files_the_run_before_left_otherwise(place: Pl
     work.mkdir()
     work.chmod(0o777)
     (work / "train.py").write_text(RESUMES)
-    words = ["--name", place.testbed.name, "--place", "u1:2", "--repeat", "3", "--logs", "logs"]
+    words = ["--name", place.testbed.name, "--place", "u1:2", "--repeat", "3", "--preload"]
     ran = command(
         "testbed.run",
-        *[*words, "--json", "result.json", "train.py", how],
+        *[*words, "--logs", "logs", "--json", "result.json", "train.py", how],
         env={**place.environ, "PYTHONPATH": str(ROOT), "OPTINC_RUNS": str(place.folder / f"runs-{how}")},
         cwd=work,
     )
