@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -21,12 +22,13 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextlib.contextmanager
 def running(name: str, config: str) -> Iterator[None]:
     """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM
-    or SIGHUP.
+    or SIGHUP; it ends with this process, if that is killed.
     """
     began, ended = time.monotonic(), 0
     with handling(ENDING, _interrupt):
         try:
-            if code := command("up", "--detach", "--name", name, "--config", config):
+            words = ("up", "--detach", "--ends-with", str(os.getpid()), "--name", name, "--config", config)
+            if code := command(*words):
                 raise from_exit_code(code, f"bring up {config}: it failed; its lines are above")
             yield
         finally:

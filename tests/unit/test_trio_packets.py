@@ -6,6 +6,10 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,9 @@ from testbed.systems.trio.figures.packets import claims
 from testbed.systems.trio.figures.packets.figure import PLANS, PacketsFigure
 from testbed.systems.trio.figures.packets.runs import latency_us, network, rate
 from testbed.topology.load import parse
+from tests.processes import alive
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TRUSTED = {"trustworthy": True, "reasons": []}
 AGED = [
@@ -134,3 +141,20 @@ def test_what_is_usual() -> None:
 def test_one_line_for_what_cannot_be(name: str, words: list[str], says: str) -> None:
     with pytest.raises(RequestError, match=says):
         options(name, *words)
+
+
+def test_busy_cores_end_with_a_command_that_is_killed() -> None:
+    script = (
+        "import time\nfrom testbed.systems.trio.figures.packets.runs import _busy_cores\n"
+        "with _busy_cores():\n    print(flush=True)\n    time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.kill()
+    assert len(children) == os.cpu_count()
+    deadline = time.monotonic() + 30
+    while any(alive(int(pid)) for pid in children):
+        assert time.monotonic() < deadline, "they outlive it"
+        time.sleep(0.05)

@@ -17,6 +17,7 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
+from testbed.emulation.namespaces import die_with_parent
 from testbed.reproduction import kept, live, load
 
 WORKERS = 3
@@ -139,7 +140,8 @@ def _busy_cores() -> Iterator[None]:
     """A process on every core that does nothing but compute, for as long as the block lasts."""
     with contextlib.ExitStack() as stack:
         for _ in range(os.cpu_count() or 1):
-            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            words = [sys.executable, "-c", "while True: pass"]
+            process = subprocess.Popen(words, preexec_fn=die_with_parent)
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield
