@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -25,6 +27,7 @@ from testbed.errors import RequestError, TestbedError
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
 MAX_DISTANCE = 10_000
+MOST_ENDED = 4_096  # faults that are remembered when they have ended: the newest
 _ETHERNET_BYTES = 18  # with a VLAN tag
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
 
@@ -98,6 +101,7 @@ class LinkFaults:
             self._route = RouteSocket()
         self._program: FaultProgram | None = None
         self._stages: dict[tuple[str, str], _Stage] = {}
+        self._ended: deque[tuple[float, dict[str, Any]]] = deque(maxlen=MOST_ENDED)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -149,6 +153,18 @@ class LinkFaults:
                     self._stages.items(), key=lambda item: self._place(*item[0])
                 )
             ]
+
+    def ended(self, since_s: float) -> list[dict[str, Any]]:
+        """Return the faults that were cleared, or replaced, since a moment of the monotonic clock: link,
+        direction and the fault's fields.
+        """
+        with self._lock:
+            return [state for at_s, state in self._ended if at_s >= since_s]
+
+    def _note_end(self, key: tuple[str, str]) -> None:
+        link, towards = key
+        state = {"link": link, "direction": towards, **asdict(self._stages[key].fault)}
+        self._ended.append((time.monotonic(), state))
 
     def counters(self, link: str, direction: str) -> dict[str, int]:
         """testbed.dataplanes.xdp.link_faults.COUNTERS of one direction. RequestError if it has no fault."""
@@ -203,11 +219,14 @@ class LinkFaults:
                 if not any(name == link for name, _ in self._stages):
                     self._make_checksums(link, False)
                 raise
+        if (link, towards) in self._stages:
+            self._note_end((link, towards))
         self._stages[link, towards] = _Stage(fault, ifindex)
 
     def _end_stages(self, keys: Sequence[tuple[str, str]]) -> None:
         for key in keys:
             assert self._program is not None
+            self._note_end(key)
             stage = self._stages.pop(key)
             detach(self._route, [stage.ifindex], FAULT_PRIORITY)
             self._program.drop_stage(stage.ifindex)

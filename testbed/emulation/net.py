@@ -249,6 +249,10 @@ class FabricNet(FabricView):
             *({"link": link, "direction": "both ways", "delay": f"{delay}"} for link, delay in delays),
         ]
 
+    def ended_faults(self, since_s: float) -> list[dict[str, Any]]:
+        """The faults that ended since a moment of the monotonic clock."""
+        return self.faults.ended(since_s)
+
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""
         return self._parts.switch_devices

@@ -445,7 +445,9 @@ class Job:
         traffic = traffic_of(self.layout, means.mtu, request.lanes)
         starts = len(self.attempts)
         slow = None if request.stragglers is None else str(request.stragglers)
-        missing = result.missing_statistics(stats, self._owing, unread)
+        missing = None  # a job that failed has its reason, and workers that were ended leave none
+        if ending.failure is None:
+            missing = result.missing_statistics(stats, self._owing, unread)
         observed = observation.report(
             stats, traffic, ending.failure, request.with_series, starts, slow, missing, self.layout, self.id
         )

@@ -38,6 +38,7 @@ class Hosts(Protocol):
     def gone_links(self) -> Mapping[str, str]: ...
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
+    def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]: ...
     def ever_by_hand(self) -> Collection[str]: ...
 
 
@@ -94,7 +95,10 @@ class Observation:
 
     def _look_around(self) -> None:
         if self._surroundings is not None:
-            faults = faults_in_words(self._hosts.fault_states())
+            states = [*self._hosts.fault_states()]
+            if self._scenes:  # those that ended meanwhile count as well
+                states = [*self._hosts.ended_faults(self._scenes[0].spent.at_s), *states]
+            faults = faults_in_words(states)
             self._scenes.append(self._surroundings.look(faults))
 
     def report(
@@ -185,7 +189,7 @@ class Observation:
         began, ended = self._scenes
         over_time = self._surroundings.network(began, ended)
         links = over_time.links(layout)
-        faults = {**began.faults, **ended.faults}  # one that was cleared meanwhile counts as well
+        faults = {**began.faults, **ended.faults}
         return over_time, Happened(
             links=links,
             faults=[text for (link, _), text in faults.items() if link in links],

@@ -11,7 +11,9 @@ from typing import Any
 
 from testbed.jobs.observation import bursts_of
 from testbed.telemetry.bound import coarse
+from testbed.telemetry.demand import unit_of
 from testbed.telemetry.evidence import evidence
+from testbed.telemetry.happened import Happened
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.verdict import verdict
 
@@ -26,4 +28,14 @@ def outlook(recent: Recording | None, hosts: Collection[str], mtu: int) -> dict[
         return None
     rates = zip(recent.names, recent.rates_mbps, strict=True)
     seen = evidence(recent, bursts_of(rates, mtu), {}, hosts)
-    return verdict(seen, coarse(seen), hosts=tuple(hosts)).as_json()
+    happened = Happened(links=_links(recent.names, hosts))
+    return verdict(seen, coarse(seen), hosts=tuple(hosts), happened=happened).as_json()
+
+
+def _links(names: Collection[str], hosts: Collection[str]) -> frozenset[str]:
+    """Return the links that a job on these hosts may use: theirs, and where they are in several units those
+    between switches of these units.
+    """
+    units = {unit_of(host) for host in hosts}
+    between = [name for name in names if "h" not in name and unit_of(name) in units and len(units) > 1]
+    return frozenset([*hosts, *between])

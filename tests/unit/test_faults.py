@@ -4,13 +4,16 @@ shown.
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from typing import Any, cast
 
 import pytest
 
 from testbed import fault as command
 from testbed import status
-from testbed.emulation.faults import MAX_DISTANCE, LinkFault, answer
+from testbed.emulation.faults import MAX_DISTANCE, LinkFault, LinkFaults, _Stage, answer
 from testbed.errors import RequestError
 from testbed.library.links import share as read_share
 
@@ -123,3 +126,15 @@ def test_what_is_shown() -> None:
     assert header.split()[:3] == ["link", "seen", "lost"]
     assert line.endswith("loss 0.01%, reorder 1%, by 50, seed 3")
     assert status.faults_text([fault]) == ("on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted")
+
+
+def test_a_fault_that_ended_is_remembered_with_its_time() -> None:
+    faults = object.__new__(LinkFaults)
+    faults._lock, faults._ended = threading.Lock(), deque()
+    faults._stages = {("u1h1", "up"): _Stage(LinkFault(loss=0.1), 7)}
+    before_s = time.monotonic()
+    assert faults.ended(before_s) == []
+    faults._note_end(("u1h1", "up"))
+    (state,) = faults.ended(before_s)
+    assert (state["link"], state["direction"], state["loss"]) == ("u1h1", "up", 0.1)
+    assert faults.ended(time.monotonic() + 1) == []

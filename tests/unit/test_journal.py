@@ -150,3 +150,6 @@ def test_the_verdict_so_far_is_by_how_full_the_links_are() -> None:
     assert (half["trustworthy"], half["reasons"][0]["name"]) == (False, "machine_bound")
     assert idle["trustworthy"] is None
     assert outlook(None, ["u1h1"], MTU) is None
+    elsewhere = outlook(made([0.2] * 50, [0.97] * 50, drops=9), ["u1h2"], MTU)
+    assert elsewhere is not None
+    assert "queue_drops" not in [note["name"] for note in elsewhere["notes"]], "those are of another's link"
