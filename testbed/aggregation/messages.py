@@ -14,9 +14,19 @@ def site_to_json(site: Site) -> dict[str, Any]:
     """Whole and unchanged: `site_from_json` makes an equal one of it."""
     return {
         "racks": [
-            [rack.unit, rack.kind, rack.hosts, rack.rates_mbps, rack.racks, rack.usual_mbps]
+            [
+                rack.unit,
+                rack.kind,
+                rack.hosts,
+                rack.rates_mbps,
+                rack.racks,
+                rack.usual_mbps,
+                rack.pod_mbps,
+                rack.reach_mbps,
+            ]
             for rack in site.racks
         ],
+        "joined_mbps": sorted([*sorted(pair), rate] for pair, rate in site.joined_mbps.items()),
         "busy": sorted(site.busy),
         "joined": sorted(sorted(pair) for pair in site.joined),
         "kept": site.kept,
@@ -27,12 +37,17 @@ def site_from_json(data: Any) -> Site:
     """The site that `site_to_json` was given."""
     return Site(
         tuple(
-            Rack(checked_unit(unit), str(kind), int(hosts), tuple(rates), int(racks), usual)
-            for unit, kind, hosts, rates, racks, usual in data["racks"]
+            Rack(
+                checked_unit(unit), str(kind), int(hosts), tuple(rates), int(racks), usual, tuple(pod), reach
+            )
+            for unit, kind, hosts, rates, racks, usual, pod, reach in data["racks"]
         ),
         frozenset(map(_host, data["busy"])),
         frozenset(frozenset(map(checked_unit, pair)) for pair in data["joined"]),
         None if data["kept"] is None else _host(data["kept"]),
+        joined_mbps={
+            frozenset((checked_unit(a), checked_unit(b))): float(rate) for a, b, rate in data["joined_mbps"]
+        },
     )
 
 
