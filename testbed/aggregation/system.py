@@ -29,7 +29,9 @@ class Rack:
     """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
     and the declared rates of their links, None where one is unshaped; empty where all are alike. If it is a
     pod, it has so many `racks`, with such hosts each, or rates of the hosts of all racks, in their order.
-    `usual_mbps` is the rate where all are alike.
+    `usual_mbps` is the rate where all are alike. `pod_mbps` has the rates of a pod's racks' links to its
+    switch, `reach_mbps` that of the link by which a unit reaches one that no circuit joins it to: of the
+    core, or a circuit of its slowest port; None: unshaped.
     """
 
     unit: Unit
@@ -38,6 +40,8 @@ class Rack:
     rates_mbps: tuple[float | None, ...] = ()
     racks: int = 0
     usual_mbps: float | None = None
+    pod_mbps: tuple[float | None, ...] = ()
+    reach_mbps: float | None = None
 
     @property
     def size(self) -> int:
@@ -85,9 +89,33 @@ def racks_of(topology: Topology) -> tuple[Rack, ...]:
             _own_rates(topology, unit),
             unit.racks,
             topology.host_link.rate_mbps,
+            tuple(topology.pod_mbps(addresses.rack_name(unit.index, rack)) for rack in unit.rack_numbers)
+            if unit.racks
+            else (),
+            _reach_mbps(topology, unit),
         )
         for unit in topology.units
     )
+
+
+def _reach_mbps(topology: Topology, unit: UnitSpec) -> float | None:
+    if topology.core_link:
+        return topology.core_mbps(addresses.core_link_name(unit.index))
+    rates = [topology.optical_mbps(port) for port in unit.ports]
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
+def joined_mbps(topology: Topology, circuits: Iterable[Sequence[str]]) -> dict[frozenset[Unit], float]:
+    """Return the declared rate of all these circuits between two units, by pair; each is given by its two
+    ports, and carries what the slower one does.
+    """
+    rates: dict[frozenset[Unit], float] = {}
+    for ends in circuits:
+        units = frozenset(addresses.parse_optical_port(end)[0] for end in ends)
+        each = [topology.optical_mbps(end) for end in ends]
+        slower = min((rate for rate in each if rate is not None), default=math.inf)
+        rates[units] = rates.get(units, 0.0) + slower
+    return rates
 
 
 def _own_rates(topology: Topology, unit: UnitSpec) -> tuple[float | None, ...]:
@@ -110,6 +138,16 @@ class Site:
     joined: frozenset[frozenset[Unit]]
     kept: Host | None = None  # a server that the job has already
     spared: frozenset[Host] = frozenset()  # those of workers that failed in an earlier start: not to sum
+    joined_mbps: Mapping[frozenset[Unit], float] = field(default_factory=dict, hash=False)  # of `joined`
+
+    def between_mbps(self, first: Unit, other: Unit) -> float:
+        """Return the declared rate between two units: of the circuits that join them, or of one that would;
+        infinity where it is unshaped.
+        """
+        if frozenset((first, other)) in self.joined_mbps:
+            return self.joined_mbps[frozenset((first, other))]
+        each = [rack.reach_mbps for rack in self.racks if rack.unit in (first, other)]
+        return min((rate for rate in each if rate is not None), default=math.inf)
 
     def rate_mbps(self, host: Host) -> float:
         """Return the declared rate of a host's link; infinity where it is unshaped."""

@@ -18,7 +18,7 @@ from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.system import Layout, Site, System
+from testbed.aggregation.system import Layout, Site, System, joined_mbps
 from testbed.aggregation.ways import ways
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
@@ -85,6 +85,7 @@ class Supply:
         self._links, self._places, self._mtu = links, places, topology.mtu
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._controller, self._holdings = controller, holdings
+        self._topology = topology
         self._own_mbps = topology.emulated_host_mbps
         self._has_core = topology.core_link is not None
         self._ports, self._planes = topology.ports, topology.planes
@@ -204,7 +205,8 @@ class Supply:
         """Return the testbed as a system finds it, without regard to what the job `beside` holds."""
         pairs = self._controller("circuits")["circuits"]
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
-        return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept)
+        rates = joined_mbps(self._topology, pairs)
+        return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept, joined_mbps=rates)
 
     def lay_out(self, system: System, workers: Sequence[Host], site: Site, packets: Packets) -> Layout:
         """Lay these workers out by a system. RequestError where it has no layout for them, no program for a

@@ -88,6 +88,14 @@ class Limits:
         each = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
         return self.ports[unit] * each
 
+    def port_weight(self, unit: UnitIndex, between: Pair) -> float:
+        """Return how much of a unit's optical capacity (`optical_gbps`) each Gb/s of a circuit takes there:
+        more than 1 where the other end is slower, since the circuit holds a whole port.
+        """
+        if not self.unit_port_gbps:
+            return 1.0
+        return self.unit_port_gbps[unit] / self.circuit_gbps(between)
+
     def host_gbps_of(self, job: Job) -> float:
         """Return the rate that no worker of a job exceeds."""
         return min(self.host_gbps, job.host_gbps)

@@ -99,10 +99,12 @@ def least_s(limits: Limits, jobs: Sequence[Job], *, whole: bool) -> float:
         for arrival in sorted({entry[0] for entry in places}):
             terms = [(at, s) for when, at, s in places if when >= arrival]
             row([*terms, (-1, -limits.inc[unit])], -math.inf, -limits.inc[unit] * arrival * slot_s)
-        gbps = limits.ports[unit] * limits.port_gbps
+        gbps = limits.optical_gbps(unit)
         sent = []
         for at, (job, its, _) in enumerate(modes):
-            if streams := sum(count for pair, count in its.links if unit in pair):
+            if streams := sum(
+                count * limits.port_weight(unit, pair) for pair, count in its.links if unit in pair
+            ):
                 sent.append((job.arrival, its.update_s, at, streams * job.gigabits))
         updates = sorted({0.0, *(entry[1] for entry in sent)})
         picked = {updates[round(at)] for at in np.linspace(0, len(updates) - 1, min(len(updates), UPDATES))}

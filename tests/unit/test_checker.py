@@ -285,3 +285,26 @@ def test_thousands_of_jobs_are_checked() -> None:
     )
     report = check(Schedule(limits, jobs, decisions, lit))
     assert report.ct_bti_s == pytest.approx(200.1)
+
+
+def test_it_calls_no_method_of_the_models_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    uneven = replace(GOOD, limits=replace(LIMITS, unit_port_gbps=(40.0, 40.0, 40.0)))
+    calls = (GOOD, uneven, replace(GOOD, limits=replace(LIMITS, ps_gbps=1e9, host_gbps=1e9)))
+    before = [check(schedule) for schedule in calls]
+
+    def planted(*_: object, **__: object) -> float:
+        raise AssertionError("a method of the model was called")
+
+    for kind in (Limits, Job, Decision, Schedule):
+        for name, of in vars(kind).items():
+            if not name.startswith("_") and (callable(of) or isinstance(of, property)):
+                monkeypatch.setattr(kind, name, property(planted) if isinstance(of, property) else planted)
+    assert [check(schedule) for schedule in calls] == before
+
+
+def test_a_circuit_carries_what_its_slower_end_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits((1, 1), (0, 0), (1e3, 1e3), 10.0, unit_port_gbps=(100.0, 10.0))
+    wrong = Schedule(limits, (Job(0, ((0, 1),), 1, 97.5),), (Decision({0: 97.5}, {}, {(0, 1): 1}),))
+    monkeypatch.setattr(Limits, "circuit_gbps", lambda self, between: 1e6)
+    violation = next(each for each in broken(wrong) if each.equation == "6")
+    assert (violation.left, violation.right) == (97.5, 10.0)

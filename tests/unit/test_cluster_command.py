@@ -28,11 +28,12 @@ def test_the_papers_testbed_takes_what_its_rates_say(capsys: pytest.CaptureFixtu
     assert [worker["rate_mbps"] for worker in said["workers"]] == [30e3, 20e3, 20e3, *[10e3] * 5]
     assert [worker["capacity"] for worker in said["workers"]] == [2, 1, 1, 0, 0, 0, 0, 0]
     ms = {name: method["ms"] for name, method in methods(said).items()}
-    vector_ms = 548 * 8 / 10e3 * 1e3
+    vector_ms = 548 * 8 / 10e3 * 1e3 * said["framing"]
+    assert 1.02 < said["framing"] < 1.10  # headers, and votes at most 4 % of the fragments
     for name in ("fastest", "unbound", "greedy", "least-time", "fewest"):
         assert ms[name] == pytest.approx(vector_ms), name  # of 10 Gb/s, and of 4 contributors at 40
     assert ms["none"] == pytest.approx(2 * vector_ms)
-    assert ms["ring"] == pytest.approx(1.75 * vector_ms)
+    assert ms["ring"] == pytest.approx(1.75 * vector_ms, rel=0.05)  # TCP's headers in place of ours
     assert vector_ms < ms["mwcha"] < ms["mwcha-printed"] < ms["none"]
     assert len(methods(said)["mwcha"]["runs_ms"]) == 20
 
@@ -53,7 +54,8 @@ def test_clusters_are_printed_by_name(capsys: pytest.CaptureFixture[str]) -> Non
 def test_equal_workers_may_head_only_where_rates_do_not_bind(capsys: pytest.CaptureFixture[str]) -> None:
     """The paper's capacities are 0 there, although the server is what takes longest."""
     by_name = methods(report(capsys, "--config", "pods"))
-    assert by_name["fastest"]["ms"] == by_name["none"]["ms"] == 2 * by_name["unbound"]["ms"]
+    assert by_name["fastest"]["ms"] == by_name["none"]["ms"]
+    assert by_name["fastest"]["ms"] == pytest.approx(2 * by_name["unbound"]["ms"], abs=0.002)
 
 
 def test_cores_limit_heads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -69,7 +71,9 @@ def test_cores_limit_heads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 def test_several_servers_share(capsys: pytest.CaptureFixture[str]) -> None:
     single = report(capsys, "--config", "eight", "--place", "u1:4", "--server", "u5h1")
     pair = report(capsys, "--config", "eight", "--place", "u1:4", "--server", "u5h1", "--server", "u5h2")
-    assert methods(single)["none"]["ms"] == 2 * methods(pair)["none"]["ms"]
+    alone, shared = methods(single)["none"], methods(pair)["none"]
+    assert alone["server_ms"] == pytest.approx(2 * shared["server_ms"], abs=0.002)
+    assert alone["ms"] == shared["ms"]  # both are behind the same circuit
 
 
 def test_a_host_that_is_to_be_the_server_is_no_worker(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,12 +105,15 @@ def configuration(path: Path, hosts: Any) -> str:
     return str(path)
 
 
-def test_a_worker_of_rate_0_and_too_many_workers_are_told(tmp_path: Path) -> None:
+def test_a_worker_of_rate_0_and_too_many_workers_are_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     with pytest.raises(RequestError, match=r"units\[0\]\.hosts\[1\]\.rate_mbps: 0; a rate in Mb/s"):
         main(["--config", configuration(tmp_path / "zero.yaml", [{"rate_mbps": 10_000}, {"rate_mbps": 0}])])
     # equal rates let nobody head anybody, and a place takes the contributions of 64
-    with pytest.raises(RequestError, match=r"no clustering of 65 workers: .* leave 65 contributors at least"):
-        main(["--config", configuration(tmp_path / "many.yaml", 65)])
+    by_name = methods(report(capsys, "--config", configuration(tmp_path / "many.yaml", 65)))
+    assert "leave 65 contributors at least" in by_name["fastest"]["failed"]
+    assert by_name["unbound"]["contributors"] == 8
 
 
 def test_the_configuration_is_the_papers() -> None:

@@ -56,8 +56,8 @@ def test_jobs_get_the_fastest_free_hosts_and_ranks_go_by_number() -> None:
 def test_systems_are_told_the_rates_of_hosts() -> None:
     hosts = [{"rate_mbps": 8_000}, {}]
     assert racks_of(parse({"units": [{"hosts": hosts}, {"hosts": 1}]}, "t")) == (
-        Rack(1, "gpu", 2, (8_000, 40_000), usual_mbps=40_000),
-        Rack(2, "gpu", 1, usual_mbps=40_000),
+        Rack(1, "gpu", 2, (8_000, 40_000), usual_mbps=40_000, reach_mbps=40_000),
+        Rack(2, "gpu", 1, usual_mbps=40_000, reach_mbps=40_000),
     )
     seen = site(racks=UNEQUAL)
     assert site_from_json(json.loads(json.dumps(site_to_json(seen)))) == seen

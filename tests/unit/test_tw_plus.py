@@ -133,8 +133,10 @@ def test_the_ports_end_is_that_of_the_longest_update_first() -> None:
 
 def test_rates_that_fill_the_circuits_of_all_links() -> None:
     # 8 and 4 streams over ports of 40: at 5 Gb/s the second fills half of its circuit
-    assert efficient_gbps((((0, 1), 8), ((1, 2), 4)), 40.0) == (10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
-    assert efficient_gbps((((0, 1), 4), ((1, 2), 4)), 40.0) == (10.0, 20.0, 30.0, 40.0)
+    assert efficient_gbps(((8, 40.0), (4, 40.0))) == (10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
+    assert efficient_gbps(((4, 40.0), (4, 40.0))) == (10.0, 20.0, 30.0, 40.0)
+    # of a circuit of 10 Gb/s and one of 40, each rate fills what it takes of both to nine tenths
+    assert efficient_gbps(((1, 10.0), (1, 40.0))) == (40.0,)
 
 
 # --- the same decisions, whatever is done for speed

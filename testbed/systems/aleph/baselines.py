@@ -38,6 +38,12 @@ def none(instance: Instance) -> Clustering:
 
 def ring_time(instance: Instance) -> float:
     """Return the communication time of a ring: each worker sends, and gets, its vector all but twice, and the
-    slowest link sets the pace. No parameter server takes part.
+    slowest link sets the pace, cuts by how often the ring crosses them. No parameter server takes part.
     """
-    return 2 * (instance.size - 1) / instance.size * instance.least_time
+    ways = [(worker, (worker + 1) % instance.size) for worker in range(instance.size)]
+    slowest = instance.least_time
+    for cut in instance.cuts:
+        out = sum(sender in cut.side and receiver in cut.other for sender, receiver in ways)
+        back = sum(sender in cut.other and receiver in cut.side for sender, receiver in ways)
+        slowest = max(slowest, max(out, back) / cut.rate)
+    return 2 * (instance.size - 1) / instance.size * slowest

@@ -27,7 +27,7 @@ def _mwcha(variant: str, instance: Instance, seed: int) -> Clustering:
 
 
 WAYS: dict[str, Way] = {
-    "fastest": Way("the least time, ours", lambda instance, seed: fastest.cluster(instance)),
+    "fastest": Way("within the paper's capacities, ours", lambda instance, seed: fastest.cluster(instance)),
     "unbound": Way(
         "the same, heads as slow as it takes", lambda instance, seed: fastest.cluster(instance.unbound())
     ),

@@ -8,13 +8,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed.aggregation.system import Site, racks_of
-from testbed.errors import RequestError
+from testbed.aggregation.system import Site, joined_mbps, racks_of
+from testbed.contract import spec
+from testbed.contract.spec import lanes_for
+from testbed.contract.votes import Ballot
+from testbed.errors import RequestError, TestbedError
+from testbed.telemetry.demand import frame_bytes, tcp_framing
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
 
 if TYPE_CHECKING:
+    from testbed.systems.aleph.clusterings import Way
     from testbed.systems.aleph.model import Clustering, Instance
 
 MEGABYTES = 97.0
@@ -54,6 +59,8 @@ class Clusters:
     ) -> dict[str, Any]:
         from testbed.systems.aleph import baselines, clusterings
         from testbed.systems.aleph.instances import instance_of
+        from testbed.systems.aleph.model import shares
+        from testbed.systems.aleph.site import cuts_of
 
         _check(options)
         if options.cores_each and all(topology.host(*host).cpus is None for host in workers):
@@ -61,12 +68,17 @@ class Clusters:
                 f"--cores-each {options.cores_each:g}: no worker's host says its cpus in this configuration, "
                 "so cores bound nothing; 0 is accepted, or a configuration that says them"
             )
-        chosen = list(servers) or [Site(racks_of(topology), frozenset(), frozenset()).server(workers)]
-        instance = instance_of(topology, workers, chosen, options.cores_each)
+        rates = joined_mbps(topology, topology.ocs.circuits)
+        site = Site(racks_of(topology), frozenset(), frozenset(rates), joined_mbps=rates)
+        chosen = list(servers) or [site.server(workers)]
+        parts = shares(tuple(map(site.rate_mbps, chosen)))
+        cuts = cuts_of(site, workers, chosen, parts)
+        instance = instance_of(topology, workers, chosen, options.cores_each, cuts)
         ways = clusterings.WAYS | (clusterings.OPTIMA if options.optimum else {})
-        megabits = 8 * options.megabytes
+        framing = _framing(topology, len(workers), options.megabytes)
+        megabits = 8 * options.megabytes * framing
         rows = [
-            _row(name, ways[name].title, instance, [ways[name].cluster(instance, seed) for seed in seeds])
+            _tried(name, ways[name], instance, seeds)
             for name in ways
             for seeds in [range(options.seed, options.seed + (20 if name.startswith("mwcha") else 1))]
         ]
@@ -76,7 +88,11 @@ class Clusters:
             "workers": [_host(topology, host, instance.capacities[at]) for at, host in enumerate(workers)],
             "servers": [_host(topology, host) for host in chosen],
             "megabytes": options.megabytes,
-            "methods": [_timed(row, megabits) for row in (*rows, ring)],
+            "framing": round(framing, 6),
+            "methods": [
+                *(_timed(row, megabits) for row in rows),
+                _timed(ring, 8 * options.megabytes * tcp_framing(topology.mtu)),
+            ],
         }
 
     def lines(self, report: Mapping[str, Any]) -> Sequence[str]:
@@ -84,11 +100,15 @@ class Clusters:
         said = [
             f"{len(workers)} workers: {', '.join(map(_said, report['workers']))}",
             f"parameter server: {', '.join(map(_said, report['servers']))}",
-            f"{report['megabytes']:g} MB of gradients an iteration, as links of the declared rates allow:",
+            f"{report['megabytes']:g} MB of gradients an iteration, {report['framing'] - 1:.1%} more with "
+            "headers and votes, as links and circuits of the declared rates allow:",
             "",
             f"{'':<15}{'':<36}{'ms':>9}  {'server, ms':>10}  {'contributors':>12}",
         ]
         for method in report["methods"]:
+            if "failed" in method:
+                said.append(f"{method['name']:<15}{method['title']:<36}{'-':>9}  {method['failed']}")
+                continue
             line = f"{method['name']:<15}{method['title']:<36}{method['ms']:>9.1f}"
             if "head" in method:
                 line += f"  {method['server_ms']:>10.1f}  {method['contributors']:>12g}{_note(method)}"
@@ -99,11 +119,32 @@ class Clusters:
         return said
 
 
+def _framing(topology: Topology, workers: int, megabytes: float) -> float:
+    """Return the bytes on a link for each byte of gradients, headers and votes on scales included."""
+    lanes = lanes_for(topology.mtu)
+    length = max(1, round(megabytes * 1e6 / topology.scale / 4))
+    voters = min(workers, spec.MAX_WORKERS)
+    frames = Ballot.of(voters, lanes).pages(length) - (-length // lanes)
+    return frames * frame_bytes(lanes) / (4 * length)
+
+
 def _check(options: argparse.Namespace) -> None:
     if not 0 < options.megabytes < math.inf:
         raise RequestError(f"--megabytes {options.megabytes:g}: a number above 0 is accepted")
     if not 0 <= options.cores_each < math.inf:
         raise RequestError(f"--cores-each {options.cores_each:g}: a number from 0 is accepted")
+
+
+def _tried(name: str, way: Way, instance: Instance, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return what is said of a way, also of one that finds no clusters."""
+    try:
+        runs = [way.cluster(instance, seed) for seed in seeds]
+    except TestbedError as error:
+        return {"name": name, "title": way.title, "failed": str(error)}
+    row = _row(name, way.title, instance, runs)
+    if row["contributors"] > instance.contributors:
+        row["above_server"] = instance.contributors
+    return row
 
 
 def _row(name: str, title: str, instance: Instance, runs: Sequence[Clustering]) -> dict[str, Any]:
@@ -125,6 +166,8 @@ def _row(name: str, title: str, instance: Instance, runs: Sequence[Clustering]) 
 
 def _timed(row: dict[str, Any], megabits: float) -> dict[str, Any]:
     """Return a row with milliseconds in place of times of one unit."""
+    if "failed" in row:
+        return row
     said = {key: value for key, value in row.items() if key not in ("time", "times", "server_time")}
     said["ms"] = round(row["time"] * megabits * 1e3, 3)
     if "server_time" in row:
@@ -152,6 +195,8 @@ def _note(method: Mapping[str, Any]) -> str:
     notes = [f"{len(runs)} runs, {min(runs):.1f} to {max(runs):.1f}"] if runs else []
     if method.get("above_capacity"):
         notes.append("heads above the paper's capacities")
+    if method.get("above_server"):
+        notes.append(f"the parameter server takes {method['above_server']}: no job can have it")
     return f"  ({'; '.join(notes)})" if notes else ""
 
 

@@ -5,28 +5,29 @@ At a time T, a worker of rate B can head floor(T B) - 1 others, if its capacity 
 are left then only falls as T grows, while the parameter servers take T times their rate. So the least T is
 found by bisection. Where everybody can head anybody, or does within groups (racks), the workers with the most
 room are the fewest heads that cover all, and the answer is an optimum. Elsewhere that is capacitated
-domination, which is NP-hard: `domination` searches.
+domination, which is NP-hard: `domination` searches. Where links between units or racks are narrow, `across`
+asks an integer program by groups of workers behind the same links.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.systems.aleph import domination
+from testbed.systems.aleph import across, domination
 from testbed.systems.aleph.domination import Domination
-from testbed.systems.aleph.model import ROUNDING, Clustering, Instance, clustering_of, too_few
+from testbed.systems.aleph.model import Clustering, Instance, clustering_of, too_few
+from testbed.systems.aleph.room import filled, room_at, taken_at
 
 STEPS = 60  # of the bisection: each halves what is left
 
 
 def cluster(instance: Instance) -> Clustering:
     """Return the clustering. RequestError where the servers take fewer contributors than any leaves."""
+    if instance.cuts:
+        return across.cluster(instance)
     groups = domination.groups(instance)
     whole = [group for group in groups if group.complete]
     rest = [group for group in groups if not group.complete]
@@ -64,23 +65,6 @@ def cluster(instance: Instance) -> Clustering:
     for search in searches.values():
         clusters |= search.clusters(room)
     return clustering_of(instance.size, clusters)
-
-
-def taken_at(instance: Instance, time: float) -> float:
-    """Return how many contributors the parameter servers take within a time."""
-    rate = instance.server_rate
-    carried = math.inf if math.isinf(rate) else time * rate * (1 + ROUNDING)
-    return min(instance.contributors, carried)
-
-
-def room_at(instance: Instance, time: float) -> NDArray[np.int64]:
-    """Return how many others each worker can head within a time."""
-    rates, most = np.array(instance.rates), np.array(instance.capacities, np.int64)
-    carried = np.full(instance.size, instance.size + 1.0)
-    limited = np.isfinite(rates)
-    carried[limited] = np.minimum(time * rates[limited] * (1 + ROUNDING), instance.size + 1.0)
-    room = carried.astype(np.int64) - 1
-    return np.clip(np.minimum(room, most), 0, None)
 
 
 class _Flat:
@@ -126,22 +110,3 @@ class _Flat:
         covered_before = sums - held[order] - base[group]
         taken: NDArray[np.int64] = order[covered_before < self._sizes[group]]
         return taken
-
-
-def filled(
-    heads: Sequence[int], members: Iterable[int], room: NDArray[np.int64], rates: NDArray[np.float64]
-) -> dict[int, Sequence[int]]:
-    """Return the members by head, where each head can head each of them: how many each has keeps all as idle
-    as can be, and neighbours in number stay together.
-    """
-    sizes = dict.fromkeys(sorted(heads), 0)
-    others = list(members)
-    waiting = [(2 / float(rates[head]), 2, head) for head in heads if room[head] > 0]
-    heapq.heapify(waiting)
-    for _ in others:
-        _, vectors, head = heapq.heappop(waiting)
-        sizes[head] += 1
-        if sizes[head] < room[head]:
-            heapq.heappush(waiting, ((vectors + 1) / float(rates[head]), vectors + 1, head))
-    dealt = iter(others)
-    return {head: tuple(itertools.islice(dealt, size)) for head, size in sizes.items() if size}

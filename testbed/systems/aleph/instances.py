@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from testbed.contract import spec
 from testbed.errors import RequestError
-from testbed.systems.aleph.model import Instance, capacities
+from testbed.systems.aleph.model import Cut, Instance, capacities
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
@@ -17,7 +17,11 @@ MOST = spec.MAX_WORKERS - 1
 
 
 def instance_of(
-    topology: Topology, workers: Sequence[Host], servers: Sequence[Host], cores_each: float = 0.0
+    topology: Topology,
+    workers: Sequence[Host],
+    servers: Sequence[Host],
+    cores_each: float = 0.0,
+    cuts: tuple[Cut, ...] = (),
 ) -> Instance:
     """Return the instance of these workers and parameter servers, rates in Mb/s as they are declared. A head
     needs `cores_each` of its host's cores for each worker that it sums; 0, or a host that says no cores: its
@@ -30,7 +34,7 @@ def instance_of(
     room = tuple(min(MOST, most) for most in capacities(rates, spare, cores_each))
     computing = tuple(min(MOST, most) for most in capacities([math.inf] * len(rates), spare, cores_each))
     at_servers = tuple(_rate(topology, host) for host in servers)
-    return Instance(tuple(rates), room, at_servers, None, spec.MAX_WORKERS, computing)
+    return Instance(tuple(rates), room, at_servers, None, spec.MAX_WORKERS, computing, cuts)
 
 
 def check_apart(workers: Sequence[Host], servers: Sequence[Host]) -> None:

@@ -20,12 +20,43 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """Links that all traffic between two sides crosses, and what they carry each way together: circuits
+    between two units, or the link of a pod's rack. `side` has the workers on one side, `other` those on the
+    other; `servers` and `other_servers` are the parts of each vector for the parameter servers there.
+    """
+
+    rate: float
+    side: frozenset[int]
+    other: frozenset[int]
+    servers: float = 0.0
+    other_servers: float = 0.0
+
+    def load(self, head: Sequence[int]) -> float:
+        """Return how many vectors cross it each way: a member's and the result that its head sends it, a
+        contributor's part for the servers on the other side and that of the result.
+        """
+        load = 0.0
+        for worker, leader in enumerate(head):
+            if worker == leader:
+                load += self.other_servers if worker in self.side else 0.0
+                load += self.servers if worker in self.other else 0.0
+            elif (worker in self.side and leader in self.other) or (
+                worker in self.other and leader in self.side
+            ):
+                load += 1.0
+        return load
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """The workers of a job: `rates` has what the link of each carries each way (B_w, infinity where nothing
     limits it), `capacities` how many workers it sums beside its own as a head (g_w), and `neighbours` whom it
     can head, or be headed by, itself aside; None: anybody. `servers` has the parameter servers' rates, and
     `server_capacity` how many contributors each of them takes; None: any number. `computing` has the
-    capacities that computing alone sets, where rates have a part in `capacities`.
+    capacities that computing alone sets, where rates have a part in `capacities`. `cuts` are the links
+    between workers' units and racks that carry less than any traffic; where there are some, everybody can
+    head anybody.
 
     A worker of capacity 0 sends to the servers itself, or to a head. RequestError for what cannot be.
     """
@@ -36,6 +67,7 @@ class Instance:
     neighbours: tuple[frozenset[int], ...] | None = None
     server_capacity: int | None = None
     computing: tuple[int, ...] | None = None
+    cuts: tuple[Cut, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.rates or not self.servers:
@@ -49,6 +81,11 @@ class Instance:
         for number, capacity in enumerate(self.capacities):
             if capacity < 0:
                 raise RequestError(f"worker {number}: a capacity of {capacity}; 0 or more is accepted")
+        if self.cuts and self.neighbours is not None:
+            raise RequestError("an instance has neighbours or cuts, not both")
+        for number, cut in enumerate(self.cuts):
+            if not cut.rate > 0:
+                raise RequestError(f"cut {number}: a rate of {cut.rate:g}; a rate above 0 is accepted")
         if self.neighbours is not None:
             self._check_neighbours(self.neighbours)
 
@@ -191,11 +228,12 @@ class Clustering:
         return tuple(1 + members[worker] for worker in range(len(self.head)))
 
     def time(self, instance: Instance) -> float:
-        """Return the communication time: the largest of what a node's link carries over its rate, of workers
-        and parameter servers alike. Capacities do not count.
+        """Return the communication time: the largest of what a link carries over its rate, of workers,
+        parameter servers and cuts alike. Capacities do not count.
         """
         own = max(load / rate for load, rate in zip(self.loads(), instance.rates, strict=True))
-        return max(own, len(self.contributors) / instance.server_rate)
+        cuts = max((cut.load(self.head) / cut.rate for cut in instance.cuts), default=0.0)
+        return max(own, cuts, len(self.contributors) / instance.server_rate)
 
     def server_time(self, instance: Instance) -> float:
         """Return what of the time the parameter servers take."""

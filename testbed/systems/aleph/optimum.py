@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from testbed.errors import TestbedError
 from testbed.solver.linear import LinearProgram
-from testbed.systems.aleph import domination, fastest
+from testbed.systems.aleph import across, domination
 from testbed.systems.aleph.domination import Neighbourhood
 from testbed.systems.aleph.model import ROUNDING, Clustering, Instance, clustering_of, too_few
+from testbed.systems.aleph.room import room_at, taken_at
 
 TIME_LIMIT_S = 60.0
 
@@ -48,14 +49,17 @@ def least_time(instance: Instance, time_limit_s: float = TIME_LIMIT_S) -> Optimu
     """Return a clustering with the least communication time, by bisection over all times that there are. Of
     each the fewest contributors are asked for that heads within that time leave; the limit is for each.
     """
+    if instance.cuts:
+        clustering = across.cluster(instance)
+        return Optimum(clustering, clustering.time(instance), clustering.time(instance))
     best = fewest(instance, time_limit_s).clustering
     times = [time for time in _times(instance) if time < best.time(instance) * (1 - ROUNDING)]
     low, high, bound = 0, len(times), instance.least_time
     while low < high:
         middle = (low + high) // 2
-        room = fastest.room_at(instance, times[middle])
+        room = room_at(instance, times[middle])
         least = _fewest(instance, tuple(room.tolist()), time_limit_s)
-        taken = fastest.taken_at(instance, times[middle])
+        taken = taken_at(instance, times[middle])
         if least.value <= taken:
             best, high = min(best, least.clustering, key=lambda each: each.time(instance)), middle
             continue

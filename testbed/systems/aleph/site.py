@@ -4,13 +4,16 @@ Pure.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 from testbed.aggregation.system import Site
 from testbed.contract import spec
 from testbed.systems.aleph.instances import MOST, check_apart
-from testbed.systems.aleph.model import Instance, capacities
+from testbed.systems.aleph.model import Cut, Instance, capacities, shares
 from testbed.topology.places import Host
+from testbed.topology.units import Unit
 
 MOST_SERVERS = 4
 """Each is a tree of its own, which has its part of a job's slots."""
@@ -18,15 +21,63 @@ MOST_SERVERS = 4
 
 def instance_at(site: Site, workers: Sequence[Host], servers: Sequence[Host]) -> Instance:
     """Return the instance of these workers and parameter servers, with the rates that the testbed's hosts are
-    declared with; one that the site spares heads nobody. RequestError for two on one host.
+    declared with, and what circuits and racks' links carry between them; one that the site spares heads
+    nobody. RequestError for two on one host.
     """
     check_apart(workers, servers)
     rates = tuple(map(site.rate_mbps, workers))
-    room = tuple(
-        0 if host in site.spared else min(MOST, most)
-        for host, most in zip(workers, capacities(rates), strict=True)
+
+    def held(most: Sequence[int]) -> tuple[int, ...]:
+        return tuple(
+            0 if host in site.spared else min(MOST, each) for host, each in zip(workers, most, strict=True)
+        )
+
+    at_servers = tuple(map(site.rate_mbps, servers))
+    return Instance(
+        rates,
+        held(capacities(rates)),
+        at_servers,
+        None,
+        spec.MAX_WORKERS,
+        held([len(workers) - 1] * len(workers)),
+        cuts_of(site, workers, servers, shares(at_servers)),
     )
-    return Instance(rates, room, tuple(map(site.rate_mbps, servers)), None, spec.MAX_WORKERS)
+
+
+def cuts_of(
+    site: Site, workers: Sequence[Host], servers: Sequence[Host], parts: Sequence[float]
+) -> tuple[Cut, ...]:
+    """Return what traffic crosses between each two units of a job, and at each of its racks in pods. `parts`
+    are those of each vector for each server.
+    """
+    cuts = []
+    units = sorted({unit for unit, _ in (*workers, *servers)})
+    for first, other in itertools.combinations(units, 2):
+        rate = site.between_mbps(first, other)
+        of = [[rank for rank, host in enumerate(workers) if host[0] == unit] for unit in (first, other)]
+        here = [_part(servers, parts, _members(site, unit)) for unit in (first, other)]
+        cuts.append(Cut(rate, frozenset(of[0]), frozenset(of[1]), *here))
+    for rack in site.racks:
+        for number, mbps in enumerate(rack.pod_mbps, start=1):
+            inside = frozenset(rack.members(number))
+            behind = frozenset(rank for rank, host in enumerate(workers) if host in inside)
+            others = frozenset(range(len(workers))) - behind
+            part = _part(servers, parts, inside)
+            cuts.append(Cut(math.inf if mbps is None else mbps, behind, others, part, 1.0 - part))
+    return tuple(cut for cut in cuts if math.isfinite(cut.rate) and _is_crossed(cut))
+
+
+def _members(site: Site, unit: Unit) -> frozenset[Host]:
+    return frozenset(host for rack in site.racks if rack.unit == unit for host in rack.members())
+
+
+def _part(servers: Sequence[Host], parts: Sequence[float], inside: frozenset[Host]) -> float:
+    return math.fsum(part for host, part in zip(servers, parts, strict=True) if host in inside)
+
+
+def _is_crossed(cut: Cut) -> bool:
+    """Return whether there are workers on one side, and workers or servers on the other."""
+    return bool((cut.side and (cut.other or cut.other_servers)) or (cut.other and cut.servers))
 
 
 def servers_at(site: Site, workers: Sequence[Host]) -> tuple[Host, ...]:

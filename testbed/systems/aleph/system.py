@@ -44,6 +44,15 @@ class Aleph(System):
         return (site.server(workers),)
 
 
+class AlephUnbound(Aleph):
+    """Clusters by time alone: a head may take longer than the slowest worker's own vector."""
+
+    name = "aleph-unbound"
+    summary = "ALEPH with heads as slow as the least time takes, beyond the paper's capacities"
+    paper, figures, clusterer = None, (), None
+    way = "unbound"
+
+
 class AlephMwcha(Aleph):
     """Clusters by the paper's own algorithm."""
 

@@ -2,7 +2,8 @@
 decision.
 
 Written apart from the policies, the simulator and the MILP, so that an error there is not repeated here: of
-`testbed.scheduling.model` it takes the data, none of the functions and methods. What fields may hold at all
+`testbed.scheduling.model` it takes the data, none of the functions, methods and properties, which a test
+holds it to. What fields may hold at all
 is `form`'s, first of all: where a field breaks that, nothing is computed. Equations (7) and (9) define
 quantities, and (1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, the
 rates of the servers, and of paths.
@@ -247,10 +248,10 @@ class _Check:
                 switch[unit] = switch.get(unit, 0.0) + streams * rate
             for link, streams in run.links.items():
                 between[link] = between.get(link, 0.0) + streams * rate
-            if rate > (most := self.limits.host_gbps_of(run.job)) * self.slack:
+            if rate > (most := min(self.limits.host_gbps, run.job.host_gbps)) * self.slack:
                 self._broken("server", "Gb/s of a worker", rate, most, slot=slot, job=id_)
             into_ps = _into_ps(run) * rate
-            if into_ps > (most := self.limits.ps_gbps_of(run.job)) * self.slack:
+            if into_ps > (most := min(self.limits.ps_gbps, run.job.ps_gbps)) * self.slack:
                 self._broken("server", "Gb/s into a PS", into_ps, most, slot=slot, job=id_)
         for unit, count in inc.items():
             if count > self.limits.inc[unit]:
@@ -261,9 +262,14 @@ class _Check:
                     "5", "Gb/s of the switch", gbps, self.limits.switch_gbps[unit], slot=slot, unit=unit
                 )
         for link, gbps in between.items():
-            room = decision.ports.get(link, 0) * self.limits.circuit_gbps(link)
+            room = decision.ports.get(link, 0) * self._slower_end_gbps(link)
             if gbps > room * self.slack:
                 self._broken("6", "Gb/s between two units", gbps, room, slot=slot, link=link)
+
+    def _slower_end_gbps(self, link: Pair) -> float:
+        """Return B_port of a circuit; of unequal ports, that of the slower."""
+        each = self.limits.unit_port_gbps or (self.limits.port_gbps,) * len(self.limits.ports)
+        return min(each[unit] for unit in link)
 
     def _send(self, slot: int, decision: Decision, running: list[_Run], grown: set[Pair]) -> None:
         """Equation (10): D of the next slot. All workers wait for the one whose circuits come up last."""

@@ -70,8 +70,9 @@ def by_window(limits: Limits, candidates: Sequence[Candidate]) -> list[list[Cand
     ports only.
 
     A unit has two, its server pool's with the switch's bandwidth (equation 5), and its AOI's with that of its
-    optical ports. A job leaves the first pass that it is in (algorithm 2, lines 19 to 31) only when no step
-    more fits, and nothing becomes free before the next slot: in the passes after that it would leave at once.
+    optical ports, which a circuit to a slower port takes for as long as that needs. A job leaves the first
+    pass that it is in (algorithm 2, lines 19 to 31) only when no step more fits, and nothing becomes free
+    before the next slot: in the passes after that it would leave at once.
     """
     units = len(limits.ports)
     port: list[int] = []
@@ -84,11 +85,12 @@ def by_window(limits: Limits, candidates: Sequence[Candidate]) -> list[list[Cand
         for unit, count in its.switches:
             port.append(unit)
             gigabits.append(count * left)
-        for (a, b), count in its.links:
-            port += (units + a, units + b)
-            gigabits += (count * left, count * left)
+        for pair, count in its.links:
+            for unit in pair:
+                port.append(units + unit)
+                gigabits.append(count * left * limits.port_weight(unit, pair))
         update_s += [its.update_s] * (len(port) - first[-1])
-    capacity = np.array([*limits.switch_gbps, *(count * limits.port_gbps for count in limits.ports)])
+    capacity = np.array([*limits.switch_gbps, *map(limits.optical_gbps, limits.units)])
     end = windows.ends(port, gigabits, update_s, capacity)
     rank = np.empty(len(end), np.intp)
     rank[np.argsort(-end, kind="stable")] = np.arange(len(end))

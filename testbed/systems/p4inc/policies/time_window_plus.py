@@ -7,11 +7,13 @@ section TW+, has the reasons, docs/studies/p4inc-policies.md the results.
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 
 from testbed.scheduling.model import Decision, State
-from testbed.scheduling.room import Loads
-from testbed.systems.p4inc.policies import circuits
+from testbed.scheduling.room import SLACK, Loads
+from testbed.systems.p4inc.policies import ahead, circuits
+from testbed.systems.p4inc.policies.time_window import TimeWindow
 from testbed.systems.p4inc.policies.tw_plus_modes import Modes, Sending, Tuning
 from testbed.systems.p4inc.policies.tw_plus_rates import Rates
 
@@ -23,6 +25,9 @@ class TimeWindowPlus:
     jobs that would be late with their PS, longest first; the others wait for INC or use their PS, whichever
     ends first. PS jobs get what ends them in time.
 
+    Where ports of the jobs' units differ in rate, it plays the jobs known to their end, by its own rule and
+    by TW's, and decides by that which ends first.
+
     A decision depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
     """
 
@@ -30,12 +35,22 @@ class TimeWindowPlus:
         self._inc = inc
         self._tuning = tuning or Tuning()
         self._loads = Loads()
+        self._beside = TimeWindow(inc=inc)
 
     @property
     def name(self) -> str:
         return "inc-tw+" if self._inc else "noinc-tw+"
 
     def decide(self, state: State) -> Decision:
+        own = self._own(state)
+        if not ahead.is_uneven(state):
+            return own
+        # ports of several rates are packed badly by rates that only ask for an end in time
+        end_s = ahead.end_s(state, self._own, self._loads, math.inf)
+        other_s = ahead.end_s(state, self._beside.decide, self._loads, end_s)
+        return own if other_s >= end_s * (1 - SLACK) else self._beside.decide(state)
+
+    def _own(self, state: State) -> Decision:
         modes = Modes(state, self._tuning, self._loads, self._inc)
         return with_rates(state, modes.sending, modes.end_s, self._tuning)
 

@@ -70,9 +70,10 @@ class Modes:
     def __init__(self, state: State, tuning: Tuning, loads: Loads, inc: bool) -> None:
         self.limits, self.tuning, self._loads, self._lit = state.limits, tuning, loads, state.ports
         limits = state.limits
-        self.port_gbps = [max(count * limits.port_gbps, 1e-9) for count in limits.ports]
+        self.port_gbps = [max(limits.optical_gbps(unit), 1e-9) for unit in limits.units]
         self.sending: list[Sending] = []
-        self.gigabits = [0.0] * len(limits.ports)  # through each unit's optical ports; kept with INC alone
+        # through each unit's optical ports, more where the other end is slower; kept with INC alone
+        self.gigabits = [0.0] * len(limits.ports)
         self._held: dict[UnitIndex, list[float]] = {}  # by unit, when its INC places become free
         queues = self._sort(state, inc)
         for unit in sorted(queues):
@@ -140,9 +141,9 @@ class Modes:
 
     def _add(self, its: Load, gigabits: float) -> None:
         through = self.gigabits
-        for (a, b), count in its.links:
-            through[a] += count * gigabits
-            through[b] += count * gigabits
+        for pair, count in its.links:
+            for unit in pair:
+                through[unit] += count * gigabits * self.limits.port_weight(unit, pair)
 
     # -------------------------------------------------------------- one unit's INC places
 
@@ -183,9 +184,10 @@ class Modes:
             if not self._lit.get(pair, 0):
                 return False
             for unit in pair:
-                if count * its.limit_gbps > tuning.narrow * self.port_gbps[unit]:
+                weight = count * self.limits.port_weight(unit, pair)
+                if weight * its.limit_gbps > tuning.narrow * self.port_gbps[unit]:
                     return False
-                if self.gigabits[unit] + count * left > most_s * self.port_gbps[unit]:
+                if self.gigabits[unit] + weight * left > most_s * self.port_gbps[unit]:
                     return False
         return True
 
@@ -221,7 +223,8 @@ class Modes:
         end_s, left, its = queued.ps_s, queued.progress.remaining_gigabits, queued.ps
         for pair, count in its.links:
             for unit in pair:
-                end_s = max(end_s, (self.gigabits[unit] + count * left) / self.port_gbps[unit] + its.update_s)
+                through = self.gigabits[unit] + count * left * self.limits.port_weight(unit, pair)
+                end_s = max(end_s, through / self.port_gbps[unit] + its.update_s)
         return end_s
 
     def _places_end_s(self, unit: UnitIndex, queue: Sequence[_Queued], starting: int | None = None) -> float:

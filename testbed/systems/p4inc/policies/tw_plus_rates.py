@@ -27,14 +27,22 @@ _LEAST = 1e-6
 
 
 @functools.lru_cache(maxsize=4096)
-def efficient_gbps(links: tuple[tuple[Pair, int], ...], port_gbps: float) -> tuple[float, ...]:
-    """The rates, ascending, at which a job with several links leaves little of their circuits empty."""
-    counts = [count for _, count in links]
-    rates = sorted({number * port_gbps / count for count in counts for number in range(1, count + 1)})
+def efficient_gbps(links: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
+    """Return the rates, ascending, at which a job leaves little of its circuits empty. `links` has the
+    streams of each of its links, and the rate of a circuit there.
+    """
+    most = max(gbps for _, gbps in links)
+    rates = sorted(
+        {
+            number * gbps / count
+            for count, gbps in links
+            for number in range(1, math.floor(count * most / gbps) + 1)
+        }
+    )
     efficient = []
     for rate in rates:
-        circuits = sum([math.ceil(count * rate / port_gbps - SLACK) for count in counts])
-        if sum(counts) * rate >= _EFFICIENT * circuits * port_gbps:
+        filled = [count * rate / gbps for count, gbps in links]
+        if sum(filled) >= _EFFICIENT * sum([math.ceil(each - SLACK) for each in filled]):
             efficient.append(rate)
     return tuple(efficient)
 
@@ -57,7 +65,6 @@ class Rates:
         self, limits: Limits, lit: Mapping[Pair, int], tuning: Tuning, sending: Sequence[Sending]
     ) -> None:
         self.limits, self.tuning = limits, tuning
-        self._port_gbps = limits.port_gbps
         # by job
         self._sending = sending
         self._left = np.array([entry.progress.remaining_gigabits for entry in sending])
@@ -74,6 +81,7 @@ class Rates:
         # by link
         self._pairs = self._number_links()
         self._ends = np.array(list(itertools.chain.from_iterable(self._pairs)), np.intp).reshape(-1, 2)
+        self._circuit_gbps = [limits.circuit_gbps(pair) for pair in self._pairs]
         self._lit = [lit.get(pair, 0) for pair in self._pairs]
         self._circuits = [0] * len(self._pairs)
         self._used = [0.0] * len(self._pairs)  # Gb/s
@@ -97,19 +105,23 @@ class Rates:
         """Return the time by which the optical ports can be through, updates included, if each unit serves
         those with the longest update first. No schedule is faster.
         """
-        jobs, links, streams = self._rows
+        (jobs, links, streams), limits = self._rows, self.limits
         if not len(jobs):
             return 0.0
         units = self._ends[links].ravel()
+        own_gbps = np.array([limits.optical_gbps(unit) for unit in limits.units])
         order = np.argsort(units, kind="stable")
         units = units[order]
         first = np.flatnonzero(np.diff(units, prepend=-1))
         # a row for each unit, so that sums begin with it
         at = np.arange(len(units)) - np.repeat(first, np.diff(first, append=len(units)))
         through = np.zeros((len(self.limits.ports), int(at.max()) + 1))
-        through[units, at] = np.repeat(streams * self._left[jobs], 2)[order]
+        weights = [[limits.port_weight(unit, pair) for unit in pair] for pair in self._pairs]
+        through[units, at] = (np.array(weights)[links].ravel() * np.repeat(streams * self._left[jobs], 2))[
+            order
+        ]
         through = np.cumsum(through, axis=1)[units, at]
-        port_gbps = np.maximum(np.array(self.limits.ports) * self._port_gbps, 1e-9)
+        port_gbps = np.maximum(own_gbps, 1e-9)
         return float((through / port_gbps[units] + np.repeat(self._update_s[jobs], 2)[order]).max())
 
     def give(self, end_s: float) -> None:
@@ -172,7 +184,7 @@ class Rates:
         from its unit's optical ports is no more than these bear.
         """
         limits = self.limits
-        beside = [ports * self._port_gbps for ports in limits.ports]
+        beside = [limits.optical_gbps(unit) for unit in limits.units]
         for entry, most_gbps in zip(self._sending, self._most, strict=True):
             links, switches = entry.load.links, entry.load.switches
             if len(links) == 1 and len(switches) == 2 and switches[0][1] == switches[1][1] == links[0][1]:
@@ -193,7 +205,8 @@ class Rates:
         late = (gbps > self._had) & (for_s > late_s)
         np.divide(self._left - self._had * late_s, for_s - late_s, out=gbps, where=late)
         for at in self._several:
-            levels = efficient_gbps(self._sending[at].load.links, self._port_gbps)
+            links = self._several[at]
+            levels = efficient_gbps(tuple((count, self._circuit_gbps[link]) for link, count in links))
             level = bisect.bisect_left(levels, float(gbps[at]) * (1 - SLACK))
             if level < len(levels):
                 gbps[at] = levels[level]
@@ -206,15 +219,15 @@ class Rates:
         """Give running jobs what they cannot lose: a rate above 0, for which each of their links keeps one
         circuit, all of a link's together half a port at most; without links, the rate.
         """
-        port_gbps = self._port_gbps
+        circuit_gbps = np.array(self._circuit_gbps)
         running = np.array([entry.progress.started is not None for entry in self._sending], bool)
         jobs, links, streams = self._rows
         kept_rows = running[jobs]
         jobs, links, streams = jobs[kept_rows], links[kept_rows], streams[kept_rows]
         on_link = np.bincount(links, streams, len(self._pairs))
         gbps = np.where(running, np.minimum(self._most, self._had), 0.0)
-        wide = gbps[jobs] * 2 * on_link[links] > port_gbps
-        np.minimum.at(gbps, jobs[wide], port_gbps / (2 * on_link[links[wide]]))
+        wide = gbps[jobs] * 2 * on_link[links] > circuit_gbps[links]
+        np.minimum.at(gbps, jobs[wide], circuit_gbps[links[wide]] / (2 * on_link[links[wide]]))
         self._gbps = gbps.tolist()
         self._used = np.bincount(links, streams * gbps[jobs], len(self._pairs)).tolist()
         self._circuits = (on_link > 0).astype(int).tolist()
@@ -229,7 +242,7 @@ class Rates:
         """Each job up to what is `asked`, as far as it fits and it has use of it; not at all if it would
         start with less than the share `least` of that. With `new`, circuits that are not lit count as well.
         """
-        port_gbps, ports, pairs, switch = self._port_gbps, self._ports, self._pairs, self._switch
+        circuit_gbps, ports, pairs, switch = self._circuit_gbps, self._ports, self._pairs, self._switch
         lit, circuits, used = self._lit, self._circuits, self._used
         sending, rates, useful, is_short = self._sending, self._gbps, self._most, self._is_short
         for at in jobs:
@@ -247,7 +260,7 @@ class Rates:
             if at in self._several:
                 more = self._over_links(self._several[at], more, new)
             elif link is not None:
-                given = circuits[link]
+                given, port_gbps = circuits[link], circuit_gbps[link]
                 if given * port_gbps < used[link] + count * more:
                     a, b = pairs[link]
                     left = min(ports[a], ports[b])
@@ -276,11 +289,11 @@ class Rates:
                     ports[b] -= new_circuits - given
 
     def _use(self, link: int, gbps: float) -> None:
-        """Return the rate of a link, with the circuits that this needs."""
+        """Add to the rate of a link, and to its circuits what this needs."""
         self._used[link] = used = self._used[link] + gbps
-        had = self._circuits[link]
-        if not had or used > (had + SLACK) * self._port_gbps:
-            self._circuits[link] = circuits = int(used / self._port_gbps - SLACK) + 1
+        had, port_gbps = self._circuits[link], self._circuit_gbps[link]
+        if not had or used > (had + SLACK) * port_gbps:
+            self._circuits[link] = circuits = int(used / port_gbps - SLACK) + 1
             for unit in self._pairs[link]:
                 self._ports[unit] -= circuits - had
 
@@ -293,7 +306,7 @@ class Rates:
         left = {unit: self._ports[unit] for pair in pairs for unit in pair}
         while True:
             least, (a, b), at = min(
-                ((given[at] * self._port_gbps - self._used[link]) / count, pairs[at], at)
+                ((given[at] * self._circuit_gbps[link] - self._used[link]) / count, pairs[at], at)
                 for at, (link, count) in enumerate(links)
             )
             if least >= gbps:
