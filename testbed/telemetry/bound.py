@@ -152,9 +152,19 @@ def bound(
     pushed = sum(number(worker, "pushed") for worker in statistics)
     once = pushed / (pushed + beside) if pushed else 1.0
     try:
-        return _Job(timelines, span, traffic, carried, depths_s, once, network or Network()).bound()
+        links = _Links(carried, depths_s, network or Network())
+        return _Job(timelines, span, traffic, links, once).bound()
     except ValueError:  # the workers' timelines contradict each other
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """What links carried, may send at once, and when light joined their units."""
+
+    carried: Carried
+    depths_s: Mapping[str, float]
+    network: Network
 
 
 class _Job:
@@ -167,13 +177,11 @@ class _Job:
         timelines: Sequence[Timeline],
         span: Window,
         traffic: Traffic,
-        carried: Carried,
-        depths_s: Mapping[str, float],
+        links: _Links,
         once: float,
-        network: Network,
     ) -> None:
         self._timelines, self._span, self._traffic = timelines, span, traffic
-        self._carried, self._depths_s, self._once = carried, depths_s, once
+        self._carried, self._depths_s, self._once = links.carried, links.depths_s, once
         self._moments_s = [
             (moment_ns(timeline, span.first) / 1e9, moment_ns(timeline, span.last) / 1e9)
             for timeline in timelines
@@ -192,7 +200,7 @@ class _Job:
         self._asked_s, self._ready_s = self._under_way(self._numbers)
         collectives = timelines[0].collectives
         self._sizes: Floats = np.array([float(collectives[which].size_bytes) for which in self._numbers])
-        strangers = set(carried.links) - traffic.held
+        strangers = set(links.carried.links) - traffic.held
         self._optical = sorted(filter(is_between_units, strangers))
         self._of_pods = sorted(link for link in strangers if "h" not in link and not is_between_units(link))
         self._shared = any(
@@ -200,7 +208,7 @@ class _Job:
         )
 
         self._crossed = False  # by other jobs, over optical links that this one crosses
-        self._lights = network.lights(
+        self._lights = links.network.lights(
             {pair_of(*way) for which in self._numbers for way in between(traffic, collectives[which])}
         )
 

@@ -43,6 +43,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "spent": _TRAINING,
     "limit": ("bpf", "testbed/emulation/links.py"),
     "verdict": ("testbed/telemetry",),
+    "happened": ("testbed/telemetry",),
     "verdict-held-out": ("testbed/telemetry",),
     "milp": ("testbed/systems/p4inc/milp", "testbed/systems/p4inc/checker.py"),
     "simulation": ("testbed/systems/p4inc/simulator", "testbed/systems/p4inc/policies"),

@@ -27,7 +27,7 @@ def worker(rank: int, store: str, answers: Any) -> None:
         outputs.append(scatter.allocate((SIZE // WORKERS,), dtype=torch.float32, device=sent.device).zero_())
         scatter(outputs[-1], sent, dist.group.WORLD, dist.ReduceOp.AVG)
         sent.fill_(99.0)  # FSDP's input is its own again
-    scatter.wait()
+    scatter.finish()
     scatter.close()
     answers.put((rank, [output.tolist() for output in outputs], len(log.taken()[0])))
     dist.barrier()

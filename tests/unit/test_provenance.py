@@ -12,6 +12,7 @@ import pytest
 from tests.bench import provenance
 from tests.bench.tables import measured_on
 from tests.conftest import lacking
+from tests.limits import CALL_S
 
 TABLES = list(provenance.tables(provenance.documents()))
 HOST = {"commit": "0" * 40, "cores": 2, "processor": "Some", "memory_bytes": 2**30, "kernel": "6.1"}
@@ -53,7 +54,7 @@ def test_what_is_generated_names_both() -> None:
 def git(folder: Path, *words: str) -> str:
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     return subprocess.run(
-        ["git", "-C", str(folder), *who, *words], capture_output=True, text=True, check=True
+        ["git", "-C", str(folder), *who, *words], capture_output=True, text=True, check=True, timeout=CALL_S
     ).stdout.strip()
 
 

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.limits import CALL_S
+
 ROOT = Path(__file__).resolve().parents[2]
 # Prints one line: of each process, the states of all generators, and what is drawn without one's own seed.
 PROGRAM = r"""
@@ -71,7 +73,8 @@ print(json.dumps(said))
 
 def told(how: str) -> list[dict[str, Any]]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, how], env=env, capture_output=True, check=True)
+    argv = [sys.executable, "-c", PROGRAM, how]
+    ended = subprocess.run(argv, env=env, capture_output=True, check=True, timeout=CALL_S)
     processes: list[dict[str, Any]] = json.loads(ended.stdout)
     return processes
 

@@ -313,7 +313,7 @@ def ran(workers: int, count: int, kind: type[Rack] = Rack) -> tuple[list[str], l
         counters = [network.counters(end) for end in network.ends]
     assert events == [[(DONE, 0)] * (count + 1)] * workers
     require_sums(given, due)
-    return network.wrong, [(each.pushed, each.scaled, each.zeroed, each.clipped) for each in counters]
+    return network.wrong, [(each.pushed, each.scaled, each.zeroed, each.left_out) for each in counters]
 
 
 @pytest.mark.parametrize("workers", [2, 3])

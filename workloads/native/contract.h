@@ -58,8 +58,8 @@ struct settings {
 	__u32 window; /* fragments of a tree under way, at most; 0: half of the slots for vectors */
 	__u32 vote_window; /* votes under way, at most; 0: half of vote_slots */
 	__u32 spare_bits; /* of a scale, kept for workers whose votes come late */
-	__u16 asks; /* whether it asks its places what is lost, and does not infer it */
-	__u16 lossless; /* whether nothing is pushed again: a lost packet stops the job */
+	__u32 asks; /* whether it asks its places what is lost, and does not infer it */
+	__u32 lossless; /* whether nothing is pushed again: a lost packet stops the job */
 	double rate_mbps; /* of the link; 0: it has none, and marks nothing */
 	const __u32 *places; /* slots - vote_slots of them */
 	const struct way *ways; /* by tree */

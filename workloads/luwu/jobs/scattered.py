@@ -18,7 +18,7 @@ from workloads.luwu.intervals import Log
 
 class Scatter:
     """A reduce-scatter for `set_custom_reduce_scatter`. FSDP views the output as gradients without reading
-    it, since its reduce type is theirs: so the output is filled later, and `wait` returns when all are.
+    it, since its reduce type is theirs: so the output is filled later, and `finish` returns when all are.
 
     Its group is its own, since the order of collectives on FSDP's is another on each worker beside a thread.
     """
@@ -50,7 +50,7 @@ class Scatter:
         output.copy_(came.view(workers, -1).float().mean(0))
         self._log.communicated(begin_ns)
 
-    def wait(self) -> None:
+    def finish(self) -> None:
         """Return when all outputs are filled."""
         begin_ns = time.monotonic_ns()
         for each in self._under_way:

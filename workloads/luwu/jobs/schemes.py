@@ -130,7 +130,7 @@ class Tuned(Sharded):
         super()._prepare(model, args)
 
     def step(self) -> None:
-        self._scatter.wait()
+        self._scatter.finish()
         super().step()
 
     def close(self) -> None:
