@@ -149,12 +149,12 @@ class JobBoard:
         return GroupState(phase) if phase <= max(GroupState) else GroupState.ALONE, asked, waits_for, world
 
     def owing(self) -> dict[int, int]:
-        """Return the workers that made a process group, and so leave statistics, by rank: the errno of
-        writing them, 0 where that did not fail.
+        """Return the workers that asked the backend for collectives, and so leave statistics, by rank: the
+        errno of writing them, 0 where that did not fail. Of a group that is gloo's own nobody leaves any.
         """
         records = self._records[: self.workers]
-        made = (records["world"] != 0) | (records["asked"] != 0) | (records["stats_errno"] != 0)
-        return {int(rank): int(records["stats_errno"][rank]) for rank in np.flatnonzero(made)}
+        owe = (records["asked"] != 0) | (records["stats_errno"] != 0)
+        return {int(rank): int(records["stats_errno"][rank]) for rank in np.flatnonzero(owe)}
 
     def close(self) -> None:
         if self.fd < 0:

@@ -188,7 +188,7 @@ def unused(
 def missing_statistics(
     stats: Sequence[Mapping[str, Any] | None], owing: Mapping[int, int], notes: Sequence[str] = ()
 ) -> str | None:
-    """Return a line for workers that made a process group, and whose statistics are not there; None where all
+    """Return a line for workers that summed, and whose statistics are not there; None where all
     are. `owing` has the errno of writing them, by rank; `notes` why those that were written do not read.
     """
     lost = [rank for rank in sorted(owing) if rank < len(stats) and stats[rank] is None]

@@ -157,7 +157,9 @@ def test_close_twice_is_harmless() -> None:
 def test_who_owes_statistics_and_why_they_are_not_there(board: JobBoard, tmp_path: Path) -> None:
     job = JobEnv.from_environ(environ(described(board, tmp_path)))
     assert board.owing() == {}
-    job.board.wants(3)
+    job.board.wants(3)  # of gloo's own, perhaps
+    assert board.owing() == {}
+    job.board.asks()
     assert board.owing() == {1: 0}
     job.board.lacks_statistics(28)
     assert board.owing() == {1: 28}
