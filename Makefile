@@ -43,7 +43,7 @@ demo: root setup
 	@$(PYTHON) -m testbed.demo
 
 # All that a Debian 12 with set-up's packages has must work; which skips are allowed, tests/skips.py says.
-test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet,-memory,-kthreads
+test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet,-memory,-kthreads,-history
 test: root test-setup
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync ryu lint
 	@$(PYTHON) -m tests.kernels --fetch
