@@ -160,7 +160,7 @@ def bound(
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """What links carried, may send at once, and when light joined their units."""
+    """The links of a job: their bytes, what each may send at once, and when light joined their units."""
 
     carried: Carried
     depths_s: Mapping[str, float]
