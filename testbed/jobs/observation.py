@@ -15,7 +15,7 @@ from testbed.aggregation.system import Layout
 from testbed.emulation.links import burst_bytes
 from testbed.errors import TestbedError
 from testbed.jobs.result import link_deltas, unused
-from testbed.jobs.surroundings import Scene, Surroundings
+from testbed.jobs.surroundings import Surrounding, Surroundings
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
@@ -23,7 +23,7 @@ from testbed.telemetry.demand import Traffic
 from testbed.telemetry.evidence import evidence
 from testbed.telemetry.happened import Happened
 from testbed.telemetry.left import sent_beside
-from testbed.telemetry.network import Network
+from testbed.telemetry.network import LitNetwork
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import LinkCounters, Recording
 from testbed.telemetry.summary import series, summary
@@ -75,7 +75,7 @@ class Observation:
     ) -> None:
         self._sampler, self._hosts, self._job_hosts, self._mtu = sampler, hosts, tuple(job_hosts), mtu
         self._surroundings = surroundings
-        self._scenes: list[Scene] = []
+        self._scenes: list[Surrounding] = []
         self._stack = ExitStack()
         self._recording: Recording | None = None
 
@@ -180,7 +180,7 @@ class Observation:
             if holder != job
         }
 
-    def _happened(self, layout: Layout | None, job: int) -> tuple[Network | None, Happened]:
+    def _happened(self, layout: Layout | None, job: int) -> tuple[LitNetwork | None, Happened]:
         """Return the network over the job's time, and what happened on its links and beside it."""
         assert self._recording is not None
         changes = self._hosts.ever_by_hand()

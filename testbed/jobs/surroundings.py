@@ -14,14 +14,14 @@ from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
 from testbed.telemetry.company import Company, Spent, company, spent
-from testbed.telemetry.network import Network, network
+from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, grown, others
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Surrounding:
     """A look around. `light` is the controller's answer, None where it was away, for `why`; `events` the
     reconfigurations by then, `ahead_s` how far the clock that they are told by is ahead.
     """
@@ -51,20 +51,20 @@ class Surroundings:
         self._name, self._units, self._has_core = name, tuple(units), has_core
         self._controller, self._testbeds, self._host_names = controller, testbeds, host_names
 
-    def look(self, faults: Mapping[tuple[str, str], str]) -> Scene:
+    def look(self, faults: Mapping[tuple[str, str], str]) -> Surrounding:
         """Look around now; `faults` are those on links, by link and direction."""
         ahead_s = time.time() - time.monotonic()
         now = spent(time.monotonic(), self._testbeds)
         try:
             light, events = self._controller("light"), self._controller("history")
         except TestbedError as error:
-            return Scene(now, faults, None, (), ahead_s, str(error))
-        return Scene(now, faults, light, events, ahead_s)
+            return Surrounding(now, faults, None, (), ahead_s, str(error))
+        return Surrounding(now, faults, light, events, ahead_s)
 
-    def network(self, began: Scene, ended: Scene) -> Network:
+    def network(self, began: Surrounding, ended: Surrounding) -> LitNetwork:
         """Return the network between two looks."""
         if began.light is None or ended.light is None:
-            return Network(self._units, self._has_core, unknown=began.why or ended.why)
+            return LitNetwork(self._units, self._has_core, unknown=began.why or ended.why)
         events = [event for event in ended.events if event["id"] > began.light["last_event"]]
         return network(
             self._units,
@@ -78,8 +78,8 @@ class Surroundings:
 
     def traffic(
         self,
-        began: Scene,
-        ended: Scene,
+        began: Surrounding,
+        ended: Surrounding,
         layout: Layout,
         job: int,
         held: Collection[str],
@@ -96,6 +96,6 @@ class Surroundings:
         flows = grown(began.light["flows"], ended.light["flows"])
         return others(flows, self._host_names, own, ports, held, optical)
 
-    def company(self, began: Scene, ended: Scene) -> Company:
+    def company(self, began: Surrounding, ended: Surrounding) -> Company:
         """Return who else used the machine between two looks."""
         return company(began.spent, ended.spent, self._name)

@@ -28,7 +28,7 @@ from testbed.telemetry.demand import (
 )
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.left import number, sent_beside
-from testbed.telemetry.network import Light, Network, pair_of
+from testbed.telemetry.network import Light, LitNetwork, pair_of
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.sharing import grown, share_left, total_by
@@ -135,7 +135,7 @@ def bound(
     statistics: Sequence[Mapping[str, Any] | None],
     traffic: Traffic,
     depths_s: Mapping[str, float],
-    network: Network | None = None,
+    network: LitNetwork | None = None,
 ) -> Bound | None:
     """Return the bound of a job whose workers left these statistics, by rank. `depths_s`: by link, the
     seconds of its rate that it may send at once; `network`: the circuits that were lit.
@@ -152,7 +152,7 @@ def bound(
     pushed = sum(number(worker, "pushed") for worker in statistics)
     once = pushed / (pushed + beside) if pushed else 1.0
     try:
-        links = _Links(carried, depths_s, network or Network())
+        links = _Links(carried, depths_s, network or LitNetwork())
         return _Job(timelines, span, traffic, links, once).bound()
     except ValueError:  # the workers' timelines contradict each other
         return None
@@ -164,7 +164,7 @@ class _Links:
 
     carried: Carried
     depths_s: Mapping[str, float]
-    network: Network
+    network: LitNetwork
 
 
 class _Job:

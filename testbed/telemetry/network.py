@@ -126,7 +126,7 @@ class _Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class LitNetwork:
     """The network over a job's time, from `began_s` on. `lost`: by optical port, or by unit where no circuit
     led to the goal, the frames lost in the dark and without a circuit. `unknown`: why it is not known.
     """
@@ -205,7 +205,7 @@ def network(
     events: Sequence[Mapping[str, Any]],
     began_s: float,
     unix_minus_s: float,
-) -> Network:
+) -> LitNetwork:
     """Return the network from `began_s` on. `before` and `after` are the controller's answers (`light`) at a
     job's begin and end, `events` the reconfigurations between them; their clock is ahead by `unix_minus_s`.
     """
@@ -236,7 +236,7 @@ def network(
         for then in [before["crossings"].get(name, {"dark": 0, "unlit": 0})]
     }
     stretches = tuple(_with_timetables(by_hand, runs, began_s))
-    return Network(tuple(units), has_core, stretches, lost, tuple(run.table for run in runs))
+    return LitNetwork(tuple(units), has_core, stretches, lost, tuple(run.table for run in runs))
 
 
 def _with_timetables(

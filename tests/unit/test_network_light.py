@@ -16,7 +16,7 @@ from testbed.aggregation.system import Layout
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.telemetry.bound import bound
 from testbed.telemetry.demand import Traffic, tcp_framing
-from testbed.telemetry.network import Light, Network, Windows, network, pair_of
+from testbed.telemetry.network import Light, LitNetwork, Windows, network, pair_of
 from tests.forests import p4inc
 from tests.unit.test_bound import ALONE_S, BEGAN_S, COMPUTING_S, MTU, SIZE_BYTES, Neighbours, the
 
@@ -43,7 +43,7 @@ def kept(began_s: float, ended_s: float | None = None) -> dict[str, Any]:
     return {"schedule": ROT, "began_ns": round(began_s * 1e9), "ended_ns": ended_ns}
 
 
-def made(*tables: dict[str, Any], events: Any = (), has_core: bool = False, **crossed: Any) -> Network:
+def made(*tables: dict[str, Any], events: Any = (), has_core: bool = False, **crossed: Any) -> LitNetwork:
     before = answer(crossings={name: {"dark": 1, "unlit": 1} for name in crossed})
     after = answer(tables=tables, crossings=crossed)
     return network(UNITS, has_core, before, after, events, BEGAN_S - 1, 0.0)

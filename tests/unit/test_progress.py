@@ -14,7 +14,7 @@ def test_without_a_terminal_lines_say_what_begins_and_how_far_it_is(
     with progress.progress("fig8", 2) as on_done:
         assert capsys.readouterr().err == "fig8: 2 runs\n"
         on_done("tw, seed 1")
-        assert capsys.readouterr().err == "fig8: 1/2 after 0 s\n"
+        assert capsys.readouterr().err == "fig8: 1/2 after 0 s, about 0 s more\n"
     monkeypatch.setattr(progress, "EVERY_S", 1000.0)
     with progress.progress("fig8", 2) as on_done:
         on_done("tw, seed 1")

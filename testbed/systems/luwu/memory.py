@@ -13,7 +13,7 @@ from testbed.systems.luwu.shapes import PARAMETER_BYTES, SHAPES, STATE_BYTES, Sh
 
 LUWU, INFINITY, ZERO3, SWITCHML, SHARP = "luwu", "zero-infinity", "zero-3", "switchml", "sharp"
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-STORED_BYTES = 2 * (PARAMETER_BYTES + STATE_BYTES)
+STORED_BYTES = 3 * (PARAMETER_BYTES + STATE_BYTES)
 """Of each parameter in the store of workloads/luwu."""
 _STAGED = 8
 """Bytes of a worker's memory for each parameter of its shard in ZeRO-Infinity: gradients in fp32, and what is
@@ -52,7 +52,7 @@ def disk_bytes(system: str, shape: Shape) -> float:
     """Return what all disks hold: in LuWu's store two copies of everything, so that a whole one is there
     while the other is written.
     """
-    kept = {LUWU: STORED_BYTES, INFINITY: STORED_BYTES / 2, SHARP: STORED_BYTES / 2}
+    kept = {LUWU: STORED_BYTES, INFINITY: STORED_BYTES / 3, SHARP: STORED_BYTES / 3}
     return float(kept.get(system, 0) * shape.parameters)
 
 
