@@ -12,7 +12,7 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.aggregation.system import racks_of
+    from testbed.aggregation.site import racks_of
     from testbed.client.caller import Caller
     from testbed.client.once import Once
     from testbed.discovery.registry import systems

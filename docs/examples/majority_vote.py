@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from testbed.aggregation.forest import Forest, below_top, by_unit
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
 from workloads.endpoint import Endpoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,12 +201,7 @@ class Forest:
 
     def demands(self) -> tuple[UnitPair, ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
-        pairs: dict[frozenset[Unit], UnitPair] = {}
-        for tree in self.trees:
-            for pair in self._edges(tree):
-                if pair[0] != pair[1]:
-                    pairs.setdefault(frozenset(pair), pair)
-        return tuple(pairs.values())
+        return joined_by(pair for tree in self.trees for pair in self._edges(tree))
 
     def _edges(self, tree: Tree) -> Iterator[UnitPair]:
         for node in tree.top.nodes():
@@ -255,6 +250,15 @@ def _port(switch: Place, sender: Host) -> Host | int | None:
     if addresses.tor_of(*sender) == switch.tor and addresses.place_in_rack(sender[1]):
         return sender
     return addresses.rack_of(sender[1]) if sender[0] == switch.unit and not switch.rack else None
+
+
+def joined_by(pairs: Iterable[UnitPair]) -> tuple[UnitPair, ...]:
+    """Return the pairs of two units, each once whatever its order."""
+    once: dict[frozenset[Unit], UnitPair] = {}
+    for pair in pairs:
+        if pair[0] != pair[1]:
+            once.setdefault(frozenset(pair), pair)
+    return tuple(once.values())
 
 
 def by_unit(workers: Sequence[Host]) -> dict[Unit, tuple[int, ...]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.encoding import from_json, to_json
 from testbed.topology.units import Unit, checked_unit
 

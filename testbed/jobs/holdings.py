@@ -8,7 +8,8 @@ import itertools
 import threading
 from collections.abc import Sequence
 
-from testbed.aggregation.system import Layout, Rack
+from testbed.aggregation.site import Rack
+from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.topology.places import Host
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.aggregation.admission import Places
-from testbed.aggregation.system import Layout, Site, System, racks_of
+from testbed.aggregation.site import Site, racks_of
+from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime, running, running_of_others
 from testbed.discovery.registry import find

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.system import Layout, Rack, Site, System, completed
+from testbed.aggregation.site import Rack, Site
+from testbed.aggregation.system import Layout, System, completed
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MIN_LANES, lanes_for
 from testbed.discovery.registry import systems

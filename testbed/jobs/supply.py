@@ -18,7 +18,8 @@ from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.system import Layout, Site, System, joined_mbps
+from testbed.aggregation.site import Site, joined_mbps
+from testbed.aggregation.system import Layout, System
 from testbed.aggregation.ways import ways
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users

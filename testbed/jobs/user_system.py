@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
-from testbed.aggregation.system import Layout, Site, System
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller
 from testbed.contract.transports import GLOO, PACKETS
 from testbed.emulation.question import ask

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from testbed.aggregation.system import Layout, Rack, Site, System, racks_of
+from testbed.aggregation.site import Rack, Site, racks_of
+from testbed.aggregation.system import Layout, System
 from testbed.contract.transports import SERVER
 from testbed.discovery.policies import Choice, choice
 from testbed.discovery.registry import find

@@ -13,7 +13,8 @@ from random import Random
 from typing import Any
 
 from testbed.aggregation.packets import AS_USUAL
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.discovery.policies import Choice
 from testbed.jobs.life import Job
 from testbed.jobs.manager import Jobs

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.discovery.policies import choice
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms

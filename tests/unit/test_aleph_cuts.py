@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.aggregation.system import Site, joined_mbps, racks_of
+from testbed.aggregation.site import Site, joined_mbps, racks_of
 from testbed.cluster import main
 from testbed.errors import RequestError
 from testbed.systems.aleph import fastest, optimum

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.aggregation.system import Rack, Site
+from testbed.aggregation.site import Rack, Site
 from testbed.errors import RequestError
 from testbed.systems.aleph import fastest, trees
 from testbed.systems.aleph.model import Clustering, Instance

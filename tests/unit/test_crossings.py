@@ -18,7 +18,8 @@ import pytest
 
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.messages import layout_from_json, layout_to_json, site_from_json, site_to_json
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.client.last_words import LastWords
 from testbed.dataplanes.xdp import objects
 from testbed.dataplanes.xdp.objects import Objects

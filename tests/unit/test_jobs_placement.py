@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from testbed.aggregation.messages import site_from_json, site_to_json
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.system import Layout, Rack, Site, racks_of
+from testbed.aggregation.site import Rack, Site, racks_of
+from testbed.aggregation.system import Layout
 from testbed.contract.recovery import Recovery
 from testbed.contract.transports import PACKETS
 from testbed.discovery.registry import find

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.aggregation.held import Group
 from testbed.aggregation.packets import AS_USUAL
-from testbed.aggregation.system import Rack, racks_of
+from testbed.aggregation.site import Rack, racks_of
 from testbed.discovery.registry import find
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.holdings import Holdings

@@ -12,7 +12,8 @@ from testbed.aggregation.entries import NO_IP, Role, Sender
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.held import Group
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.system import Layout, Site, racks_of
+from testbed.aggregation.site import Site, racks_of
+from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.contract.recovery import Recovery
 from testbed.contract.transports import OWNED

@@ -19,7 +19,7 @@ from controller.flows import routes_of, tor_flows
 from controller.state import begin
 from testbed.aggregation.forest import Forest, Node, Tree, below_top, meeting_switch
 from testbed.aggregation.messages import site_from_json, site_to_json
-from testbed.aggregation.system import Site, racks_of
+from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.ways import ways
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from testbed.aggregation.system import Layout, Rack, Site
+from testbed.aggregation.site import Rack, Site
+from testbed.aggregation.system import Layout
 from testbed.contract.transports import GLOO
 from testbed.discovery.policies import Choice
 from testbed.discovery.registry import find

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.contract.transports import GLOO
 from testbed.discovery.registry import find
 from testbed.errors import RequestError

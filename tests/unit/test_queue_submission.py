@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import run
-from testbed.aggregation.system import Rack
+from testbed.aggregation.site import Rack
 from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs.placement import place_in_queue

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from testbed import reproduce
-from testbed.aggregation.system import Rack
+from testbed.aggregation.site import Rack
 from testbed.errors import RequestError, TestbedError
 from testbed.queue import submission
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally

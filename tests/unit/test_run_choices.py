@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed import run
-from testbed.aggregation.system import Rack
+from testbed.aggregation.site import Rack
 from testbed.client.caller import Caller
 from testbed.errors import HostError, RequestError
 from testbed.jobs.environment import worker_environment

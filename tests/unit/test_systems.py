@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 
 from testbed.aggregation.messages import layout_from_json, layout_to_json, site_from_json, site_to_json
-from testbed.aggregation.system import Layout, Rack, Service, Site
+from testbed.aggregation.site import Rack, Site
+from testbed.aggregation.system import Layout, Service
 from testbed.client.caller import Caller
 from testbed.contract.transports import PACKETS
 from testbed.discovery.registry import find, systems

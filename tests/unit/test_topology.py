@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.aggregation.system import racks_of
+from testbed.aggregation.site import racks_of
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError
 from testbed.topology import catalogue

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed.aggregation.system import Site, joined_mbps, racks_of
+from testbed.aggregation.site import Site, joined_mbps, racks_of
 from testbed.contract import spec
 from testbed.contract.spec import lanes_for
 from testbed.contract.votes import Ballot

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from testbed.aggregation.system import Site
+from testbed.aggregation.site import Site
 from testbed.contract import spec
 from testbed.systems.aleph.instances import MOST, check_apart
 from testbed.systems.aleph.model import Cut, Instance, capacities, shares

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.clusterer import Clusterer
-from testbed.aggregation.system import SERVER_ALWAYS, Layout, Site, System
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import SERVER_ALWAYS, Layout, System
 from testbed.contract.transports import PACKETS
 from testbed.systems.aleph import site as sites
 from testbed.systems.aleph import trees

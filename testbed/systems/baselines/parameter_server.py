@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, Showing, Site, System, joining
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, Showing, System
 from testbed.contract.transports import SERVER
 from testbed.topology.places import Host
 
@@ -20,6 +21,6 @@ class ParameterServer(System):
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """The server's unit is joined to each unit with workers."""
         server = site.server(workers)
-        demands = joining([(unit, server[0]) for unit in dict.fromkeys(unit for unit, _ in workers)])
+        demands = tuple((unit, server[0]) for unit, _ in workers)
         service = Service("workloads.parameter_server", "parameter server")
         return Layout(self.name, tuple(workers), SERVER, server, demands=demands, service=service)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from testbed.aggregation.system import Layout, Showing, Site, System, joining
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout, Showing, System
 from testbed.contract.transports import GLOO
 from testbed.topology.places import Host
 
@@ -20,5 +21,5 @@ class Ring(System):
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Every pair of neighbours in the ring is joined."""
         units = [unit for unit, _ in workers]
-        around = list(itertools.pairwise([*units, units[0]]))
-        return Layout(self.name, tuple(workers), GLOO, demands=joining(around))
+        around = itertools.pairwise([*units, units[0]])
+        return Layout(self.name, tuple(workers), GLOO, demands=tuple(around))

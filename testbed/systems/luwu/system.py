@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.forest import Forest, Tree, below_top
-from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, Site, System, joining
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, System
 from testbed.contract.transports import OWNED
 from testbed.systems.luwu.figures import FIGURES
 from testbed.topology import addresses
@@ -33,5 +34,4 @@ class LuWu(System):
         node = site.server(workers, "optimizer", f"the {SERVICE.name}")
         tree = below_top(workers, at_tor(addresses.tor_of(*node)))
         forest = Forest(tuple(workers), (Tree(tree.top, owner=node),))
-        demands = joining(forest.demands())
-        return Layout(self.name, tuple(workers), OWNED, node, forest, demands, service=SERVICE)
+        return Layout(self.name, tuple(workers), OWNED, node, forest, forest.demands(), service=SERVICE)

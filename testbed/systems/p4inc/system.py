@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from testbed.aggregation.forest import Forest, below_top, meeting_switch
-from testbed.aggregation.system import SERVER_ACROSS, Layout, Policies, Showing, Site, System
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import SERVER_ACROSS, Layout, Policies, Showing, System
 from testbed.contract.transports import PACKETS
 from testbed.systems.p4inc.figures import FIGURES
 from testbed.systems.p4inc.policies import catalogue

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.forest import Forest, below_top, by_unit, meeting_switch
-from testbed.aggregation.system import Layout, Site, System
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout, System
 from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top, by_unit
-from testbed.aggregation.system import Layout, Site
+from testbed.aggregation.site import Site
+from testbed.aggregation.system import Layout
 from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, at_host, switch
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from testbed.aggregation.system import racks_of
+from testbed.aggregation.site import racks_of
 from testbed.discovery.policies import choice
 from testbed.scheduling import live
 from testbed.scheduling.model import Pair, pair

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
-from testbed.aggregation.system import Rack
+from testbed.aggregation.site import Rack
 from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
 from testbed.jobs.placement import place_in_queue

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.system import racks_of
+from testbed.aggregation.site import racks_of
 from testbed.client.caller import Caller
 from testbed.discovery.policies import choice
 from testbed.errors import TestbedError

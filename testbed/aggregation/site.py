@@ -1,0 +1,173 @@
+"""The testbed as a system finds it when it lays a job out: its racks, the hosts that are taken, and what
+circuits join. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from testbed.errors import RequestError
+from testbed.topology import addresses
+from testbed.topology.model import Topology, UnitSpec
+from testbed.topology.places import Host
+from testbed.topology.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
+    and the declared rates of their links, None where one is unshaped; empty where all are alike. If it is a
+    pod, it has so many `racks`, with such hosts each, or rates of the hosts of all racks, in their order.
+    `usual_mbps` is the rate where all are alike. `pod_mbps` has the rates of a pod's racks' links to its
+    switch, `reach_mbps` that of the link by which a unit reaches one that no circuit joins it to: of the
+    core, or a circuit of its slowest port; None: unshaped.
+    """
+
+    unit: Unit
+    kind: str
+    hosts: int
+    rates_mbps: tuple[float | None, ...] = ()
+    racks: int = 0
+    usual_mbps: float | None = None
+    pod_mbps: tuple[float | None, ...] = ()
+    reach_mbps: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Return how many hosts it has in all."""
+        return self.hosts * max(1, self.racks)
+
+    def members(self, rack: int = 0) -> list[Host]:
+        """Return its hosts, of a pod those of all racks, or of one."""
+        racks = range(1, self.racks + 1) if self.racks else (0,)
+        return [
+            (self.unit, addresses.in_rack(each, host))
+            for each in racks
+            if rack in (0, each)
+            for host in range(1, self.hosts + 1)
+        ]
+
+    def rate_mbps(self, host: int) -> float:
+        """Return the declared rate of a host's link; infinity where it is unshaped."""
+        own = self._own_mbps(host) if self.rates_mbps else self.usual_mbps
+        return math.inf if own is None else own
+
+    def _own_mbps(self, host: int) -> float | None:
+        at = max(0, addresses.rack_of(host) - 1) * self.hosts + addresses.place_in_rack(host) - 1
+        return self.rates_mbps[at % len(self.rates_mbps)]
+
+    def slowness(self, host: int) -> float:
+        """Return a number by which hosts are ordered, those with the fastest links first."""
+        if not self.rates_mbps:
+            return 0.0
+        rate_mbps = self._own_mbps(host)
+        return -math.inf if rate_mbps is None else -rate_mbps
+
+    def fastest(self, hosts: Iterable[Host], count: int) -> list[Host]:
+        """Return so many of these hosts of the unit, those with the fastest links, by number."""
+        return sorted(sorted(hosts, key=lambda host: (self.slowness(host[1]), host))[:count])
+
+
+def racks_of(topology: Topology) -> tuple[Rack, ...]:
+    """Return the units of a topology as systems know them."""
+    return tuple(
+        Rack(
+            unit.index,
+            unit.kind,
+            unit.hosts,
+            _own_rates(topology, unit),
+            unit.racks,
+            topology.host_link.rate_mbps,
+            tuple(topology.pod_mbps(addresses.rack_name(unit.index, rack)) for rack in unit.rack_numbers)
+            if unit.racks
+            else (),
+            _reach_mbps(topology, unit),
+        )
+        for unit in topology.units
+    )
+
+
+def _reach_mbps(topology: Topology, unit: UnitSpec) -> float | None:
+    if topology.core_link:
+        return topology.core_mbps(addresses.core_link_name(unit.index))
+    rates = [topology.optical_mbps(port) for port in unit.ports]
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
+def joined_mbps(topology: Topology, circuits: Iterable[Sequence[str]]) -> dict[frozenset[Unit], float]:
+    """Return the declared rate of all these circuits between two units, by pair; each is given by its two
+    ports, and carries what the slower one does.
+    """
+    rates: dict[frozenset[Unit], float] = {}
+    for ends in circuits:
+        units = frozenset(addresses.parse_optical_port(end)[0] for end in ends)
+        each = [topology.optical_mbps(end) for end in ends]
+        slower = min((rate for rate in each if rate is not None), default=math.inf)
+        rates[units] = rates.get(units, 0.0) + slower
+    return rates
+
+
+def _own_rates(topology: Topology, unit: UnitSpec) -> tuple[float | None, ...]:
+    """Return what each host of a rack has, or each of all racks where these differ; nothing where all of them
+    are as the topology says.
+    """
+    if topology.link_rates.keys().isdisjoint(unit.links):
+        return tuple(host.rate_mbps for host in unit.unequal)
+    return tuple(topology.host(*host).rate_mbps for host in unit.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The testbed as a system finds it: its racks, the hosts that jobs hold, and the pairs of units that
+    circuits join.
+    """
+
+    racks: tuple[Rack, ...]
+    busy: frozenset[Host]
+    joined: frozenset[frozenset[Unit]]
+    kept: Host | None = None  # a server that the job has already
+    spared: frozenset[Host] = frozenset()  # those of workers that failed in an earlier start: not to sum
+    joined_mbps: Mapping[frozenset[Unit], float] = field(default_factory=dict, hash=False)  # of `joined`
+
+    def between_mbps(self, first: Unit, other: Unit) -> float:
+        """Return the declared rate between two units: of the circuits that join them, or of one that would;
+        infinity where it is unshaped.
+        """
+        if frozenset((first, other)) in self.joined_mbps:
+            return self.joined_mbps[frozenset((first, other))]
+        each = [rack.reach_mbps for rack in self.racks if rack.unit in (first, other)]
+        return min((rate for rate in each if rate is not None), default=math.inf)
+
+    def rate_mbps(self, host: Host) -> float:
+        """Return the declared rate of a host's link; infinity where it is unshaped."""
+        return next(rack.rate_mbps(host[1]) for rack in self.racks if rack.unit == host[0])
+
+    def server(self, workers: Sequence[Host], kind: str = "cpu", what: str = "the parameter server") -> Host:
+        """A free host for what serves these workers: the first one of a unit of this `kind`, preferably one
+        that needs few new circuits, and of those one with a fast link. Where no such unit has a free host,
+        any unit's will do. RequestError where no host is free.
+        """
+        if self.kept is not None:
+            return self.kept
+        taken = {*self.busy, *workers}
+        units = {unit for unit, _ in workers}
+        racks = {rack.unit: rack for rack in self.racks}
+
+        def cost(host: Host) -> tuple[bool, int, float, Host]:
+            new = sum(unit != host[0] and frozenset((unit, host[0])) not in self.joined for unit in units)
+            rack = racks[host[0]]
+            return rack.kind != kind, new, rack.slowness(host[1]), host
+
+        hosts = [host for rack in self.racks for host in rack.members()]
+        free = [host for host in hosts if host not in taken]
+        if not free:
+            if len(hosts) == 1:
+                remedy = "the testbed has one host, and that is the worker's"
+            elif set(workers) >= set(hosts):
+                remedy = f"all {len(hosts)} hosts are workers': place fewer"
+            else:
+                remedy = "place fewer workers, or wait for a job to end"
+            raise RequestError(f"no free host for {what}: {remedy}")
+        return min(free, key=cost)
