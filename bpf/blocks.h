@@ -52,9 +52,11 @@ static __always_inline u32 lock_bucket(struct block_at *at, struct gradient_pack
 	at->bucket = inner_lookup(buckets, &index);
 	if (!at->bucket)
 		return V_BAD_JOB;
-	for (i = 0; i < LOCK_TRIES; i++)
+	for (i = 0; i < LOCK_TRIES; i++) {
 		if (__sync_val_compare_and_swap(&at->bucket->lock, 0ULL, 1ULL) == 0)
 			return V_FINE;
+		wait_for_lock();
+	}
 	return V_LOCK_BUSY;
 }
 

@@ -126,9 +126,11 @@ static __always_inline int lock_record(struct owned_record *record)
 {
 	int i;
 
-	for (i = 0; i < LOCK_TRIES; i++)
+	for (i = 0; i < LOCK_TRIES; i++) {
 		if (__sync_val_compare_and_swap(&record->lock, 0ULL, 1ULL) == 0)
 			return 1;
+		wait_for_lock();
+	}
 	return 0;
 }
 

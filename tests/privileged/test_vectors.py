@@ -35,3 +35,10 @@ def test_a_notice_leaves_by_the_ports_of_workers_alone() -> None:
 
 def test_an_empty_push_gets_room_for_the_sum_that_it_completes() -> None:
     assert findings("room_run") == {"wrong": [], "again": []}
+
+
+def test_a_lock_is_waited_for_as_long_as_an_interrupt_takes() -> None:
+    """Its holder may be in one: with `--recovery none`, a push that does not wait for it ends the job."""
+    seen = findings("lock_run")
+    assert (seen["locked"], seen["after"]) == (["lock_busy"], "aggregated")
+    assert seen["waited_s"] > 150e-6
