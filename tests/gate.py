@@ -31,7 +31,7 @@ from tests.processes import alive
 from tests.skips import ALLOWED, Allowed
 
 LIMIT_VARIABLE, LANES_VARIABLE = "TESTBED_GATE_LIMIT_S", "TESTBED_GATE_LANES"
-LIMIT_S = 3000.0  # a quiet machine of two cores takes half of it; a busy one is no failure
+LIMIT_S = 3600.0  # a machine whose hypervisor took a fifth of its time had done 98 % in 3000 s
 LANES = 3  # of two processors more than one is free while two tests of testbeds wait
 IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
 KILL_S = 20.0
