@@ -6,7 +6,7 @@
 #ifndef SUM_H
 #define SUM_H
 
-/* some 1 ms: the holder adds its lanes in less than 1 us, unless it has to serve an interrupt meanwhile */
+/* 1 ms where a clock is read in 60 ns: the holder adds its lanes in less than 1 us, unless interrupted */
 #define LOCK_TRIES 1024
 #define LOCK_PAUSE 16
 #define V_FINE V_COUNT	/* no verdict yet */

@@ -49,8 +49,8 @@ def host_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> flo
 
 
 def disk_bytes(system: str, shape: Shape) -> float:
-    """Return what all disks hold: in LuWu's store two copies of everything, so that a whole one is there
-    while the other is written.
+    """Return what all disks hold: in LuWu's store three copies of everything, so that two whole ones are
+    there while the third is written.
     """
     kept = {LUWU: STORED_BYTES, INFINITY: STORED_BYTES / 3, SHARP: STORED_BYTES / 3}
     return float(kept.get(system, 0) * shape.parameters)
