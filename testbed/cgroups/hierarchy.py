@@ -87,6 +87,8 @@ def find(mounts: Path = MOUNTS) -> Hierarchy:
         where, _, what = line.partition(" - ")
         kind, _, options = what.split(" ", 2)
         folder = Path(where.split()[4].replace("\\040", " "))
+        if not _is_seen(folder, where.split()[2]):
+            continue
         if kind == "cgroup" and "cpu" in options.split(","):
             return Version1(folder)
         second = folder if kind == "cgroup2" else second
@@ -96,6 +98,15 @@ def find(mounts: Path = MOUNTS) -> Hierarchy:
     if "cpu" not in passed.read_text().split():
         raise HostError(f"{passed} has no cpu, and so nothing below it; {REMEDY}")
     return Version2(second)
+
+
+def _is_seen(folder: Path, device: str) -> bool:
+    """Return whether a mount of this device is what is at its folder, and no other mount hides it."""
+    try:
+        number = folder.stat().st_dev
+    except OSError:
+        return False
+    return device == f"{os.major(number)}:{os.minor(number)}"
 
 
 def limit(hierarchy: Hierarchy, folder: Path, cpus: float) -> None:

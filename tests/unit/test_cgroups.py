@@ -12,17 +12,18 @@ from testbed.cgroups import held, keeper
 from testbed.cgroups.hierarchy import Hierarchy, Version1, Version2, find, limit, members
 from testbed.errors import HostError, SettingError
 
-V1 = "31 30 0:27 / {}/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
-OTHER = "32 30 0:28 / {}/memory rw,relatime - cgroup cgroup rw,memory\n"
-V2 = "30 24 0:26 / {} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = "31 30 {device} / {}/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+OTHER = "32 30 {device} / {}/memory rw,relatime - cgroup cgroup rw,memory\n"
+V2 = "30 24 {device} / {} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
 def mounted(folder: Path, *lines: str) -> Path:
-    """Return a mountinfo with these lines."""
-    mounts = folder / "mountinfo"
-    mounts.write_text(
-        "".join(line.format(folder) for line in ("22 1 8:1 / / rw - ext4 /dev/vda1 rw\n", *lines))
-    )
+    """Return a mountinfo with these lines, of mounts that can be seen at their folders."""
+    mounts, number = folder / "mountinfo", folder.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    (folder / "cpu,cpuacct").mkdir(exist_ok=True)
+    before = "22 1 8:1 / / rw - ext4 /dev/vda1 rw\n"
+    mounts.write_text("".join(line.format(folder, device=device) for line in (before, *lines)))
     return mounts
 
 
@@ -39,6 +40,15 @@ def test_a_hierarchy_is_found_where_it_is_mounted(tmp_path: Path) -> None:
     assert find(mounted(tmp_path, OTHER, V1)) == Version1(tmp_path / "cpu,cpuacct")
     assert find(mounted(tmp_path, V2)) == Version2(tmp_path)
     assert find(mounted(tmp_path, V2, OTHER, V1)) == Version1(tmp_path / "cpu,cpuacct"), "of a hybrid host"
+
+
+def test_a_mount_that_another_hides_is_none(tmp_path: Path) -> None:
+    """mountinfo lists it still: no cgroup can be made there."""
+    hidden = V1.replace("{device}", "0:0")
+    with pytest.raises(HostError, match=r"^no cgroups are mounted"):
+        find(mounted(tmp_path, hidden, V2.replace("{device}", "0:0")))
+    (tmp_path / "cgroup.subtree_control").write_text("cpu\n")
+    assert find(mounted(tmp_path, hidden, V2)) == Version2(tmp_path)
 
 
 def test_a_host_without_is_told_in_one_line(tmp_path: Path) -> None:
