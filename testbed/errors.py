@@ -34,6 +34,12 @@ class OwnerError(HostError):
     """The testbed is another user's: this one may not. The same exit code wherever that is found."""
 
 
+class ChangedError(TestbedError):
+    """Somebody has deleted a device of the network, or put another program there: what runs over it waits for
+    ever.
+    """
+
+
 class SettingError(TestbedError):
     """A setting was made and read back different: it did not take effect."""
 

@@ -59,8 +59,9 @@ class Network:
     """The network's life as a context manager: entering brings everything up and waits until every switch was
     read back; leaving takes it down.
 
-    `folder` gets topology.json, history.jsonl, controller.sock and log/. `uid` is the user who may use the
-    controller's socket, `cgroups` and `leaves_devices` are as FabricNet has them.
+    `folder`, which is named as the testbed is, gets topology.json, history.jsonl, controller.sock and log/.
+    `uid` is the user who may use the controller's socket, `cgroups` and `leaves_devices` are as FabricNet has
+    them.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Network:
             self.fabric = stack.enter_context(fabric)
             self.plane.attach(self._switch_ports(), self._host_ports())
             self.programs = DevicePrograms(
+                name=self._folder.name,
                 topology=self.topology,
                 plane=self.plane,
                 fabric=self.fabric,

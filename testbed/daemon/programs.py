@@ -1,5 +1,6 @@
-"""The XDP programs at the devices of a network, read back before each start of a job: anybody with the rights
-in a host can put another in their place, and the job would wait for results that nobody takes.
+"""The XDP programs at the devices of a network, read back before each start of a job and while it runs:
+anybody with the rights in a host can put another in their place, and the job would wait for results that
+nobody takes.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.aggregation.system import Layout
+from testbed.client.runtime import DEFAULT_NAME
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.syscall import program_name
 from testbed.emulation.net import FabricNet
 from testbed.emulation.netlink import AttachedProgram
-from testbed.errors import TestbedError
+from testbed.errors import ChangedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -22,8 +24,11 @@ HOST_DEVICE = "eth0"
 
 @dataclass(frozen=True, slots=True)
 class DevicePrograms:
-    """The devices of a network, and the plane whose programs are attached there. Thread-safe."""
+    """The devices of the network of the testbed of this name, and the plane whose programs are attached
+    there. Thread-safe.
+    """
 
+    name: str
     topology: Topology
     plane: XdpPlane
     fabric: FabricNet
@@ -32,14 +37,19 @@ class DevicePrograms:
     lock: threading.Lock
 
     def require(self, layout: Layout) -> list[str]:
-        """Raise TestbedError, in one line, where another program is at a device of a job's hosts or units, or
-        none at a switch's. Where a host's has none, attach it again, and return a line that says so.
+        """Raise ChangedError, in one line, where another program is at a device of a job's hosts or units, or
+        none at a switch's, or such a device is gone. Where a host's has none, attach it again, and return a
+        line that says so.
         """
         with self.lock:
             programs = self.fabric.programs_at_switches()
             for port in self._switch_ports_of(layout):
-                if port.device in programs and self._other(port.program, programs[port.device]):
-                    raise TestbedError(
+                if port.device not in programs:
+                    raise ChangedError(
+                        f"switch port {port.device} was deleted: end the testbed, and bring it up again"
+                    )
+                if self._other(port.program, programs[port.device]):
+                    raise ChangedError(
                         f"switch port {port.device} has {_in_words(programs[port.device])}, and not the "
                         f"testbed's {port.program}: end the testbed, and bring it up again"
                     )
@@ -59,8 +69,9 @@ class DevicePrograms:
             line = f"host {name}: {HOST_DEVICE} had no XDP program any more; the testbed's is there again"
         if self._other(port.program, program):
             mode = "xdpgeneric" if program and program.is_generic else "xdp"
-            remedy = f"sudo testbed exec {name} -- ip link set dev {HOST_DEVICE} {mode} off"
-            raise TestbedError(
+            to = "" if self.name == DEFAULT_NAME else f" --name {self.name}"
+            remedy = f"sudo testbed exec{to} {name} -- ip link set dev {HOST_DEVICE} {mode} off"
+            raise ChangedError(
                 f"host {name}: {HOST_DEVICE} has {_in_words(program)}, and not the testbed's {port.program}: "
                 f"detach it ({remedy}), and start the job again"
             )

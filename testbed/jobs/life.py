@@ -23,7 +23,7 @@ from testbed.aggregation.leaving import Departure
 from testbed.aggregation.system import Layout
 from testbed.contract.spec import lanes_for
 from testbed.emulation.spawner import Started
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result
 from testbed.jobs.attempt import Attempt, Executor, settings_of, traffic_of
 from testbed.jobs.board import JobBoard
@@ -42,6 +42,7 @@ from testbed.topology import addresses
 from testbed.topology.places import Host
 
 START_UP_S = 120.0  # from a job's processes to their gates
+NETWORK_LOOK_S = 5.0  # from one look at the devices and programs that a running job uses to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Job:
         self._share: Share | None = None
         self._spared: set[Host] = set()  # of workers that failed
         self._gates: Gates | None = None
+        self._network_looked_at = 0.0
         self._looking = threading.Lock()  # the fields below; no other is taken under it
         self._board: JobBoard | None = None
         self._summed_bytes, self._left_ns = 0, 0
@@ -354,7 +356,7 @@ class Job:
                 emit=self._terms.emit,
                 started=lambda: self._processes_run(groups),
                 orders=Orders(
-                    self._must_end(time.monotonic()), lambda: self.failure, lambda: self.layout.server is None
+                    self._must_end(time.monotonic()), self._why_it_fails, lambda: self.layout.server is None
                 ),
             )
             if self.request.leave_after is not None:
@@ -419,6 +421,21 @@ class Job:
 
         return reason
 
+    def _why_it_fails(self) -> str | None:
+        """Return why its present generation must end, if it must. Looks now and then whether the network is
+        still as its start found it. A look that itself fails says nothing of the network: the next one will.
+        """
+        now = time.monotonic()
+        if self.failure is None and now - self._network_looked_at >= NETWORK_LOOK_S:
+            try:
+                self._require_network()
+            except ChangedError as error:
+                self.fail(self.generation, str(error))
+            except (TestbedError, OSError):
+                pass
+            self._tell_notes()
+        return self.failure
+
     def _result(
         self, specs: list[ProcessSpec], ending: Ending, observation: Observation, history: int
     ) -> dict[str, Any]:
@@ -457,9 +474,10 @@ class Job:
     # ------------------------------------------------------------------ what it holds
 
     def _require_network(self) -> None:
-        """Raise TestbedError where somebody has deleted a device that it uses, or attached a program there:
-        every start of a job passes here.
+        """Raise ChangedError where somebody has deleted a device that it uses, or attached a program there:
+        every start of a job passes here, and one that runs comes again.
         """
+        self._network_looked_at = time.monotonic()
         require_links(self._means.hosts, [*self.hosts, *self.other_hosts])
         self.notes += self._means.require_programs(self.layout)
 

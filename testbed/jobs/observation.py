@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 
 from testbed.aggregation.system import Layout
 from testbed.emulation.links import burst_bytes
-from testbed.errors import TestbedError
+from testbed.errors import ChangedError
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings
 from testbed.telemetry.bound import bound, coarse
@@ -48,11 +48,11 @@ def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[
 
 
 def require_links(hosts: Hosts, names: Sequence[str]) -> None:
-    """Raise TestbedError where somebody has deleted a device of these hosts' links."""
+    """Raise ChangedError where somebody has deleted a device of these hosts' links."""
     hosts.statistics()
     for link, device in hosts.gone_links().items():
         if link in names:
-            raise TestbedError(
+            raise ChangedError(
                 f"link {link}: its device {device} was deleted: end the testbed, and bring it up again"
             )
 
