@@ -49,7 +49,7 @@ def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[
 
 def require_links(hosts: Hosts, names: Sequence[str]) -> None:
     """Raise ChangedError where somebody has deleted a device of these hosts' links."""
-    hosts.statistics()
+    hosts.statistics(queues_only=True)
     for link, device in hosts.gone_links().items():
         if link in names:
             raise ChangedError(
