@@ -33,8 +33,11 @@ def begin(folder: Path, its_stamp: str) -> int:
     """Return how many runs of an earlier try of the same command are kept in a folder; forget others."""
     file = folder / FILE
     with Caller.of_this_process().acting():
-        lines = file.read_text().splitlines() if file.exists() else []
-        if lines and lines[0] == its_stamp:
+        text = file.read_text() if file.exists() else ""
+        if text.partition("\n")[0] == its_stamp:
+            if not text.endswith("\n"):  # a row that was cut: the next one has a line of its own
+                with file.open("a") as opened:
+                    opened.write("\n")
             return len(_rows(file))
         folder.mkdir(exist_ok=True)
         file.write_text(f"{its_stamp}\n")

@@ -103,7 +103,7 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
         )
     sent = [Need(traffic.hosts[worker], UP, size_bytes, (worker,)) for worker in everybody]
     sent += [Need(host, DOWN, size_bytes) for host in traffic.hosts]
-    if traffic.ps_host is not None:
+    if traffic.transport == SERVER and traffic.ps_host is not None:
         sent.append(Need(traffic.ps_host, DOWN, workers * size_bytes, tuple(everybody)))
         sent.append(Need(traffic.ps_host, UP, workers * size_bytes))
     return tuple(sent)
@@ -198,7 +198,7 @@ def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
                 yield addresses.unit_name(sender), addresses.unit_name(receiver), fraction * sent, fraction
         return
     units = [unit_of(host) for host in traffic.hosts]
-    if traffic.ps_host is None:  # a ring, in the order of ranks
+    if traffic.transport != SERVER or traffic.ps_host is None:  # a ring, in the order of ranks
         yield from ((units[at - 1], unit, 1.0, 1.0) for at, unit in enumerate(units))
         return
     home = unit_of(traffic.ps_host)

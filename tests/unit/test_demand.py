@@ -11,6 +11,7 @@ from testbed.telemetry.demand import (
     DOWN,
     UP,
     Traffic,
+    between,
     crossing,
     frame_bytes,
     needs,
@@ -153,3 +154,13 @@ def test_a_tree_with_an_owner_carries_each_kind_one_way() -> None:
     assert crossing(traffic, Collective(size, PUSHED, 1)) == up
     assert crossing(traffic, Collective(size, PULLED, 1)) == down
     assert crossing(traffic, Collective(0, CALLED, 1)) == {}
+
+
+def test_a_process_beside_a_ring_is_no_server_of_it() -> None:
+    """A system's own process has a host of the job's, and the sums go by gloo's ring all the same."""
+    workers, total = ("u1h1", "u2h1"), Collective(128 * 4 * 4096, True, 1)
+    ring, beside = Traffic(GLOO, workers, None, MTU), Traffic(GLOO, workers, "u3h1", MTU)
+    assert needs(beside, total) == needs(ring, total)
+    assert crossing(beside, total) == crossing(ring, total)
+    assert between(beside, total) == between(ring, total)
+    assert "u3h1" in beside.held

@@ -47,6 +47,18 @@ def test_a_line_that_was_cut_is_no_run(tmp_path: Path) -> None:
     with (tmp_path / kept.FILE).open("a") as file:
         file.write('{"name": "two", "ro')
     assert kept.begin(tmp_path, "a stamp") == 1
+    kept.keep(tmp_path, "two", {"ms": 2.0})
+    assert kept.begin(tmp_path, "a stamp") == 2, "the next row has a line of its own"
+
+
+def test_a_row_that_was_cut_at_its_very_end_is_a_run(tmp_path: Path) -> None:
+    kept.begin(tmp_path, "a stamp")
+    kept.keep(tmp_path, "one", {"ms": 1.0})
+    file = tmp_path / kept.FILE
+    file.write_text(file.read_text().removesuffix("\n"))
+    assert kept.begin(tmp_path, "a stamp") == 1
+    kept.keep(tmp_path, "two", {"ms": 2.0})
+    assert kept.begin(tmp_path, "a stamp") == 2
 
 
 def test_the_stamp_is_of_options_and_source() -> None:
