@@ -138,7 +138,7 @@ class Observation:
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
-        sent_bytes -= sum(each.bytes for each in happened.traffic if each.link in traffic.hosts)
+        sent_bytes -= happened.sent_from(traffic.hosts)
         not_used = None if failure or missing else unused(traffic.transport, workers, sent_bytes, starts)
         slept = delays(workers, stragglers)
         judged = verdict(
@@ -196,7 +196,9 @@ class Observation:
             changes=changed(self._recording, links.intersection(changes)),
             lost=over_time.losses(layout),
             timetables=over_time.timetables if layout.demands else (),
-            traffic=self._surroundings.traffic(began, ended, layout, job, self._held_by_others(job), links),
+            traffic=self._surroundings.traffic(
+                began, ended, layout, job, self._held_by_others(job), over_time
+            ),
             company=self._surroundings.company(began, ended),
             unknown=over_time.unknown if layout.demands else None,
         )

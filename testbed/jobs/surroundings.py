@@ -83,18 +83,17 @@ class Surroundings:
         layout: Layout,
         job: int,
         held: Collection[str],
-        links: Collection[str],
+        over_time: LitNetwork,
     ) -> list[OthersTraffic]:
         """Return the traffic on a job's links between two looks that is not the job's. `held`: hosts that
-        other jobs had.
+        other jobs had; `over_time`: the network between these looks.
         """
         if began.light is None or ended.light is None:
             return []
         own = {addresses.host_name(*host) for host in layout.hosts()}
         ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
-        optical = {name.partition("o")[0]: name for name in sorted(links, reverse=True) if "o" in name}
         flows = grown(began.light["flows"], ended.light["flows"])
-        return others(flows, self._host_names, own, ports, held, optical)
+        return others(flows, self._host_names, own, ports, held, over_time, over_time.links(layout))
 
     def company(self, began: Surrounding, ended: Surrounding) -> Company:
         """Return who else used the machine between two looks."""

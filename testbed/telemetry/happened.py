@@ -4,7 +4,7 @@ why. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,10 @@ class Happened:
     def concerns(self, link: str) -> bool:
         """Return whether a link, or a device of it, is one that the job used."""
         return self.links is None or link in self.links
+
+    def sent_from(self, hosts: Collection[str]) -> int:
+        """Return how many bytes of other traffic these hosts sent."""
+        return sum(each.bytes_up for each in self.traffic if each.link in hosts)
 
     @property
     def dark(self) -> int:

@@ -173,12 +173,22 @@ class LitNetwork:
         if len(racks) > 1:
             tors = [addresses.tor_of(*host) for host in hosts if addresses.rack_of(host[1])]
             links |= {addresses.tor_name(tor) for tor in tors}
+        return frozenset(links.union(*self.ways(layout.demands).values()))
+
+    def ways(self, pairs: Iterable[UnitPair]) -> dict[UnitPair, frozenset[str]]:
+        """Return by pair of units the optical ports, and the links to a core, by which they reached each
+        other at some time. Parallel circuits all count.
+        """
+        links: dict[UnitPair, set[str]] = {pair: set() for pair in pairs}
+        numbered = dict(enumerate(links))
+        asked = {number: (pair,) for number, pair in numbered.items()}
         for circuits in {lit for stretch in self.stretches for _, _, lit in stretch.matchings()}:
-            taken = used(circuits, self.units, {0: layout.demands}, self.has_core)[0]
-            links |= {end for each in taken for end in each.ports}
+            for number, taken in used(circuits, self.units, asked, self.has_core).items():
+                links[numbered[number]] |= {end for each in taken for end in each.ports}
             if self.has_core:
-                links |= {addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands)}
-        return frozenset(links)
+                for pair, ways in links.items():
+                    ways |= {addresses.core_link_name(unit) for unit in over_core(circuits, [pair])}
+        return {pair: frozenset(ways) for pair, ways in links.items()}
 
     def losses(self, layout: Layout) -> dict[str, tuple[int, int]]:
         """Return the frames lost in the dark and without a circuit where a job's traffic goes, by port, and

@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.telemetry.demand import is_between_units, unit_of
+from testbed.telemetry.network import LitNetwork, pair_of
+
 _TCP = 6
 PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 132: "SCTP"}
 
@@ -35,14 +38,14 @@ def others(
     own_hosts: Collection[str],
     own_ports: Collection[int],
     held: Collection[str],
-    optical: Mapping[str, str],
+    network: LitNetwork,
+    links: Collection[str],
 ) -> list[OthersTraffic]:
-    """Return the traffic on a job's links that is not the job's, the most first. `names`: of hosts, by their
-    addresses. Between `own_hosts` TCP is the job's on `own_ports` and on ports that the kernel gave. What
-    hosts that other jobs `held` sent to each other is those jobs'. `optical`: by unit, a link to other units
-    that the job used.
+    """Return the traffic on the `links` of a job that is not the job's, the most first. `names`: of hosts, by
+    their addresses. Between `own_hosts` TCP is the job's on `own_ports` and on ports that the kernel gave.
+    What hosts that other jobs `held` sent to each other is those jobs'.
     """
-    by_link: dict[tuple[str, int, int], int] = {}
+    strange: list[tuple[str, str, int, int, int]] = []
     for (source, goal, protocol, port), count in flows.items():
         sender, receiver = names.get(source), names.get(goal)
         if sender is None or receiver is None or {sender, receiver} <= set(held):
@@ -50,26 +53,44 @@ def others(
         both = sender in own_hosts and receiver in own_hosts
         if both and protocol == _TCP and (port in own_ports or port >= EPHEMERAL):
             continue
-        links = [host for host in (sender, receiver) if host in own_hosts]
-        units = [host.partition("h")[0] for host in (sender, receiver)]
-        if units[0] != units[1]:
-            links += [optical[unit] for unit in units if unit in optical]
-        for link in links:
-            by_link[link, protocol, port] = by_link.get((link, protocol, port), 0) + count
-    rows = [OthersTraffic(*key, count) for key, count in by_link.items() if count >= LEAST_BYTES]
+        strange.append((sender, receiver, protocol, port, count))
+    apart = {pair_of(unit_of(sender), unit_of(receiver)) for sender, receiver, *_ in strange}
+    ways = network.ways(pair for pair in apart if pair[0] != pair[1])
+    by_link: dict[tuple[str, int, int], tuple[int, int]] = {}
+    for sender, receiver, protocol, port, count in strange:
+        between = ways.get(pair_of(unit_of(sender), unit_of(receiver)), frozenset())
+        for link in _crossed(sender, receiver).union(between).intersection(links):
+            total, up = by_link.get((link, protocol, port), (0, 0))
+            up += count * _sends(sender, link)
+            by_link[link, protocol, port] = total + count, up
+    rows = [OthersTraffic(*key, *counts) for key, counts in by_link.items() if counts[0] >= LEAST_BYTES]
     return sorted(rows, key=lambda each: (-each.bytes, each.link))
+
+
+def _crossed(sender: str, receiver: str) -> set[str]:
+    """Return the links of two hosts, and of their racks where these are two of pods."""
+    racks = {host.partition("h")[0] for host in (sender, receiver)}
+    return {sender, receiver} | ({rack for rack in racks if "r" in rack} if len(racks) > 1 else set())
+
+
+def _sends(sender: str, link: str) -> bool:
+    """Return whether a link is the sender's, its rack's or its unit's, so that what it sends goes up."""
+    near = link in (sender, sender.partition("h")[0])
+    return near or (is_between_units(link) and unit_of(link) == unit_of(sender))
 
 
 @dataclass(frozen=True, slots=True)
 class OthersTraffic:
-    """Bytes that crossed a link of the job's, headers included. `port`: the lower of the two; 0: the protocol
-    has none.
+    """Bytes that crossed a link of the job's, headers included, and those of them that went up: from a host,
+    out of a rack or a unit. Of parallel circuits each counts all. `port`: the lower of the two; 0: the
+    protocol has none.
     """
 
     link: str
     protocol: int
     port: int
     bytes: int
+    bytes_up: int = 0
 
     def __str__(self) -> str:
         name = PROTOCOLS.get(self.protocol, f"IP protocol {self.protocol}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.telemetry.happened import Happened
+from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, grown, others
 
 NAMES = {f"10.0.{unit}.{host}": f"u{unit}h{host}" for unit in (1, 2, 3) for host in (1, 2, 3)}
@@ -11,27 +13,78 @@ OWN = {"u1h1", "u2h1"}
 MB = 1_000_000
 
 
+def joined(*circuits: tuple[str, str], has_core: bool = False) -> LitNetwork:
+    """Return three units that these circuits join."""
+    answer = {"circuits": circuits, "timetables": [], "crossings": {}}
+    return network((1, 2, 3), has_core, answer, answer, (), 0.0, 0.0)
+
+
+IN_A_ROW = joined(("u1o1", "u2o1"), ("u2o2", "u3o1"))
+BY_WAY_OF_1 = joined(("u1o1", "u2o1"), ("u1o2", "u3o1"))
+
+
 def crossed(
-    source: str, goal: str, protocol: int = 17, port: int = 5001, held: tuple[str, ...] = ()
+    source: str,
+    goal: str,
+    protocol: int = 17,
+    port: int = 5001,
+    held: tuple[str, ...] = (),
+    by: LitNetwork = IN_A_ROW,
+    links: tuple[str, ...] = ("u1h1", "u1o1", "u2h1", "u2o1"),
 ) -> list[OthersTraffic]:
-    flows = {(source, goal, protocol, port): MB}
-    return others(flows, NAMES, OWN, {29501}, held, {"u1": "u1o1", "u2": "u2o1"})
+    return others({(source, goal, protocol, port): MB}, NAMES, OWN, {29501}, held, by, links)
 
 
 @pytest.mark.parametrize(
     ("source", "goal", "links"),
     [
-        ("10.0.1.2", "10.0.1.1", ["u1h1"]),
-        ("10.0.1.1", "10.0.1.2", ["u1h1"]),
-        ("10.0.1.2", "10.0.1.3", []),
-        ("10.0.3.1", "10.0.3.2", []),
-        ("10.0.1.2", "10.0.2.2", ["u1o1", "u2o1"]),
-        ("10.0.3.1", "10.0.2.1", ["u2h1", "u2o1"]),
-        ("9.9.9.9", "10.0.2.1", []),
+        ("10.0.1.2", "10.0.1.1", {"u1h1": 0}),
+        ("10.0.1.1", "10.0.1.2", {"u1h1": MB}),
+        ("10.0.1.2", "10.0.1.3", {}),
+        ("10.0.3.1", "10.0.3.2", {}),
+        ("10.0.1.2", "10.0.2.2", {"u1o1": MB, "u2o1": 0}),
+        ("10.0.1.1", "10.0.2.1", {"u1h1": MB, "u1o1": MB, "u2h1": 0, "u2o1": 0}),
+        ("10.0.3.1", "10.0.2.1", {"u2h1": 0}),
+        ("9.9.9.9", "10.0.2.1", {}),
     ],
 )
-def test_traffic_is_on_the_links_that_it_crossed(source: str, goal: str, links: list[str]) -> None:
-    assert crossed(source, goal) == [OthersTraffic(link, 17, 5001, MB) for link in links]
+def test_traffic_is_on_the_links_that_it_crossed(source: str, goal: str, links: dict[str, int]) -> None:
+    """And what of it went up: out of the host, or of the unit."""
+    assert crossed(source, goal) == [OthersTraffic(link, 17, 5001, MB, up) for link, up in links.items()]
+
+
+def test_traffic_that_passes_through_a_unit_is_on_the_circuits_that_it_took() -> None:
+    passed = [(each.link, each.bytes_up) for each in crossed("10.0.3.1", "10.0.2.1", by=BY_WAY_OF_1)]
+    assert passed == [("u1o1", 0), ("u2h1", 0), ("u2o1", 0)]
+
+
+def test_traffic_is_on_the_circuit_to_its_goal_and_not_on_the_first_of_the_unit() -> None:
+    """The job is in all three units, and so has both circuits of the first."""
+    links = ("u1o1", "u1o2", "u2o1", "u3o1")
+    by = joined(("u1o1", "u3o1"), ("u1o2", "u2o1"))
+    assert [each.link for each in crossed("10.0.1.2", "10.0.2.2", by=by, links=links)] == ["u1o2", "u2o1"]
+    both = joined(("u1o1", "u2o1"), ("u1o2", "u2o2"))  # in parallel: which of them is not known
+    assert [each.link for each in crossed("10.0.1.2", "10.0.2.2", by=both, links=links)] == [
+        "u1o1",
+        "u1o2",
+        "u2o1",
+    ]
+
+
+def test_traffic_over_the_core_and_between_racks_is_on_these_links() -> None:
+    core = joined(has_core=True)
+    links = ("u1h1", "u1c", "u2c", "u3c", "u1r1", "u1r2")
+    over_core = crossed("10.0.1.2", "10.0.2.2", by=core, links=links)
+    assert [(each.link, each.bytes_up) for each in over_core] == [("u1c", MB), ("u2c", 0)]
+    names = {"10.1.1.1": "u1r1h1", "10.1.1.2": "u1r1h2", "10.2.1.1": "u1r2h1", "10.1.2.1": "u2r1h1"}
+
+    def racks(source: str, goal: str) -> list[tuple[str, int]]:
+        rows = others({(source, goal, 17, 5001): MB}, names, OWN, (), (), core, links)
+        return [(each.link, each.bytes_up) for each in rows]
+
+    assert racks("10.1.1.1", "10.2.1.1") == [("u1r1", MB), ("u1r2", 0)], "within a pod"
+    assert racks("10.1.1.1", "10.1.2.1") == [("u1c", MB), ("u1r1", MB), ("u2c", 0)]
+    assert racks("10.1.1.1", "10.1.1.2") == []
 
 
 def test_what_the_jobs_workers_say_to_each_other_is_the_jobs() -> None:
@@ -52,7 +105,7 @@ def test_other_jobs_traffic_is_theirs() -> None:
 
 
 def test_a_few_packets_are_nobodys_traffic() -> None:
-    assert others({("10.0.1.2", "10.0.1.1", 1, 0): 9_999}, NAMES, OWN, (), (), {}) == []
+    assert others({("10.0.1.2", "10.0.1.1", 1, 0): 9_999}, NAMES, OWN, (), (), IN_A_ROW, ("u1h1",)) == []
 
 
 def test_flows_grow_between_two_looks() -> None:
@@ -65,3 +118,9 @@ def test_in_words() -> None:
     assert str(OthersTraffic("u3h1", 17, 5001, 156 * MB)) == "156 MB on u3h1 (UDP, port 5001)"
     assert str(OthersTraffic("u3h1", 1, 0, MB)) == "1 MB on u3h1 (ICMP)"
     assert str(OthersTraffic("u3h1", 47, 0, MB)) == "1 MB on u3h1 (IP protocol 47)"
+
+
+def test_what_workers_sent_is_less_by_what_others_sent_from_their_hosts_alone() -> None:
+    to, out = OthersTraffic("u1h1", 17, 5001, 5 * MB, 0), OthersTraffic("u2h1", 6, 5201, 3 * MB, 2 * MB)
+    elsewhere = OthersTraffic("u1o1", 6, 5201, 3 * MB, 2 * MB)
+    assert Happened(traffic=[to, out, elsewhere]).sent_from(OWN) == 2 * MB
