@@ -94,15 +94,9 @@ def means_of(
         mtu=topology.mtu,
         surroundings=Surroundings(
             runtime.name,
-            [unit.index for unit in topology.units],
-            topology.core_link is not None,
+            topology,
             controller,
             lambda: [*running(), *running_of_others()],
-            {
-                addresses.host_ip(unit.index, host): addresses.host_name(unit.index, host)
-                for unit in topology.units
-                for host in unit.numbers
-            },
         ),
     )
 

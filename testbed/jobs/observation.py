@@ -133,7 +133,8 @@ class Observation:
             if link["rate_mbps"]
         }
         network, happened = self._happened(layout, job)
-        allowed = bound(self._recording, workers, traffic, depths_s, network)
+        others_sent = happened.uncounted is not None or bool(happened.crowding(seen))
+        allowed = bound(self._recording, workers, traffic, depths_s, network, others_sent)
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
         sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
@@ -185,7 +186,7 @@ class Observation:
         assert self._recording is not None
         changes = self._hosts.ever_by_hand()
         if self._surroundings is None or layout is None or len(self._scenes) < 2:
-            return None, Happened(changes=changed(self._recording, changes))
+            return None, Happened(changes=changed(self._recording, changes), uncounted="nothing counted it")
         began, ended = self._scenes
         over_time = self._surroundings.network(began, ended)
         links = over_time.links(layout)
@@ -201,6 +202,7 @@ class Observation:
             ),
             company=self._surroundings.company(began, ended),
             unknown=over_time.unknown if layout.demands else None,
+            uncounted=self._surroundings.uncounted(began, ended),
         )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from testbed.aggregation.system import Layout
@@ -17,7 +16,7 @@ from testbed.telemetry.company import Company, Spent, company, spent
 from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, grown, others
 from testbed.topology import addresses
-from testbed.topology.units import Unit
+from testbed.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +34,24 @@ class Surrounding:
 
 
 class Surroundings:
-    """Whom an observation asks: the controller, and `testbeds` for the names of those that run. `host_names`
-    are by address.
-    """
+    """Whom an observation asks: the controller, and `testbeds` for the names of those that run."""
 
     def __init__(
         self,
         name: str,
-        units: Sequence[Unit],
-        has_core: bool,
+        topology: Topology,
         controller: Callable[..., Any],
         testbeds: Callable[[], Iterable[str]],
-        host_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._name, self._units, self._has_core = name, tuple(units), has_core
-        self._controller, self._testbeds, self._host_names = controller, testbeds, host_names
+        self._name, self._controller, self._testbeds = name, controller, testbeds
+        self._units = tuple(unit.index for unit in topology.units)
+        self._has_core = topology.core_link is not None
+        self._host_names = {
+            addresses.host_ip(unit.index, host): addresses.host_name(unit.index, host)
+            for unit in topology.units
+            for host in unit.numbers
+        }
+        self._silent = sorted({unit.engine for unit in topology.units if not unit.data_plane.is_bridge})
 
     def look(self, faults: Mapping[tuple[str, str], str]) -> Surrounding:
         """Look around now; `faults` are those on links, by link and direction."""
@@ -94,6 +96,12 @@ class Surroundings:
         ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
         flows = grown(began.light["flows"], ended.light["flows"])
         return others(flows, self._host_names, own, ports, held, over_time, over_time.links(layout))
+
+    def uncounted(self, began: Surrounding, ended: Surrounding) -> str | None:
+        """Return why not all other traffic between two looks is known; None: it is."""
+        if began.light is None or ended.light is None:
+            return began.why or ended.why or "the controller was away"
+        return f"units with engine: {', '.join(self._silent)} count none" if self._silent else None
 
     def company(self, began: Surrounding, ended: Surrounding) -> Company:
         """Return who else used the machine between two looks."""

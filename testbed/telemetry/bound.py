@@ -22,6 +22,7 @@ from testbed.telemetry.demand import (
     between,
     crossing,
     is_between_units,
+    is_of_host,
     needs,
     tail,
     unit_of,
@@ -136,9 +137,11 @@ def bound(
     traffic: Traffic,
     depths_s: Mapping[str, float],
     network: LitNetwork | None = None,
+    others_sent: bool = False,
 ) -> Bound | None:
     """Return the bound of a job whose workers left these statistics, by rank. `depths_s`: by link, the
-    seconds of its rate that it may send at once; `network`: the circuits that were lit.
+    seconds of its rate that it may send at once; `network`: the circuits that were lit; `others_sent`:
+    whether traffic that is no job's crossed its links, or may have.
 
     None where its collectives were not seen or do not fit together, or none of the links that they crossed
     has a rate.
@@ -152,7 +155,7 @@ def bound(
     pushed = sum(number(worker, "pushed") for worker in statistics)
     once = pushed / (pushed + beside) if pushed else 1.0
     try:
-        links = _Links(carried, depths_s, network or LitNetwork())
+        links = _Links(carried, depths_s, network or LitNetwork(), others_sent)
         return _Job(timelines, span, traffic, links, once).bound()
     except ValueError:  # the workers' timelines contradict each other
         return None
@@ -160,11 +163,14 @@ def bound(
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """The links of a job: their bytes, what each may send at once, and when light joined their units."""
+    """The links of a job: their bytes, what each may send at once, when light joined their units, and whether
+    traffic that is no job's may be in their bytes.
+    """
 
     carried: Carried
     depths_s: Mapping[str, float]
     network: LitNetwork
+    others_sent: bool
 
 
 class _Job:
@@ -202,9 +208,9 @@ class _Job:
         self._sizes: Floats = np.array([float(collectives[which].size_bytes) for which in self._numbers])
         strangers = set(links.carried.links) - traffic.held
         self._optical = sorted(filter(is_between_units, strangers))
-        self._of_pods = sorted(link for link in strangers if "h" not in link and not is_between_units(link))
-        self._shared = any(
-            self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if "h" in link
+        self._of_pods = sorted(link for link in strangers if not (is_of_host(link) or is_between_units(link)))
+        self._shared = links.others_sent or any(  # then counters between switches are not this job's alone
+            self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if is_of_host(link)
         )
 
         self._crossed = False  # by other jobs, over optical links that this one crosses
@@ -337,9 +343,9 @@ class _Job:
         return shares
 
     def _shared_optics(self) -> list[tuple[str, Floats, float]]:
-        """Do the same beside other jobs: what the job's own bytes need of what those left it. Which of a
-        unit's links they took is not known, so these count as one, which no division of the bytes is faster
-        than.
+        """Do the same beside other jobs, or other traffic: what the job's own bytes need of what those jobs
+        left it. Which of a unit's links they took is not known, so these count as one, which no division of
+        the bytes is faster than.
         """
         optics = []
         collectives = self._timelines[0].collectives

@@ -63,6 +63,11 @@ def unit_of(name: str) -> str:
     return name.partition("h")[0].partition("o")[0].partition("r")[0].partition("c")[0]
 
 
+def is_of_host(name: str) -> bool:
+    """Return whether a link is a host's."""
+    return "h" in name
+
+
 def is_between_units(name: str) -> bool:
     """Return whether a link is one by which a unit reaches others: an optical one, or that to the core."""
     return "o" in name or "c" in name

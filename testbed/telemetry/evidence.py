@@ -42,7 +42,8 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """A link that carried something; `most_bytes` of it in the busier direction.
+    """A link that carried something; `most_bytes` of it in the busier direction, `bytes_up` from its first
+    end to the other: from a host, out of a rack or a unit.
 
     `utilisation` is (median, largest) of its rate while links carried traffic, in the busier direction of
     each sample, or in Mb/s where it has no rate; `excess` the most that a sample had over the rate and one
@@ -57,6 +58,7 @@ class LinkUse:
     excess: float
     queue_drops: int
     queue_bytes_max: int
+    bytes_up: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +224,5 @@ class _Steps:
                 max(0.0, float(excess)),
                 int(total[QUEUE_DROPS]),
                 int(self._values[:, at, BACKLOG].max()),
+                int(total[BYTES_AB]),
             )

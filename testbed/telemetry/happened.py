@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.ocs.timetable import Timetable
 from testbed.telemetry.company import Company
-from testbed.telemetry.evidence import Evidence
+from testbed.telemetry.evidence import Evidence, LinkUse
 from testbed.telemetry.left import number
 from testbed.telemetry.traffic import OthersTraffic
 
@@ -24,7 +24,7 @@ ALONE = Company()
 class Happened:
     """`links`: those that the job's traffic went by, None: any. `lost`: by optical port or unit, the frames
     lost in the dark and without a circuit. `traffic`: what others sent over the job's links. `unknown`: why
-    circuits are not known.
+    circuits are not known, `uncounted`: why not all other traffic is.
     """
 
     links: frozenset[str] | None = None
@@ -35,6 +35,7 @@ class Happened:
     traffic: Sequence[OthersTraffic] = ()
     company: Company = ALONE
     unknown: str | None = None
+    uncounted: str | None = None
 
     def concerns(self, link: str) -> bool:
         """Return whether a link, or a device of it, is one that the job used."""
@@ -43,6 +44,24 @@ class Happened:
     def sent_from(self, hosts: Collection[str]) -> int:
         """Return how many bytes of other traffic these hosts sent."""
         return sum(each.bytes_up for each in self.traffic if each.link in hosts)
+
+    def own_bytes(self, link: LinkUse) -> int:
+        """Return what a link carried in its busier direction, other traffic left out."""
+        others = [each for each in self.traffic if each.link == link.name]
+        if not others:
+            return link.most_bytes
+        up, total = sum(each.bytes_up for each in others), sum(each.bytes for each in others)
+        return max(link.bytes_up - up, link.bytes - link.bytes_up - (total - up), 0)
+
+    def crowding(self, evidence: Evidence) -> list[OthersTraffic]:
+        """Return the other traffic on the links of whose bytes it was a part that matters."""
+        on_links = {link.name: link.most_bytes for link in evidence.links}
+        others: dict[str, int] = {}
+        for each in self.traffic:
+            others[each.link] = others.get(each.link, 0) + each.bytes
+        return [
+            each for each in self.traffic if others[each.link] >= MATTERS * max(1, on_links.get(each.link, 0))
+        ]
 
     @property
     def dark(self) -> int:
@@ -71,6 +90,8 @@ class Happened:
             yield "lost_light", f"{self.lost_words()}: {_by_port(self.lost)}"
         if self.traffic:
             yield "other_traffic", f"other traffic on the job's links: {self.traffic_words()}"
+        if self.uncounted:
+            yield "traffic_unknown", f"what other traffic was on its links is not known: {self.uncounted}"
         if self.company.testbeds or self.company.cores >= 0.05:
             yield "company", self.company.words
         if self.unknown:
@@ -91,12 +112,8 @@ class Happened:
         downs = [change for change in self.changes if "was down" in change]
         if downs:
             causes.append(("links_changed", "; ".join(downs)))
-        on_links = {link.name: link.most_bytes for link in evidence.links}
-        mattered = [
-            each for each in self.traffic if each.bytes >= MATTERS * max(1, on_links.get(each.link, 0))
-        ]
-        if mattered:
-            causes.append(("other_traffic", f"other traffic was on its links ({_flows(mattered)})"))
+        if crowding := self.crowding(evidence):
+            causes.append(("other_traffic", f"other traffic was on its links ({in_words(crowding)})"))
         return causes
 
     def lost_words(self) -> str:
@@ -109,10 +126,10 @@ class Happened:
         return f"the optical switch lost {' and '.join(parts)}"
 
     def traffic_words(self) -> str:
-        return _flows(self.traffic)
+        return in_words(self.traffic)
 
 
-def _flows(traffic: Sequence[OthersTraffic]) -> str:
+def in_words(traffic: Sequence[OthersTraffic]) -> str:
     most = sorted(traffic, key=lambda each: -each.bytes)
     more = f"; {len(most) - 3} more" if len(most) > 3 else ""
     return "; ".join(str(each) for each in most[:3]) + more

@@ -14,8 +14,9 @@ from typing import Any
 
 from testbed.telemetry.bound import Bound
 from testbed.telemetry.delays import Delays
+from testbed.telemetry.demand import is_of_host
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
-from testbed.telemetry.happened import Happened
+from testbed.telemetry.happened import Happened, in_words
 from testbed.telemetry.left import number
 
 
@@ -99,7 +100,7 @@ def verdict(
     first = [Reason(UNUSED, unused)] if unused else []
     first += [Reason(STRAGGLERS, slept.line)] if slept else []
     own = [link for link in evidence.links if link.name in hosts]
-    sent = max((link.most_bytes for link in own), default=0)
+    sent = max((happened.own_bytes(link) for link in own), default=0)
     if sent < tolerances.traffic_bytes and failure is None and evidence.failure is None:
         return Verdict(None, (), (Reason("no_traffic", _no_traffic(sent, tolerances)), *first))
     reasons = [Reason("failed", f"the job failed: {failure}")] if failure else []
@@ -155,6 +156,22 @@ def _set_by_links(
         yield Reason(
             "beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates"
         )
+    else:
+        yield from _counts_others(evidence, bound, happened)
+
+
+def _counts_others(evidence: Evidence, bound: Bound, happened: Happened) -> Iterator[Reason]:
+    """Yield a reason where the bound was made of links' counters, and other traffic is in them, or may be."""
+    if not (bound.coarse or bound.shared):
+        return
+    crowding = [each for each in happened.crowding(evidence) if bound.coarse or not is_of_host(each.link)]
+    counters = "in the counters that this is made of"
+    if crowding:
+        text = f"{_within(bound)}, but other traffic is {counters} ({in_words(crowding)})"
+        yield Reason("other_traffic", text)
+    elif happened.uncounted:
+        text = f"{_within(bound)}, but whether other traffic is {counters} is not known: {happened.uncounted}"
+        yield Reason("traffic_unknown", text)
 
 
 def _sums_lack_workers(workers: Sequence[Mapping[str, Any] | None]) -> bool:

@@ -1,10 +1,28 @@
-"""The observation of a job: faults on its links, and a controller that is away."""
+"""The observation of a job: faults on its links, other traffic, and a controller that is away."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from testbed.aggregation.system import Layout
+from testbed.contract.transports import GLOO
 from testbed.errors import TestbedError
-from testbed.jobs.observation import faults_in_words
+from testbed.jobs.observation import Observation, faults_in_words
 from testbed.jobs.surroundings import Surroundings
+from testbed.telemetry.sampler import Sampler
+from testbed.telemetry.samples import Recording
+from testbed.topology.load import parse
+from testbed.topology.model import Topology
+from tests.unit.test_bound import ACROSS, ALONE_S, MTU, Neighbours
+
+
+def two_units(engine: str = "xdp") -> Topology:
+    return parse({"units": [{"hosts": 1, "engine": engine}, {"hosts": 1}]}, "made up")
 
 
 def test_faults_in_words_by_link_and_direction() -> None:
@@ -22,8 +40,121 @@ def test_a_controller_that_is_away_is_said_and_not_passed_over() -> None:
     def away(op: str, **_: object) -> object:
         raise TestbedError("the controller is away")
 
-    around = Surroundings("h", (1, 2), False, away, list)
+    around = Surroundings("h", two_units(), away, list)
     scene = around.look({})
     network = around.network(scene, scene)
     assert network.unknown == "the controller is away"
     assert network.stretches == ()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A link's counters, as the fabric has them."""
+
+    bytes_ab: int = 0
+    bytes_ba: int = 0
+    rate_mbps: float | None = 100.0
+    drops: int = 0
+    device_drops: int = 0
+    backlog_bytes: int = 0
+    is_up: bool = True
+
+
+class Hosts:
+    """A fabric on which nothing else happens. `sent`: by link, its bytes of the job's life, each way."""
+
+    def __init__(self, sent: Mapping[str, int]) -> None:
+        self._sent, self._looks = sent, 0
+
+    def statistics(self) -> Mapping[str, Any]:
+        self._looks += 1
+        ended = self._looks > 1
+        return {name: Counted(count * ended, count * ended) for name, count in self._sent.items()}
+
+    def gone_links(self) -> Mapping[str, str]:
+        return {}
+
+    def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]:
+        return dict.fromkeys(hosts, 0)
+
+    def fault_states(self) -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    def ever_by_hand(self) -> Collection[str]:
+        return ()
+
+
+class Recorded(Sampler):
+    """A sampler that has a made-up recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._made = recording
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Recording]:
+        yield self._made
+
+
+def report(
+    world: Neighbours,
+    flows: Sequence[Sequence[Any]] | None,
+    sees_sums: bool = True,
+    engine: str = "xdp",
+) -> dict[str, Any]:
+    """Return what is observed of a job of workers at u1h1 and u2h1, beside which there were these flows;
+    None: the controller was away.
+    """
+    looks: list[int] = []
+
+    def controller(op: str, **_: object) -> Any:
+        if flows is None:
+            raise TestbedError("the controller is away")
+        if op == "history":
+            return []
+        looks.append(1)
+        light = {"circuits": [("u1o1", "u2o1")], "timetables": [], "crossings": {}, "last_event": 0}
+        return {**light, "flows": flows if len(looks) > 1 else []}
+
+    recording = world.recording()
+    last = recording.samples[-1].links
+    assert last is not None
+    sent = {name: int(row[0]) for name, row in zip(recording.names, last.values, strict=True)}
+    around = Surroundings("h", two_units(engine), controller, list)
+    layout = Layout("ring", ((1, 1), (2, 1)), GLOO, demands=((1, 2),))
+    with Observation(Recorded(recording), Hosts(sent), ("u1h1", "u2h1"), MTU, around) as observation:
+        pass
+    left = [world.timeline() if sees_sums else None] * 2
+    return observation.report(left, ACROSS, None, False, layout=layout, job=1)
+
+
+@pytest.mark.parametrize("sees_sums", [True, False])
+def test_other_traffic_between_the_jobs_own_hosts_makes_no_result_trustworthy(sees_sums: bool) -> None:
+    """It takes half of the optical link, and fills it with the job's; the machine adds nothing."""
+    world = Neighbours(2 * ALONE_S, 0.5, 0.5, {}, rounds=40)
+    flows = [["10.0.1.1", "10.0.2.1", 17, 5001, 20_000_000]]
+    seen = report(world, flows, sees_sums)
+    assert seen["bound"]["coarse"] != sees_sums
+    assert seen["verdict"]["trustworthy"] is False, seen["verdict"]["line"]
+    assert [reason["name"] for reason in seen["verdict"]["reasons"]] == ["other_traffic"]
+    assert {each["link"] for each in seen["other_traffic"]} == {"u1h1", "u2h1", "u1o1", "u2o1"}
+
+
+@pytest.mark.parametrize(
+    ("flows", "engine", "why"),
+    [(None, "xdp", "the controller is away"), ([], "bmv2", "units with engine: bmv2 count none")],
+)
+def test_where_other_traffic_is_not_known_it_is_not_taken_for_the_jobs(
+    flows: list[Any] | None, engine: str, why: str
+) -> None:
+    world = Neighbours(2 * ALONE_S, 0.5, 0.5, {}, rounds=40)
+    assert report(world, [])["verdict"]["trustworthy"], "what no flow has is the job's"
+    seen = report(world, flows, engine=engine)
+    assert seen["verdict"]["trustworthy"] is False, seen["verdict"]["line"]
+    alone = report(Neighbours(ALONE_S, 0.0, 0.0, {}, rounds=40), flows, engine=engine)
+    assert alone["verdict"]["trustworthy"], alone["verdict"]["line"]
+    coarse = report(world, flows, False, engine)
+    assert [reason["name"] for reason in coarse["verdict"]["reasons"]] == ["traffic_unknown"]
+    assert coarse["verdict"]["line"].endswith(why)

@@ -18,7 +18,7 @@ from testbed.telemetry.verdict import TOLERANCES, verdict
 from tests.unit.recordings import RATE_MBPS
 
 QUIET = Second(1.0, (0.2, 0.4), (0.1, 0.2), (0.0, 0.0), (0.0, 0.0), 0.3, 0.6)
-LINK = LinkUse("u1h1", RATE_MBPS, 150_000_000, 100_000_000, (0.6, 0.8), 0.0, 0, 0)
+LINK = LinkUse("u1h1", RATE_MBPS, 150_000_000, 100_000_000, (0.6, 0.8), 0.0, 0, 0, 100_000_000)
 GOOD = Evidence(20.0, 0.0, 10.0, (QUIET,) * 10, (0.001,) * 200, (LINK,), 0, 12)
 
 
@@ -366,6 +366,77 @@ def test_little_of_other_traffic_and_a_few_lost_frames_explain_nothing() -> None
         "circuits went by a timetable of 1 matchings in 15 ms, dark for the first 0.5 ms of each, which the "
         "bound heeds"
     )
+
+
+FULL = evidence_with(seconds=(second(link=0.95),) * 10)
+OPTICAL = dataclasses.replace(LINK, name="u1o1")
+BY_COUNTERS = "in the counters that this is made of"
+
+
+def on(link: str, sent: int, up: int = 0, port: int = 5001) -> OthersTraffic:
+    return OthersTraffic(link, 17, port, sent, up)
+
+
+@pytest.mark.parametrize(
+    ("bound", "link", "is_trusted"),
+    [
+        (coarse(FULL), "u1h1", False),
+        (coarse(FULL), "u1o1", False),
+        (bound_with(shared=True), "u1o1", False),
+        (bound_with(shared=True), "u1c", False),
+        (bound_with(shared=True), "u1h1", True),  # hosts' links count by what sums need
+        (ALLOWED, "u1o1", True),  # and here all links do
+    ],
+)
+def test_a_bound_by_counters_with_other_traffic_in_them_is_not_trusted(
+    bound: Bound, link: str, is_trusted: bool
+) -> None:
+    evidence = dataclasses.replace(FULL, links=(LINK, OPTICAL, dataclasses.replace(LINK, name="u1c")))
+    busy, little = Happened(traffic=[on(link, 9_000_000)]), Happened(traffic=[on(link, 1_900_000)])
+    given = verdict(evidence, bound, hosts=HOSTS, happened=busy)
+    assert given.trustworthy == is_trusted
+    assert [reason.name for reason in given.reasons] == ["other_traffic"] * (not is_trusted)
+    if not is_trusted:
+        assert given.line.startswith("verdict: not trustworthy: within ")
+        assert given.line.endswith(f", but other traffic is {BY_COUNTERS} (9 MB on {link} (UDP, port 5001))")
+    assert verdict(evidence, bound, hosts=HOSTS, happened=little).trustworthy
+    many = Happened(traffic=[on(link, 500_000, port=port) for port in range(5000, 5010)])
+    assert verdict(evidence, bound, hosts=HOSTS, happened=many).trustworthy == is_trusted, "together"
+
+
+def test_a_bound_by_counters_is_not_trusted_where_nobody_counted_other_traffic() -> None:
+    away = Happened(uncounted="the controller was away")
+    for bound in (coarse(FULL), bound_with(shared=True)):
+        given = verdict(FULL, bound, hosts=HOSTS, happened=away)
+        assert [reason.name for reason in given.reasons] == ["traffic_unknown"]
+        assert given.line.endswith(
+            f", but whether other traffic is {BY_COUNTERS} is not known: the controller was away"
+        )
+    given = verdict(FULL, ALLOWED, hosts=HOSTS, happened=away)
+    assert given.trustworthy
+    assert [(note.name, note.text) for note in given.notes] == [
+        ("traffic_unknown", "what other traffic was on its links is not known: the controller was away")
+    ]
+
+
+def test_other_traffic_is_nothing_that_the_job_sent() -> None:
+    """The link had 50 MB down and 20 MB up: the job has what others have not."""
+    link = dataclasses.replace(LINK, bytes=70_000_000, most_bytes=50_000_000, bytes_up=20_000_000)
+    evidence = evidence_with(links=(link,))
+
+    def judged(*rows: OthersTraffic) -> tuple[bool | None, str]:
+        given = verdict(evidence, ALLOWED, hosts=HOSTS, happened=Happened(traffic=rows))
+        return given.trustworthy, given.line
+
+    assert judged()[0]
+    assert judged(on("u1h1", 60_000_000, 15_000_000))[0], "5 MB each way are the job's"
+    assert judged(on("u1h1", 69_900_000, 19_950_000)) == (
+        None,
+        "verdict: none: this job sent 50 kB over its fullest link, which is too little to judge "
+        "(limit 100 kB)",
+    )
+    dropped = judged(on("u1h1", 90_000_000, 20_000_000))  # of what is for it some was lost before the link
+    assert dropped[1] == "verdict: none: this job sent nothing over links, so there is nothing to judge"
 
 
 def test_notes_and_reasons_are_of_the_links_that_the_job_uses() -> None:
