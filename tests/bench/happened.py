@@ -89,6 +89,9 @@ CASES = (
     Case("inc, traffic on its link", "u1:2", "inc", "traffic", "u1h3 10.0.1.1", "other_traffic"),
     Case("inc, traffic elsewhere", "u1:2", "inc", "traffic", "u2h3 10.0.2.1"),
     Case("ring, traffic on its link", "u1:2", "ring", "traffic", "u1h3 10.0.1.1", "other_traffic"),
+    Case(
+        "across, traffic between its hosts", "u1:1,u2:1", "ring", "traffic", "u1h1 10.0.2.1", "other_traffic"
+    ),
     Case("across, a timetable", "u1:1,u2:1", "ring", "timetable", "", "timetable"),
     Case("inc, a timetable elsewhere", "u1:2", "inc", "timetable"),
     Case("inc, no statistics", "u1:2", "inc", "no statistics", "", "no_statistics"),

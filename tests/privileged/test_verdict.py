@@ -267,28 +267,54 @@ out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
     out.sendto(bytes(1400), (sys.argv[1], 5001))
-    time.sleep(0.01)
+    time.sleep(float(sys.argv[3]))
 """
+
+
+@contextlib.contextmanager
+def sending(testbed: Testbed, folder: Path, sender: str, goal: str, pause_s: float = 0.01) -> Iterator[None]:
+    """A program that is no job sends UDP from a host to an address, until the block ends."""
+    script = folder / "udp.py"
+    script.write_text(UDP)
+    argv = ("--name", testbed.name, sender, "--", "python3", str(script), goal, "90", f"{pause_s}")
+    process = start("testbed.exec", *argv)
+    with bounded(process, 280):
+        yield
+        assert process.poll() is None, "it sent all the while"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_S)
 
 
 def test_other_traffic_is_named_and_a_job_elsewhere_has_no_note_of_it(tmp_path: Path) -> None:
     """A program that is no job sends to a worker's host; then the same beside a job in the other unit."""
-    config, script = tmp_path / "testbed.yaml", tmp_path / "udp.py"
+    config = tmp_path / "testbed.yaml"
     config.write_text("units: [{hosts: 3}, {hosts: 2}]\nhost_rate_mbps: 20\nscale: 1\n")
-    script.write_text(UDP)
     with running(str(config)) as testbed:
         for place, is_there in (("u1:2", True), ("u2:2", False)):
-            argv = ("--name", testbed.name, "u1h3", "--", "python3", str(script), "10.0.1.1", "90")
-            sender = start("testbed.exec", *argv)
-            with bounded(sender, 280):
+            with sending(testbed, tmp_path, "u1h3", "10.0.1.1"):
                 result, _ = run(testbed, tmp_path, "--place", place, PACED, "8", *SLOW[1:])
-                sender.send_signal(signal.SIGTERM)
-                sender.communicate(timeout=WAIT_S)
             udp = [each for each in result["other_traffic"] if each["port"] == 5001]
             assert [(each["link"], each["protocol"]) for each in udp] == [("u1h1", 17)] * is_there, udp
             names = {note["name"] for note in result["verdict"]["notes"]}
             assert ("other_traffic" in names) == is_there, names
             assert "unused" not in names, "what others sent is no sum that went another way"
+
+
+def test_other_traffic_between_the_jobs_own_hosts_is_no_part_of_its_bound(tmp_path: Path) -> None:
+    """It takes about half of the optical links that the job's sums cross, and no other job runs."""
+    config = tmp_path / "testbed.yaml"
+    config.write_text(ACROSS.format(10 * SLOW_MBPS, SLOW_MBPS))
+    argv = ("--place", "u1:1,u2:1", "--sync", "ring", PACED, "8", *SLOW[1:])
+    with running(str(config)) as testbed, sending(testbed, tmp_path, "u1h1", "10.0.2.1", 0.002):
+        result, line = run(testbed, tmp_path, *argv)
+    udp = {each["link"]: each["bytes_up"] > 0 for each in result["other_traffic"] if each["port"] == 5001}
+    optical = {link: is_up for link, is_up in udp.items() if "o" in link}
+    assert {link[:2]: is_up for link, is_up in optical.items()} == {"u1": True, "u2": False}
+    assert (udp["u1h1"], udp["u2h1"]) == (True, False)
+    alone_ms = 104.6  # of a vector in full segments at 10 Mb/s
+    assert result["bound"]["link_ms"] < 1.1 * alone_ms, (line, result["bound"])
+    assert result["verdict"]["trustworthy"] is False, (line, result["bound"])
+    assert "other_traffic" in {reason["name"] for reason in result["verdict"]["reasons"]}
 
 
 def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tmp_path: Path) -> None:
