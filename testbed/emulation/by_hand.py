@@ -1,12 +1,15 @@
 """Links by hand: the rates and delays that a user gives them, and whether they are up, while a testbed runs.
 
-Owns what was set, and the names of the links that ever were. The rates that policies give to the links of
-their jobs' workers are Wires' and LinkMarks' alone; a rate by hand is what such a link has again afterwards.
+Owns what was set, the names of the links that ever were, and the delays that ended. The rates that policies
+give to the links of their jobs' workers are Wires' and LinkMarks' alone; a rate by hand is what such a link
+has again afterwards.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +18,7 @@ from testbed.emulation.links import Wires, WireSpec
 from testbed.emulation.netem import NO_DELAY, LinkDelay
 from testbed.errors import RequestError
 
+MOST_ENDED = 4_096  # delays that are remembered when they have ended: the newest
 SetRates = Callable[[Mapping[str, float]], None]
 
 
@@ -27,7 +31,8 @@ class LinksByHand:
         self._unshaped = [wire.name for wire in specs if wire.rate_mbps is None]
         self._rates: dict[str, float] = {}
         self._ever: set[str] = set()
-        self._lock = threading.Lock()  # the two above, and one change at a time
+        self._ended: deque[tuple[float, str, LinkDelay]] = deque(maxlen=MOST_ENDED)
+        self._lock = threading.Lock()  # the three above, and one change at a time
 
     def names(self, words: Sequence[str]) -> list[str]:
         """Return the links that these words mean. RequestError for one that is not there or has no rate."""
@@ -59,7 +64,7 @@ class LinksByHand:
         """
         with self._lock:
             if delay is not None:
-                self._wires.set_delays(names, delay)
+                self._set_delays(names, delay)
                 self._ever.update(names)
             if rate_mbps is not None:
                 self._set_rates(dict.fromkeys(names, rate_mbps))
@@ -73,12 +78,18 @@ class LinksByHand:
         """Give links the configuration's rates again, and have them up and without delay."""
         with self._lock:
             if delayed := [name for name in names if name in self._wires.delays()]:
-                self._wires.set_delays(delayed, NO_DELAY)
+                self._set_delays(delayed, NO_DELAY)
             rates = {name: self._made[name] for name in names if name in self._rates}
             self._set_rates({name: rate for name, rate in rates.items() if rate is not None})
             for name in rates:
                 del self._rates[name]
             self._wires.set_links(names, True)
+
+    def _set_delays(self, names: Sequence[str], delay: LinkDelay) -> None:
+        before = dict(self._wires.delays())
+        self._wires.set_delays(names, delay)
+        now_s = time.monotonic()
+        self._ended += [(now_s, name, before[name]) for name in names if before.get(name, delay) != delay]
 
     def rate_mbps(self, name: str) -> float | None:
         """Return the rate that a user has given to a link; None where nobody has."""
@@ -87,6 +98,11 @@ class LinksByHand:
     def delays(self) -> dict[str, LinkDelay]:
         """Return what links delay by, of those that do."""
         return self._wires.delays()
+
+    def ended_delays(self, since_s: float) -> list[tuple[str, LinkDelay]]:
+        """Return the delays that were taken away, or replaced, since a moment of the monotonic clock."""
+        with self._lock:
+            return [(link, delay) for at_s, link, delay in self._ended if at_s >= since_s]
 
     def ever(self) -> frozenset[str]:
         """Return the links that were set by hand, if only for a while."""

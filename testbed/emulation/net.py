@@ -7,7 +7,7 @@ attached by others after `start`, and OpenFlow rules are the controller's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
+from testbed.emulation.netem import LinkDelay
 from testbed.emulation.netlink import AttachedProgram, RouteSocket
 from testbed.emulation.nodes import FabricView
 from testbed.emulation.openvswitch import OpenVSwitch
@@ -243,15 +244,11 @@ class FabricNet(FabricView):
 
     def fault_states(self) -> list[dict[str, Any]]:
         """The faults that are set on links, each direction with its counters, and their delays."""
-        delays = self.by_hand.delays().items()
-        return [
-            *self.faults.states(),
-            *({"link": link, "direction": "both ways", "delay": f"{delay}"} for link, delay in delays),
-        ]
+        return [*self.faults.states(), *_delay_states(self.by_hand.delays().items())]
 
     def ended_faults(self, since_s: float) -> list[dict[str, Any]]:
-        """The faults that ended since a moment of the monotonic clock."""
-        return self.faults.ended(since_s)
+        """The faults and delays that ended since a moment of the monotonic clock."""
+        return [*self.faults.ended(since_s), *_delay_states(self.by_hand.ended_delays(since_s))]
 
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""
@@ -260,3 +257,8 @@ class FabricNet(FabricView):
     def oxc_devices(self) -> tuple[OxcDevice, ...]:
         """Every port of the optical switch."""
         return self._parts.oxc_devices
+
+
+def _delay_states(delays: Iterable[tuple[str, LinkDelay]]) -> Iterator[dict[str, Any]]:
+    for link, delay in delays:
+        yield {"link": link, "direction": "both ways", "delay": f"{delay}"}

@@ -190,10 +190,10 @@ class Observation:
         began, ended = self._scenes
         over_time = self._surroundings.network(began, ended)
         links = over_time.links(layout)
-        faults = {**began.faults, **ended.faults}
+        faults = dict.fromkeys([*began.faults, *ended.faults])
         return over_time, Happened(
             links=links,
-            faults=[text for (link, _), text in faults.items() if link in links],
+            faults=[text for link, text in faults if link in links],
             changes=changed(self._recording, links.intersection(changes)),
             lost=over_time.losses(layout),
             timetables=over_time.timetables if layout.demands else (),
@@ -206,9 +206,9 @@ class Observation:
         )
 
 
-def faults_in_words(states: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
-    """Return each fault by its link and direction."""
-    faults = {}
+def faults_in_words(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the link of each fault, and a phrase that says it; one that came again once."""
+    faults = []
     for state in states:
         rates = [
             f"{name} {100 * state[name]:g}%"
@@ -216,6 +216,5 @@ def faults_in_words(states: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str]
             if state.get(name)
         ]
         rates += [f"delay {state['delay']}"] if "delay" in state else []
-        key = state["link"], f"{state['direction']}{'' if 'delay' not in state else ' delay'}"
-        faults[key] = f"{state['link']} {state['direction']} {', '.join(rates)}"
-    return faults
+        faults.append((state["link"], f"{state['link']} {state['direction']} {', '.join(rates)}"))
+    return list(dict.fromkeys(faults))

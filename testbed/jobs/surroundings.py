@@ -26,7 +26,7 @@ class Surrounding:
     """
 
     spent: Spent
-    faults: Mapping[tuple[str, str], str]
+    faults: Sequence[tuple[str, str]]
     light: Mapping[str, Any] | None
     events: Sequence[Mapping[str, Any]]
     ahead_s: float
@@ -53,8 +53,8 @@ class Surroundings:
         }
         self._silent = sorted({unit.engine for unit in topology.units if not unit.data_plane.is_bridge})
 
-    def look(self, faults: Mapping[tuple[str, str], str]) -> Surrounding:
-        """Look around now; `faults` are those on links, by link and direction."""
+    def look(self, faults: Sequence[tuple[str, str]]) -> Surrounding:
+        """Look around now; `faults` are links and the faults on them, in words."""
         ahead_s = time.time() - time.monotonic()
         now = spent(time.monotonic(), self._testbeds)
         try:

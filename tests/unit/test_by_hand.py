@@ -107,6 +107,21 @@ def test_links_delay_and_are_reset() -> None:
     assert fabric.hand.ever() == {"u1h1", "u1o1"}
 
 
+def test_delays_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were replaced or taken away; not one that was set again as it was."""
+    fabric, now_s = Fabric(), [10.0]
+    monkeypatch.setattr("testbed.emulation.by_hand.time.monotonic", lambda: now_s[0])
+    asked(fabric, links=["all"], delay="5ms")
+    asked(fabric, links=["u1h1"], delay="5ms")
+    assert fabric.hand.ended_delays(0.0) == []
+    asked(fabric, links=["u1h1"], delay="20ms")
+    now_s[0] = 12.0
+    asked(fabric, action="reset", links=["all"])
+    asked(fabric, links=["u1h1"], delay="0ms")
+    assert fabric.hand.ended_delays(11.0) == [("u1h1", LinkDelay(20)), ("u1o1", LinkDelay(5))]
+    assert fabric.hand.ended_delays(10.0)[0] == ("u1h1", LinkDelay(5))
+
+
 def test_without_netem_nothing_else_is_set_either() -> None:
     fabric = Fabric()
     fabric.has_netem = False

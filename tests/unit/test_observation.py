@@ -30,10 +30,18 @@ def test_faults_in_words_by_link_and_direction() -> None:
         {"link": "u1h1", "direction": "up", "loss": 0.1, "duplicate": 0.0},
         {"link": "u1h1", "direction": "both ways", "delay": "5ms"},
     ]
-    assert faults_in_words(states) == {
-        ("u1h1", "up"): "u1h1 up loss 10%",
-        ("u1h1", "both ways delay"): "u1h1 both ways delay 5ms",
-    }
+    assert faults_in_words(states) == [
+        ("u1h1", "u1h1 up loss 10%"),
+        ("u1h1", "u1h1 both ways delay 5ms"),
+    ]
+
+
+def test_a_fault_that_another_replaced_is_told_as_well() -> None:
+    delays = [{"link": "u1h1", "direction": "both ways", "delay": f"{ms}ms"} for ms in (5, 20, 5)]
+    assert [text for _, text in faults_in_words(delays)] == [
+        "u1h1 both ways delay 5ms",
+        "u1h1 both ways delay 20ms",
+    ]
 
 
 def test_a_controller_that_is_away_is_said_and_not_passed_over() -> None:
@@ -41,7 +49,7 @@ def test_a_controller_that_is_away_is_said_and_not_passed_over() -> None:
         raise TestbedError("the controller is away")
 
     around = Surroundings("h", two_units(), away, list)
-    scene = around.look({})
+    scene = around.look([])
     network = around.network(scene, scene)
     assert network.unknown == "the controller is away"
     assert network.stretches == ()
