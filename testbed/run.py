@@ -284,19 +284,21 @@ class _Files:
         return cls(tops, out, caller)
 
     def note(self, number: int) -> str | None:
-        """Return a line where this run begins with other files than the first one, and say it, unless it was
-        said of the run before.
+        """Return a line where this run begins with other files than the first one, or may do so, and say it,
+        unless it was said of the run before.
         """
-        from testbed.library.beginnings import beginning, changes, in_a_line
+        from testbed.library.beginnings import beginning, changes, in_a_line, unread_in_a_line
 
         with self._caller.acting():
             now = beginning(self._tops, self._left_out)
         if self._first is None:
             self._first = now
-        became = changes(self._first, now)
-        if not became:
             return None
-        line = in_a_line(became, Path.cwd())
+        became, unread = changes(self._first, now), unread_in_a_line(self._first, now, Path.cwd())
+        lines = [*([in_a_line(became, Path.cwd())] if became else []), *([unread] if unread else [])]
+        if not lines:
+            return None
+        line = "; ".join(lines)
         if line != self._said:
             print(f"testbed run: note: run {number}: {line}", file=sys.stderr)
         self._said = line

@@ -96,6 +96,23 @@ def changes(first: Beginning, now: Beginning) -> dict[Path, str]:
     return became
 
 
+def unread_in_a_line(first: Beginning, now: Beginning, folder: Path) -> str | None:
+    """Say which files and folders were not compared; None where all were."""
+    unread = sorted(first.unread | now.unread)
+    if not unread:
+        return None
+    more = f" and {len(unread) - MOST_NAMED} more" if len(unread) > MOST_NAMED else ""
+    named = ", ".join(_name(path, folder) for path in unread[:MOST_NAMED])
+    return (
+        f"whether it begins with the first run's files in {named}{more} is not known: not all were read, for "
+        f"there are more than {MOST_FILES}, or it took more than {WITHIN_S:g} s, or they may not be"
+    )
+
+
+def _name(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
 def own_outputs() -> list[Path]:
     """Return the files that this process prints to."""
     outputs = []
@@ -107,10 +124,7 @@ def own_outputs() -> list[Path]:
 
 def in_a_line(became: Mapping[Path, str], folder: Path) -> str:
     """Say which files became what, the first ones by name."""
-    named = [
-        f"{path.relative_to(folder) if path.is_relative_to(folder) else path} ({word})"
-        for path, word in list(became.items())[:MOST_NAMED]
-    ]
+    named = [f"{_name(path, folder)} ({word})" for path, word in list(became.items())[:MOST_NAMED]]
     more = f" and {len(became) - MOST_NAMED} more" if len(became) > MOST_NAMED else ""
     return (
         f"it begins with other files than the first run: {', '.join(named)}{more}; a script that reads them "

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.client.caller import Caller
 from testbed.library import beginnings
-from testbed.library.beginnings import beginning, changes, in_a_line, watched
+from testbed.library.beginnings import beginning, changes, in_a_line, unread_in_a_line, watched
+from testbed.run import _Files
 
 
 def write(path: Path, text: str = "x") -> None:
@@ -101,13 +103,32 @@ def test_of_too_many_files_those_that_were_read_both_times_count(
     write(work / "many" / "new")
     write(work / "zany" / "new")
     write(work / "ckpt.pt")
-    assert changes(first, beginning([work])) == {work / "ckpt.pt": "new", work / "many" / "new": "new"}
+    now = beginning([work])
+    assert changes(first, now) == {work / "ckpt.pt": "new", work / "many" / "new": "new"}
+    assert (unread_in_a_line(first, now, work) or "").startswith(
+        "whether it begins with the first run's files in data/deep, out, zany is not known: "
+    )
 
 
 def test_a_folder_that_takes_too_long_is_left_out(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = beginning([work])
     monkeypatch.setattr(beginnings, "WITHIN_S", -1.0)
     assert changes(first, beginning([work])) == {}
+    line = unread_in_a_line(first, beginning([work]), work.parent) or ""
+    assert line.startswith("whether it begins with the first run's files in work is not known: ")
+    assert unread_in_a_line(first, first, work) is None
+
+
+def test_a_repeated_run_says_once_what_was_not_compared(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(beginnings, "WITHIN_S", -1.0)
+    monkeypatch.chdir(work)
+    files = _Files([work / "data", work / "out"], [], Caller.of_this_process())
+    assert files.note(1) is None, "it is the first"
+    for number in (2, 3):
+        assert "files in data, out is not known: " in (files.note(number) or "")
+    assert capsys.readouterr().err.count("note: run 2: whether it begins with") == 1
 
 
 def test_the_line_names_some_and_counts_the_rest(work: Path) -> None:
