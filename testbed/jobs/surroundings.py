@@ -17,6 +17,9 @@ from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.topology.units import Unit
+
+TESTBEDS = 10  # the first number of all hosts' addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,6 @@ class Surroundings:
         self._name, self._controller, self._testbeds = name, controller, testbeds
         self._units = tuple(unit.index for unit in topology.units)
         self._has_core = topology.core_link is not None
-        self._host_names = {
-            addresses.host_ip(unit.index, host): addresses.host_name(unit.index, host)
-            for unit in topology.units
-            for host in unit.numbers
-        }
         self._silent = sorted({unit.engine for unit in topology.units if not unit.data_plane.is_bridge})
 
     def look(self, faults: Sequence[tuple[str, str]]) -> Surrounding:
@@ -95,7 +93,17 @@ class Surroundings:
         own = {addresses.host_name(*host) for host in layout.hosts()}
         ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
         flows = grown(began.light["flows"], ended.light["flows"])
-        return others(flows, self._host_names, own, ports, held, over_time, over_time.links(layout))
+        names = {address: self._host(address) for flow in flows for address in flow[:2]}
+        known = {address: name for address, name in names.items() if name}
+        return others(flows, known, own, ports, held, over_time, over_time.links(layout))
+
+    def _host(self, address: str) -> str | None:
+        """Return the name of the host that has this address, or would have it: what is sent to a host that is
+        not there, or to a switch, crosses the links to its rack all the same.
+        """
+        network, rack, unit, host = map(int, address.split("."))
+        is_here = network == TESTBEDS and unit in self._units and rack <= addresses.MAX_RACKS_PER_POD
+        return f"{addresses.rack_name(Unit(unit), rack)}h{host}" if is_here else None
 
     def uncounted(self, began: Surrounding, ended: Surrounding) -> str | None:
         """Return why not all other traffic between two looks is known; None: it is."""

@@ -150,6 +150,16 @@ def test_other_traffic_between_the_jobs_own_hosts_makes_no_result_trustworthy(se
     assert {each["link"] for each in seen["other_traffic"]} == {"u1h1", "u2h1", "u1o1", "u2o1"}
 
 
+@pytest.mark.parametrize("goal", ["10.0.2.77", "10.0.2.254"])
+def test_what_is_sent_to_no_host_of_a_unit_is_on_the_links_to_it(goal: str) -> None:
+    """It is for a host that is not there, or for the unit's switch."""
+    seen = report(Neighbours(2 * ALONE_S, 0.5, 0.5, {}, rounds=40), [["10.0.1.1", goal, 17, 9, 20_000_000]])
+    assert {each["link"] for each in seen["other_traffic"]} == {"u1h1", "u1o1", "u2o1"}
+    assert seen["verdict"]["trustworthy"] is False, seen["verdict"]["line"]
+    far = report(Neighbours(ALONE_S, 0.0, 0.0, {}, rounds=40), [["10.0.1.1", "9.9.9.9", 17, 9, 20_000_000]])
+    assert far["other_traffic"] == []
+
+
 @pytest.mark.parametrize(
     ("flows", "engine", "why"),
     [(None, "xdp", "the controller is away"), ([], "bmv2", "units with engine: bmv2 count none")],
