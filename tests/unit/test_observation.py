@@ -74,7 +74,7 @@ class Hosts:
     def __init__(self, sent: Mapping[str, int]) -> None:
         self._sent, self._looks = sent, 0
 
-    def statistics(self) -> Mapping[str, Any]:
+    def statistics(self, queues_only: bool = False) -> Mapping[str, Any]:
         self._looks += 1
         ended = self._looks > 1
         return {name: Counted(count * ended, count * ended) for name, count in self._sent.items()}
