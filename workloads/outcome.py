@@ -54,7 +54,8 @@ class Record:
         self.sums += 1
         if outcome.degraded:
             self.degraded += 1
-            self.fewest = min(outcome.contributors, self.fewest or outcome.workers)
+            fewest = outcome.workers if self.fewest is None else self.fewest
+            self.fewest = min(outcome.contributors, fewest)
 
     def summary(self) -> dict[str, int | None]:
         """Return the numbers for a job's statistics."""

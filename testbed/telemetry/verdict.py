@@ -291,7 +291,8 @@ def _degraded(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
         text = (
             f"{counted(round(sums), 'sum')} lacked workers, {fewest:g} of {len(workers)} contributed at least"
         )
-        yield Reason("degraded", f"{text}: means are over those who did")
+        nobodys = "" if fewest else ", and zeros where nobody did"
+        yield Reason("degraded", f"{text}: means are over those who did{nobodys}")
     yield from _unscaled(workers)
 
 

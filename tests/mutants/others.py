@@ -830,8 +830,23 @@ ENDPOINT = (
         ("sums have all workers' bias taken off", " those * e->bias);", " e->s.workers * e->bias);"),
         (
             "contributors that cannot be are believed",
-            "int wrong = !those || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;",
-            "int wrong = !those ? EVENT_IMPOSSIBLE : 0;",
+            "int wrong = (!those && !nobodys) || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;",
+            "int wrong = !those && !nobodys ? EVENT_IMPOSSIBLE : 0;",
+        ),
+        (
+            "a sum that names nobody is believed though it says that it is whole",
+            "!those && flags & WIRE_FLAG_DEGRADED && !op->raw;",
+            "!those && !op->raw;",
+        ),
+        (
+            "lanes as they are may be nobody's",
+            "!those && flags & WIRE_FLAG_DEGRADED && !op->raw;",
+            "!those && flags & WIRE_FLAG_DEGRADED;",
+        ),
+        (
+            "what nobody contributed to stays as it was",
+            "memset(op->data + start, 0, count * sizeof(*op->data));",
+            ";",
         ),
         (
             "a mean is over all workers",

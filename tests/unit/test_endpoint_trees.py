@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -290,3 +291,42 @@ def test_contributors_that_cannot_be_are_told(contributors: int, fragment: int) 
     given = [[np.ones(1000, np.float32)] for _ in range(3)]
     with rack(3, change=change) as network:
         assert network.run(given) == [[(IMPOSSIBLE, contributors)]] * 3
+
+
+def nobodys(fragment: int) -> Callable[[Frame], Frame]:
+    """Return what makes of a result of this number one with nobody's values, whatever its lanes are."""
+
+    def change(packet: Frame) -> Frame:
+        if packet.header.fragment != fragment:
+            return packet
+        flags = packet.header.flags | spec.Flag.DEGRADED
+        return replace(packet, header=replace(packet.header, contributors=0, flags=flags))
+
+    return change
+
+
+@pytest.mark.parametrize("kept", [None, slice(400, 3200)], ids=["whole", "its part"])
+def test_a_fragment_with_nobodys_values_is_zeros(kept: slice | None) -> None:
+    given = [[np.full(1000, worker + 1, np.float32)] for worker in range(3)]
+    with rack(3, change=nobodys(1)) as network:
+        assert network.run(given, kept=kept) == [[(DONE, 0)]] * 3
+        contributors = [end.contributors[0].tolist() for end in network.ends]
+        degraded = [network.counters(end).degraded for end in network.ends]
+    assert contributors == [[3, 0, 3]] * 3
+    assert degraded == [1] * 3
+    for ((summed,),) in zip(given, strict=True):
+        assert set(summed[spec.LANES : 2 * spec.LANES].tolist()) == {0.0}
+        assert set(summed[2 * spec.LANES : 800].tolist()) == {6.0}
+
+
+def test_a_vote_that_nobody_cast_is_impossible() -> None:
+    given = [[np.ones(1000, np.float32)] for _ in range(3)]
+    with rack(3, change=nobodys(mapping.FIRST_VOTE)) as network:
+        assert network.run(given) == [[(IMPOSSIBLE, 0)]] * 3
+
+
+def test_raw_lanes_that_nobody_pushed_are_impossible() -> None:
+    """Nobody leaves those out: there is no scale that has no room for them."""
+    given = [[np.ones(1000, np.uint32)] for _ in range(3)]
+    with rack(3, change=nobodys(1)) as network:
+        assert network.run(given, raw=True) == [[(IMPOSSIBLE, 0)]] * 3

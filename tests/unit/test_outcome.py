@@ -37,6 +37,13 @@ def test_a_record_counts_sums_and_keeps_the_fewest() -> None:
     assert record.last.degraded == 0
 
 
+def test_a_record_keeps_that_a_fragment_had_no_contributor() -> None:
+    record = Record()
+    for each in (outcome(4, 0), outcome(4, 3), outcome(2)):
+        record.add(each)
+    assert record.summary() == {"degraded_sums": 3, "fewest_contributors": 0}
+
+
 def majority_vote() -> Any:
     spec = importlib.util.spec_from_file_location("votes", ROOT / "docs" / "examples" / "majority_vote.py")
     assert spec

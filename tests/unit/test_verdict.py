@@ -261,6 +261,15 @@ def test_sums_that_lack_workers_are_a_note() -> None:
     ]
 
 
+def test_sums_that_nobody_contributed_to_are_a_note() -> None:
+    workers = [{"degraded_sums": 3, "fewest_contributors": 0}, {"degraded_sums": 1, "fewest_contributors": 1}]
+    (note,) = verdict(GOOD, ALLOWED, workers, hosts=HOSTS).notes
+    assert note.text == (
+        "3 sums lacked workers, 0 of 2 contributed at least: means are over those who did, and zeros where "
+        "nobody did"
+    )
+
+
 def test_a_job_that_did_not_wait_for_all_may_be_faster_than_its_bound() -> None:
     faster = bound_with(measured_ms=60.0)
     lacks = [{"degraded_sums": 3, "fewest_contributors": 2}, None]

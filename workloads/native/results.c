@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a worker takes: results, in place, as its host wrote them into the ring. Of floats it takes the mean
- * of those who contributed times the workers: their sum where all did.
+ * of those who contributed times the workers: their sum where all did, and zeros where nobody did.
  */
 #include <math.h>
+#include <string.h>
 
 #include "endpoint.h"
 
@@ -16,12 +17,16 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 {
 	uint64_t start = (number - op->first) * e->s.lanes, count = lesser(op->length - start, e->s.lanes);
 	uint32_t flags = r->flags, those = r->contributors;
-	int wrong = !those || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;
+	/* all that came left their values out: they have scales, and lanes as they are have none */
+	int nobodys = !those && flags & WIRE_FLAG_DEGRADED && !op->raw;
+	int wrong = (!those && !nobodys) || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;
 
 	if (op->gathered && !wrong && those < e->s.workers)
 		wrong = EVENT_LACKING; /* a part is missing, and nobody knows which */
 	if (op->raw && !wrong)
 		lanes_swap(r->lanes, (uint32_t *)op->data + start, count);
+	else if (nobodys && parts_has(op, start, count))
+		memset(op->data + start, 0, count * sizeof(*op->data));
 	else if (!wrong && parts_has(op, start, count))
 		lanes_decode(r->lanes, op->data + start, count,
 			     ldexp((double)e->s.workers / those, -block_of(e, op, number)->scale),
