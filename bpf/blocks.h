@@ -451,7 +451,7 @@ static __always_inline int tick_block(struct xdp_md *ctx, struct gradient_packet
 	if (sources && sources != at.block->received)
 		goto unlock;
 	*verdict = V_TICK_EARLY;
-	if (!at.block->contributors || is_early(&at))
+	if (is_early(&at))
 		goto unlock;
 	*verdict = V_TICKED;
 	count_missed(&at);

@@ -300,7 +300,7 @@ static __always_inline int tick(struct xdp_md *ctx, struct gradient_packet *p, s
 	}
 	*verdict = V_TICK_LATE;
 	if (s->state == SLOT_FILLING && s->fragment == fragment && s->generation == entry->generation)
-		*verdict = s->contributors ? V_TICKED : V_TICK_EARLY;
+		*verdict = V_TICKED;
 	if (*verdict == V_TICKED) {
 		s->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
 		s->flags |= SUM_DEGRADED;

@@ -33,7 +33,7 @@
 #define V_ASKED 28 /* question: answered, or sent on to the place above */
 #define V_ANSWERED 29 /* answer: handed to the worker */
 #define V_CAPPED 30 /* no record for a further block of the job: the sender is told */
-#define V_TICK_EARLY 31 /* a tick of a sum with nobody's values, or for which a source is not ready */
+#define V_TICK_EARLY 31 /* a tick of a block for which a source is not ready */
 #define V_BEAT 32 /* beat of an owned tree: noted, or sent on */
 #define V_HANDED 33 /* packet of an owned tree: handed to the end at this host */
 #define V_COUNT 34 /* how many counters there are */

@@ -152,8 +152,6 @@ control BlockAdded(inout headers_t hdr, inout metadata_t meta) {
 // A tick completes a block with what is in it, if that is what the tick says.
 control BlockTicked(inout headers_t hdr, inout metadata_t meta) {
     action look() {
-        bit<16> contributors;
-        slot_contributors.read(contributors, meta.slot.index);
         slot_bitmap.read(meta.slot.bitmap, meta.slot.index);
         hdr.block.at = meta.slot.index - SLOTS;
         block_marks.read(hdr.block.mark, hdr.block.at);
@@ -165,8 +163,6 @@ control BlockTicked(inout headers_t hdr, inout metadata_t meta) {
         if (meta.slot.is_new == 1 || hdr.block.beyond[31:31] == 1 || meta.slot.state != SLOT_FILLING
             || (hdr.wire.contributors != 0 && hdr.wire.contributors != (bit<16>) hdr.block.mark[7:0])) {
             meta.verdict = V_TICK_LATE;
-        } else if (contributors == 0) {
-            meta.verdict = V_TICK_EARLY;
         }
     }
     action ask_first() { SOURCES_8(HAS_OF, 0) }

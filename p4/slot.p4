@@ -120,8 +120,6 @@ control Complete(inout headers_t hdr, inout metadata_t meta) {
         if (meta.slot.state != SLOT_FILLING || meta.slot.fragment != hdr.wire.fragment
             || meta.slot.generation != meta.entry.generation) {
             meta.verdict = V_TICK_LATE;
-        } else if (hdr.wire.contributors == 0) {
-            meta.verdict = V_TICK_EARLY;
         } else {
             slot_flags.read(flags, meta.slot.index);
             slot_flags.write(meta.slot.index, flags | SUM_DEGRADED);

@@ -73,7 +73,7 @@ class Verdict(StrEnum):
     TICK_EARLY = (
         "tick_early",
         Engine.XDP | Engine.P4,
-        "a tick of a sum with nobody's values, or for which a source is not ready",
+        "a tick of a block for which a source is not ready",
     )
     BEAT = "beat", Engine.XDP | Engine.P4, "beat of an owned tree: noted, or sent on"
     HANDED = "handed", Engine.XDP, "packet of an owned tree: handed to the end at this host"

@@ -348,8 +348,6 @@ class Aggregator:
         held = self._slots[entry.base + offset]
         if (held.generation, held.fragment, held.complete) != (entry.generation, header.fragment, False):
             return Verdict.TICK_LATE, []
-        if not held.contributors:
-            return Verdict.TICK_EARLY, []
         held.degraded = True
         return Verdict.TICKED, self._complete(held, packet, entry, port, header.age)
 

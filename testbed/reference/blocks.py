@@ -147,8 +147,6 @@ class BlockModel:
             return Verdict.TICK_LATE, None
         if header.contributors not in (0, block.members.bit_count()):
             return Verdict.TICK_LATE, None
-        if not block.contributors:
-            return Verdict.TICK_EARLY, None
         members = [source for source in range(MOST_SOURCES) if job.entry.members >> source & 1]
         for source in members:
             is_missing = not block.members >> source & 1

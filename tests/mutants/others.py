@@ -130,9 +130,10 @@ P4 = (
             ";",
         ),
         (
-            "a tick sends what nobody contributed to",
-            "hdr.wire.contributors == 0",
-            "hdr.wire.contributors == 65535",
+            "a tick waits for somebody's values",
+            "meta.slot.generation != meta.entry.generation) {\n            meta.verdict = V_TICK_LATE;",
+            "meta.slot.generation != meta.entry.generation || hdr.wire.contributors == 0) {\n"
+            "            meta.verdict = V_TICK_LATE;",
         ),
         ("a ticked sum is whole", "hdr.wire.flags = SUM_DEGRADED;", "hdr.wire.flags = 0;"),
         ("a ticked sum is whole when it is sent again", "flags | SUM_DEGRADED);", "flags);"),

@@ -139,13 +139,13 @@ XDP = (
         ),
         (
             "a tick overtakes who has not come",
-            "!at.block->contributors || is_early(&at)",
-            "!at.block->contributors",
+            "	if (is_early(&at))\n",
+            "	if (0)\n",
         ),
         (
-            "a tick sends what nobody contributed to",
-            "!at.block->contributors || is_early(&at)",
-            "is_early(&at)",
+            "a tick waits for somebody's values",
+            "	if (is_early(&at))\n",
+            "	if (!at.block->contributors || is_early(&at))\n",
         ),
         ("a tick's sum is not degraded", "	at.block->flags |= SUM_DEGRADED;\n", ""),
         ("a result from above is not kept", "	add_lanes(p, at.block, 1, 0);\n", ""),
@@ -592,7 +592,11 @@ XDP = (
             "return !(p->inc->flags & WIRE_FLAG_DEGRADED);",
             "return 1;",
         ),
-        ("a tick sends what nobody contributed to", "s->contributors ? V_TICKED : V_TICK_EARLY", "V_TICKED"),
+        (
+            "a tick waits for somebody's values",
+            "*verdict = V_TICKED;",
+            "*verdict = s->contributors ? V_TICKED : V_TICK_EARLY;",
+        ),
         (
             "a degraded partial sum degrades nothing",
             "\tflags |= p->inc->flags & SUM_DEGRADED; /* the number is the wire's, too */\n",
@@ -613,8 +617,8 @@ XDP = (
         ),
         (
             "a tick completes what another generation left",
-            "s->fragment == fragment && s->generation == entry->generation)\n		*verdict = s->",
-            "s->fragment == fragment)\n		*verdict = s->",
+            "s->fragment == fragment && s->generation == entry->generation)\n		*verdict = V_",
+            "s->fragment == fragment)\n		*verdict = V_",
         ),
         (
             "a complete sum is ticked again",

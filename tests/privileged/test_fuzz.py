@@ -27,7 +27,7 @@ MET = {
             "mismatch",
         ),
         *("duplicate", "resent", "aggregated", "completed", "result", "notice", "forwarded", "to_ovs"),
-        *("late", "ticked", "tick_late", "tick_early", "asked"),
+        *("late", "ticked", "tick_late", "asked"),
     },
     "host": {
         *(

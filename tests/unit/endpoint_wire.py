@@ -344,10 +344,11 @@ class Rack:
             votes[0][LENGTH_LANES:] = 0
         for at, lanes in enumerate(votes, number):
             header = Header(
-                spec.Op.PUSH, JOB, worker, 1, GENERATION, BASE + DATA_SLOTS + at, mapping.FIRST_VOTE + at,
-                self.width, lanes=self.width,
+                spec.Op.PUSH, JOB, worker, 1, GENERATION, self.base + DATA_SLOTS + at,
+                mapping.FIRST_VOTE + at, self.width, lanes=self.width,
             )  # fmt: skip
-            self._model.receive(Frame(header, lanes, worker_ip(worker), TOR_IP).pack(), worker + 1)
+            data = Frame(header, lanes, worker_ip(worker), TOR_IP).pack()
+            self.came(header, str(self._model.receive(data, worker + 1)[0]))
 
     def result_for(self, worker: int, tree: int, fragment: int) -> None:
         """A result of zeros, as of a sum that was ticked, for a worker that may not have pushed its part."""
@@ -358,6 +359,10 @@ class Rack:
         )  # fmt: skip
         lanes = np.zeros(self.width, np.uint32)
         self._arrive(worker, Frame(header, lanes, TOR_IP, worker_ip(worker)).pack())
+
+    def leave(self, worker: int) -> None:
+        """Have new blocks wait for this worker no longer."""
+        self._model.leave(JOB, 0, 1 << worker)
 
     # ------------------------------------------------------------------ switch and hosts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,6 +47,7 @@ class Ticked(Rack):
     """A rack whose sums are sent without those who are missing for TICK_S."""
 
     expected = Rack.expected | {"late", "stale", "mismatch", "capped"}
+    ticks = True
 
     def __init__(self, *arguments: Any) -> None:
         self._since: dict[tuple[int, int], tuple[float, int]] = {}  # of a slot and a fragment: when, how many
@@ -61,6 +62,8 @@ class Ticked(Rack):
 
     def passes(self) -> None:
         now = time.monotonic()
+        if not self.ticks:
+            return
         for (slot, fragment), (since, sources) in list(self._since.items()):
             if now - since < TICK_S:
                 continue
@@ -75,6 +78,11 @@ class Ticked(Rack):
             if verdict in ("ticked", "tick_late"):
                 del self._since[slot, fragment]
             self.emit(emissions)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many sums are begun and not complete."""
+        return len(self._since)
 
 
 class Blocks(Ticked):
@@ -92,6 +100,104 @@ class Blocks(Ticked):
         "vote_window": VOTES // 4,
         "spare_bits": SPARE_BITS,
     }
+
+
+def phases() -> list[np.ndarray]:
+    """Return vectors of three blocks: the scale of the first worker has room in the first for nobody else, in
+    the second for the second worker, in the third for all.
+    """
+    chance = np.random.default_rng(7)
+    given_ = chance.uniform(0.5, 1.0, (WORKERS, 3 * spec.LANES)).astype(np.float32)
+    room = [(1, 1e6, 1e6), (1, 1, 1e6), (1, 1, 1)]
+    for block, factors in enumerate(room):
+        given_[:, block * spec.LANES : (block + 1) * spec.LANES] *= np.array(factors, np.float32)[:, None]
+    return list(given_)
+
+
+def require_phases(given_: list[np.ndarray], summed: np.ndarray, named: np.ndarray) -> None:
+    """Check a sum that the first worker is not in: its first block is nobody's, and the others are of those
+    for whom the scale has room, and who came in time.
+    """
+    assert named[0] == 0
+    assert named[1] <= 1
+    assert 1 <= named[2] <= 2
+    for block, count in enumerate(named.tolist()):
+        at = slice(block * spec.LANES, (block + 1) * spec.LANES)
+        rooms = given_[1 : 1 + block]
+        means = [np.mean(those, 0)[at] for those in itertools.combinations(rooms, count)] if count else [0]
+        assert any(np.allclose(summed[at], WORKERS * mean, rtol=1e-5, atol=0) for mean in means)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + END_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def summed_by(network: Rack, ends: list[End], given_: list[np.ndarray]) -> list[np.ndarray]:
+    """Have workers sum their vectors at once, which comes to its end; the sums."""
+    summed = [given_[end.number].copy() for end in ends]
+    events: dict[int, list[int]] = {}
+
+    def run(end: End, vector: np.ndarray) -> None:
+        events[end.number] = work(network, end, [vector], [0.0])
+
+    threads = [threading.Thread(target=run, args=pair) for pair in zip(ends, summed, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert events == {end.number: [DONE] for end in ends}
+    return summed
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize("kind", [Ticked, Blocks])
+def test_a_worker_that_stops_between_its_vote_and_its_fragments_stops_no_sum(
+    kind: type[Ticked], leaves: bool
+) -> None:
+    """The others voted too late, and leave out values that its scale has no room for."""
+    if leaves and kind is Ticked:
+        return  # slots wait for all, or are ticked
+    given_ = phases()
+    with rack(WORKERS, absent=[0], kind=kind) as network:
+        assert isinstance(network, Ticked)
+        network.vote_for(0, given_[0])
+        wait_until(lambda: network.waiting == 0)
+        if leaves:
+            network.leave(0)
+        sums = summed_by(network, network.ends, given_)
+        named = [end.contributors[0] for end in network.ends]
+        left_out = [network.counters(end).left_out for end in network.ends]
+    assert network.wrong == []
+    assert left_out == [spec.LANES, 2 * spec.LANES]
+    assert sums[0].tobytes() == sums[1].tobytes()
+    for each in named:
+        require_phases(given_, sums[0], each)
+
+
+@pytest.mark.parametrize("kind", [Ticked, Blocks])
+def test_a_worker_that_comes_back_between_its_vote_and_its_fragments_has_what_the_others_have(
+    kind: type[Ticked],
+) -> None:
+    given_ = phases()
+    with rack(WORKERS, kind=kind) as network:
+        assert isinstance(network, Ticked)
+        first, *late = network.ends
+        slept = given_[0].copy()
+        network.ticks = False
+        network.submit(first, slept)
+        assert network.step(first)[0] == QUIET, "it stops behind its vote"
+        network.ticks = True
+        wait_until(lambda: bool(first.pushes) and not first.voted)
+        sums = summed_by(network, late, given_)
+        wait_until(lambda: network.step(first)[0] == DONE)
+        named = [end.contributors[0] for end in network.ends]
+    assert network.wrong == []
+    assert {each.tobytes() for each in (slept, *sums)} == {slept.tobytes()}
+    for each in named:
+        require_phases(given_, slept, each)
 
 
 @st.composite
@@ -127,7 +233,11 @@ def work(network: Rack, end: End, given_: list[np.ndarray], late: list[float]) -
 
 
 def nearest(given_: np.ndarray, summed: np.ndarray, count: int) -> float:
-    """Return how far a sum is, at its worst element, from the mean of some `count` workers times all."""
+    """Return how far a sum is, at its worst element, from the mean of some `count` workers times all; of
+    nobody's values, from zeros.
+    """
+    if not count:
+        return float(np.abs(summed).max())
     exact = given_.astype(np.float64)
     return min(
         float(np.abs(exact[list(those)].mean(0) * WORKERS - summed).max())
@@ -184,5 +294,5 @@ def test_a_sum_is_of_those_whose_values_are_in_it(
                 stated = quantiser.largest_error(largest, WORKERS, spare)
                 stated += float(np.abs(got).max()) * 2.0**-24 + 2.0**-149
                 off = nearest(finite, got, count)
-                assert 1 <= count <= WORKERS
+                assert 0 <= count <= WORKERS
                 assert off <= stated, f"worker {worker}, vector {number}, block {block} of {count}: {off}"

@@ -159,7 +159,7 @@ def test_what_a_switch_of_stages_could_not_do(layout: str, lanes: int) -> None:
     gone = [way for way in all_ways if not any(array.startswith("block_") for _, array in way)]
     assert frozenset().union(*map(apart, gone)) == {"slot_state", "slot_generation", "slot_fragment"}
     by_blocks = frozenset().union(*map(apart, all_ways - set(gone)))
-    assert by_blocks == {"slot_state", "slot_generation", "slot_fragment", "slot_contributors"} | {
+    assert by_blocks == {"slot_state", "slot_generation", "slot_fragment"} | {
         f"block_{name}" for name in ("active", "floor", "marks", "missed", "reached")
     }
     sums = {array["name"] for array in loaded["register_arrays"] if array["name"].startswith("lanes_")}

@@ -195,7 +195,6 @@ def a_worker_that_leaves_its_values_out_of_a_block_is_no_contributor(v: Vector) 
     s = Scene(v)
     out = leaving_out()
     s.push(1, 2, "aggregated", **out)
-    s.tick(2, "tick_early", contributors=1)  # nobody's values are in it
     s.push(1, 2, "duplicate", **out)
     s.push(0, 2, "aggregated")
     s.push(2, 2, "completed", result(2, sum_of(2, 0, 2), 2, flags=LACKING, **at(2)))
@@ -215,12 +214,46 @@ def a_place_passes_on_that_its_workers_left_a_block_out(v: Vector) -> None:
     v.admit(across())
     out = leaving_out()
     v.push(1, 2, "aggregated", **at(2), **out)
-    v.tick(2, "tick_early", **at(2), contributors=1)
     lacking: dict[str, Any] = {"flags": DEGRADED, **at(2)}
     v.push(3, 2, "completed", partial_sum(2, worker_lanes(3, 2), contributors=1, **lacking), **at(2))
     v.push(1, 3, "aggregated", **at(3), **out)
     nobodys = partial_sum(3, NOBODYS, contributors=0, **{**lacking, **at(3)})
     v.push(3, 3, "completed", nobodys, **at(3), **out)
+    v.push(1, 4, "aggregated", **at(4), **out)
+    ticked = partial_sum(4, NOBODYS, contributors=0, age=12, **{**lacking, **at(4)})
+    v.tick(4, "ticked", ticked, age=12, contributors=1, **at(4))
+    v.push(3, 4, "late", ticked, **at(4))
+
+
+@entry
+def a_tick_completes_a_block_that_has_nobodys_values(v: Vector) -> None:
+    """Whoever is missing may never come."""
+    s = Scene(v)
+    out = leaving_out()
+    s.push(1, 2, "aggregated", **out)
+    s.push(2, 2, "aggregated", **out)
+    s.tick(2, "tick_late", contributors=1)
+    lacking: dict[str, Any] = {"flags": LACKING, "age": 11}
+    s.tick(2, "ticked", result(2, NOBODYS, 0, **lacking, **at(2)), age=11, contributors=2)
+    nobodys = result(2, NOBODYS, 0, To.BACK, **lacking, **at(2))
+    s.push(1, 2, "resent", nobodys, **out)
+    s.push(0, 2, "late", nobodys)
+    for worker in (1, 2):
+        s.push(worker, 3, "aggregated", **out)
+    s.push(0, 3, "completed", result(3, worker_lanes(0, 3), 1, flags=LACKING, **at(3)))
+
+
+@entry
+def ticks_of_nobodys_values_overtake_no_source(v: Vector) -> None:
+    s = Scene(v, 2)
+    out = leaving_out()
+    for block in range(KEPT):
+        s.push(1, block, "aggregated", **out)
+        s.tick(block, "ticked", result(block, NOBODYS, 0, flags=LACKING, **at(block)))
+    s.push(1, KEPT, "aggregated", **out)
+    s.tick(KEPT, "tick_early")
+    s.push(0, WINDOW, "late", result(WINDOW, NOBODYS, 0, To.BACK, flags=LACKING, **at(WINDOW)))
+    s.tick(KEPT, "ticked", result(KEPT, NOBODYS, 0, flags=LACKING, **at(KEPT)))
 
 
 @entry
@@ -436,6 +469,19 @@ def new_blocks_do_not_wait_for_a_source_that_left(v: Vector) -> None:
     s.push(0, 4, "aggregated")
     s.tick(4, "ticked", result(4, worker_lanes(0, 4), 1, flags=LACKING, **at(4)))
     s.push(1, 4, "late", s.again(4, (0,), flags=LACKING))
+
+
+@entry
+def blocks_of_nobodys_values_do_not_wait_for_a_source_that_left(v: Vector) -> None:
+    s = Scene(v)
+    out = leaving_out()
+    s.push(0, 2, "aggregated", **out)
+    v.leave(2)
+    s.push(1, 2, "aggregated", **out)  # made before, and waits for all three
+    s.tick(2, "ticked", result(2, NOBODYS, 0, flags=LACKING, **at(2)), contributors=2)
+    s.push(0, 3, "aggregated", **out)
+    s.push(1, 3, "completed", result(3, NOBODYS, 0, flags=LACKING, **at(3)), **out)
+    s.push(2, 3, "late", result(3, NOBODYS, 0, To.BACK, flags=LACKING, **at(3)))
 
 
 @entry

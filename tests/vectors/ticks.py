@@ -98,17 +98,35 @@ def a_worker_that_leaves_its_values_out_is_there_and_no_contributor(v: Vector) -
 
 
 @entry
-def a_tick_waits_for_somebodys_values(v: Vector) -> None:
+def a_tick_completes_a_slot_that_has_nobodys_values(v: Vector) -> None:
+    """Whoever is missing may never come."""
     three(v)
     out = leaving_out()
     v.push(0, 2, "aggregated", **out)
-    v.tick(2, "tick_early")
-    v.push(1, 2, "aggregated", **out)
-    v.tick(2, "tick_early")
-    v.push(2, 2, "completed", result(2, worker_lanes(2, 2), 1, flags=LACKING))
-    v.push(2, 3, "aggregated")
+    lacking: dict[str, Any] = {"flags": LACKING, "age": 37}
+    v.tick(2, "ticked", result(2, NOBODYS, 0, **lacking), age=37)
+    v.tick(2, "tick_late")
+    v.push(1, 2, "late", result(2, NOBODYS, 0, To.BACK, **lacking), **out)
+    v.push(2, 2, "late", result(2, NOBODYS, 0, To.BACK, **lacking))
     v.push(0, 3, "aggregated", **out)
-    v.tick(3, "ticked", result(3, worker_lanes(2, 3), 1, flags=LACKING))
+    v.push(1, 3, "aggregated", **out)
+    v.tick(3, "ticked", result(3, NOBODYS, 0, flags=LACKING))
+    v.push(2, 4, "aggregated")
+    v.push(0, 4, "aggregated", **out)
+    v.tick(4, "ticked", result(4, worker_lanes(2, 4), 1, flags=LACKING))
+    for worker in (0, 1):
+        v.push(worker, 5, "aggregated", **out)
+    v.push(2, 5, "completed", result(5, NOBODYS, 0, flags=LACKING), **out)
+
+
+@entry
+def a_place_is_ticked_that_has_nobodys_values(v: Vector) -> None:
+    v.senders |= workers_at_ports([1, 3])
+    v.admit(job_across())
+    v.push(1, 2, "aggregated", **leaving_out())
+    nobodys = partial_sum(2, NOBODYS, contributors=0, flags=DEGRADED, age=12)
+    v.tick(2, "ticked", nobodys, age=12)
+    v.push(3, 2, "late", nobodys)
 
 
 @entry
