@@ -64,27 +64,37 @@ static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet
 	return work_on(ctx, p, by->entry, verdict, is_empty);
 }
 
-/* What is a question is question_port()'s: there is no return from that. */
-static __always_inline void pass_question(struct xdp_md *ctx, struct iphdr *ip, void *end)
+/*
+ * What is a question is question_port()'s: there is no return from that. Returns 0 for any other packet, and
+ * 1 where that program is gone: the packet is lost, and nothing of it may be read, for the verifier of some
+ * kernels (6.12) knows no packet's bounds after a tail call.
+ */
+static __always_inline int pass_question(struct xdp_md *ctx, struct iphdr *ip, void *end)
 {
 	struct wire_header *inc = (void *)(ip + 1) + sizeof(struct udphdr);
 
-	if ((void *)(inc + 1) <= end && inc->op == WIRE_OP_QUESTION)
-		question_ports.call(ctx, 0);
+	if ((void *)(inc + 1) > end || inc->op != WIRE_OP_QUESTION)
+		return 0;
+	question_ports.call(ctx, 0);
+	return 1;
 }
 
-/* What a place sums by blocks is another program's: there is no return from that. `which`: of block_ports. */
-static __always_inline void pass_block(struct xdp_md *ctx, struct entry *entry, u32 which)
+/* The same of what a place sums by blocks. `which`: of block_ports. */
+static __always_inline int pass_block(struct xdp_md *ctx, struct entry *entry, u32 which)
 {
-	if (entry && entry->program == PROGRAM_BLOCKS)
-		block_ports.call(ctx, which);
+	if (!entry || entry->program != PROGRAM_BLOCKS)
+		return 0;
+	block_ports.call(ctx, which);
+	return 1;
 }
 
 /* The same of an owned tree. */
-static __always_inline void pass_owned(struct xdp_md *ctx, struct entry *entry)
+static __always_inline int pass_owned(struct xdp_md *ctx, struct entry *entry)
 {
-	if (entry && entry->program == PROGRAM_OWNED)
-		owned_ports.call(ctx, 0);
+	if (!entry || entry->program != PROGRAM_OWNED)
+		return 0;
+	owned_ports.call(ctx, 0);
+	return 1;
 }
 
 /* ---- at a ToR ---- */
@@ -158,8 +168,6 @@ static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p,
 	}
 	if (p->ip->daddr != port->self_ip)
 		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
-	if (kind == HAS_LANES && p->inc->op == WIRE_OP_QUESTION) /* there is no question_port() any more */
-		return lost(verdict, V_MALFORMED);
 	if (p->inc->op == WIRE_OP_ANSWER || for_end(p->inc)) {
 		*verdict = checked(p, by->entry);
 		return lost(verdict, *verdict == V_FINE ? V_MALFORMED : *verdict);
@@ -190,13 +198,13 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet 
 	}
 	if (port->kind == PORT_FABRIC && ip->daddr != port->self_ip && !is_group(ip->daddr))
 		return SEND_ON;
-	if (ip->daddr == port->self_ip)
-		pass_question(ctx, ip, end);
+	if (ip->daddr == port->self_ip && pass_question(ctx, ip, end))
+		return lost(verdict, V_MALFORMED);
 	point(p, data);
 	if ((void *)(p->inc + 1) <= end) {
 		by->entry = entry_by(p, port);
-		pass_block(ctx, by->entry, BLOCK_PORT);
-		pass_owned(ctx, by->entry);
+		if (pass_block(ctx, by->entry, BLOCK_PORT) || pass_owned(ctx, by->entry))
+			return lost(verdict, V_BAD_JOB);
 	}
 	return at_tor(ctx, p, port, by, verdict);
 }
@@ -312,8 +320,6 @@ static __always_inline int at_host(struct xdp_md *ctx, struct gradient_packet *p
 		return lost(verdict, V_BAD_SENDER);
 	if (p->inc->op == WIRE_OP_ANSWER)
 		return hear(p, puller_of(p, ifindex), verdict) == XDP_PASS ? SEND_TO_STACK : SEND_NOTHING;
-	if (p->inc->op == WIRE_OP_QUESTION)
-		return lost(verdict, V_MALFORMED);
 	by->entry = entry_of(p, ifindex);
 	if (!by->entry || p->ip->daddr != by->entry->self_ip)
 		return lost(verdict, V_BAD_JOB);
@@ -330,8 +336,10 @@ int host_port(struct xdp_md *ctx)
 	int send = SEND_TO_STACK;
 
 	if (ip && is_inc(ip, end)) {
-		pass_question(ctx, ip, end);
-		send = at_host(ctx, &packet, ctx->ingress_ifindex, &by, &verdict);
+		if (pass_question(ctx, ip, end))
+			send = lost(&verdict, V_MALFORMED);
+		else
+			send = at_host(ctx, &packet, ctx->ingress_ifindex, &by, &verdict);
 	}
 	send = leave(ctx, &packet, &by, send, 1, &verdict);
 	return counted(verdict, send);
@@ -366,7 +374,8 @@ static __always_inline int enter_loop(struct xdp_md *ctx, struct gradient_packet
 
 	if (!ip || !is_inc(ip, end))
 		return SEND_TO_STACK;
-	pass_question(ctx, ip, end);
+	if (pass_question(ctx, ip, end))
+		return lost(verdict, V_MALFORMED);
 	return at_loop(ctx, p, port, by, verdict);
 }
 
@@ -587,9 +596,10 @@ int control_port(struct xdp_md *ctx)
 	if (ip && is_inc(ip, end)) {
 		place_of(ctx, data, &by);
 		point(&packet, data);
-		if ((void *)(packet.inc + 1) <= end)
-			pass_block(ctx, entry_of(&packet, by.owner), BLOCK_TICK_PORT);
-		if (is_tick(ctx, &packet, &by, &verdict))
+		if ((void *)(packet.inc + 1) <= end &&
+		    pass_block(ctx, entry_of(&packet, by.owner), BLOCK_TICK_PORT))
+			verdict = V_BAD_JOB;
+		else if (is_tick(ctx, &packet, &by, &verdict))
 			send = work_on_tick(ctx, &packet, by.entry, &verdict);
 	}
 	send = leave(ctx, &packet, &by, send, 0, &verdict);
