@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, MultiStepLR, OneCycleLR, SequentialLR
 
 from tests.unit.luwu_world import Optimizer, Reference, Schedule, World, adam, adamw, same, small
+from workloads.luwu.errors import DiskError
 from workloads.luwu.layout import Layer, Model, Tensor
+from workloads.luwu.node import BACKWARD, Node, _Task, await_all
+from workloads.luwu.store import GRADIENTS
 
 
 def warm_up(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
@@ -69,6 +76,53 @@ def test_a_slow_network_keeps_its_buffers(tmp_path: Path, clip: float | None) ->
         assert same(world.states(), reference.states())
         assert world.node.pool.most_bytes <= 160_000
     assert world.network.overwritten == []
+
+
+def settled(problem: Exception | None = None) -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None) if problem is None else future.set_exception(problem)
+    return future
+
+
+def test_no_error_is_raised_while_others_use_what_they_were_given() -> None:
+    """Whoever waits gives the buffers back then."""
+    others: Future[None] = Future()
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            await_all([settled(DiskError("first")), others, settled(DiskError("second"))])
+        except DiskError as problem:
+            raised.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+    others.set_result(None)
+    thread.join()
+    assert [str(problem) for problem in raised] == ["first"]
+
+
+def test_a_read_that_failed_is_told_though_a_push_never_ends() -> None:
+    """Who is pushed to may have ended: nothing but the failure ends that wait."""
+    node: Any = Node.__new__(Node)
+    node._store, node._norm = SimpleNamespace(model=small()), None
+    layer = node._store.model.layers[0]
+    task = _Task(BACKWARD, 0, {GRADIENTS: bytearray(layer.gradients_bytes)})  # type: ignore[dict-item]
+    task.accepted, task.read, task.pushed = [settled()], [settled(DiskError("gone"))], [Future()]
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            node._update(task)
+        except DiskError as problem:
+            raised.append(problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    assert [str(problem) for problem in raised] == ["gone"]
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -184,7 +184,8 @@ class Node:
                 self._norm.see(task.layer, gradients)
             self._write(task, (GRADIENTS,), task.pushed)
             return
-        await_all([*task.read, *task.pushed])
+        await_all(task.read)
+        await_all(task.pushed)
         states = memoryview(task.buffers[STATES])
         masters, firsts, seconds = (views(layer, states, torch.float32, part) for part in range(_PARTS))
         parameters = views(layer, memoryview(task.buffers[PARAMETERS]), self._dtype)
@@ -328,7 +329,8 @@ def _sizes(layer: Layer, phase: str, clipped: bool) -> dict[str, int]:
 
 
 def await_all(futures: Sequence[Future[None]]) -> None:
-    """Return when all are done. Raises the first error."""
+    """Return when all have ended: until then they may use what they were given. Raises the first error."""
+    wait(futures)
     for future in futures:
         future.result()
 
