@@ -759,8 +759,13 @@ ENDPOINT = (
         ),
         (
             "a vote is late after its tree was idle",
-            "		if (!is_expecting(e, t)) /*",
-            "		if (0) /*",
+            "		if (!is_expecting(e, t) && (taken || !was_refused))\n",
+            "		if (0)\n",
+        ),
+        (
+            "votes that a full socket did not take are lost",
+            "e->votes_sent += taken;",
+            "e->votes_sent += count;",
         ),
         (
             "what is gathered may be summed by others",

@@ -40,7 +40,7 @@ from testbed.topology.addresses import Dpid
 from tests.forests import p4inc
 from tests.limits import CALL_S
 from tests.unit import owned_wire
-from tests.unit.endpoint_wire import DONE, JOB, LATE_S, QUIET, REFUSED, End, Rack, rack
+from tests.unit.endpoint_wire import DISAGREE, DONE, JOB, LATE_S, QUIET, REFUSED, End, Rack, rack
 from tests.unit.owned_wire import LANES, ends
 from tests.unit.test_admission import Tor, World
 from tests.unit.test_block_timers import BUCKETS, RECORD, SERIAL, Table, entry
@@ -275,9 +275,12 @@ def test_any_other_error_is_the_end_and_the_first_one_stays(kernel: Kernel, by: 
 
 
 def is_sent_later(first: bytes) -> bool:
-    """Return whether a packet is sent later, if not now: no vote, which is lost then, and no repetition."""
-    header = Header.unpack(first)
-    return header.fragment < mapping.FIRST_VOTE and not header.flags & spec.Flag.RETRANSMIT
+    """Return whether a packet is sent later, if not now: no repetition, which is lost then."""
+    return not Header.unpack(first).flags & spec.Flag.RETRANSMIT
+
+
+def is_data(first: bytes) -> bool:
+    return Header.unpack(first).fragment < mapping.FIRST_VOTE
 
 
 def vectors(workers: int, count: int) -> list[list[np.ndarray]]:
@@ -330,7 +333,7 @@ def test_a_job_whose_bursts_are_all_refused_sums_as_ever(kernel: Kernel, workers
 def test_sockets_that_are_full_at_random_change_no_sum_and_no_counter(
     kernel: Kernel, seed: int, cuts: bool
 ) -> None:
-    """Votes and repetitions leave: they are as lost, and would be seen as repetitions alone."""
+    """Repetitions leave: they are as lost."""
     workers, count, chance, refused = 2, 40, random.Random(seed), 0
     _, before = ran(workers, count)
 
@@ -359,7 +362,7 @@ class Lossy(Rack):
         pass
 
 
-def test_votes_and_repetitions_that_find_a_full_socket_are_sent_again(kernel: Kernel) -> None:
+def test_repetitions_that_find_a_full_socket_are_sent_again(kernel: Kernel) -> None:
     chance = random.Random(3)
     _, before = ran(2, 20)
     kernel.plant(lambda _first, count, _burst: -errno.ENOBUFS if chance.random() < 0.3 else count)
@@ -367,6 +370,33 @@ def test_votes_and_repetitions_that_find_a_full_socket_are_sent_again(kernel: Ke
     flag = re.compile(rf"^worker \d: tree 0, fragment \d+: flags {int(spec.Flag.RETRANSMIT)} the 1. time$")
     assert [line for line in wrong if not flag.match(line)] == []
     assert after == before
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.ENOBUFS])
+def test_votes_wait_for_a_socket_that_takes_nothing_for_a_while(kernel: Kernel, code: int) -> None:
+    """They leave as soon as it takes something, as pushes and not as repetitions. Meanwhile the worker sleeps
+    between its tries, and tells of the silence: it may be for ever.
+    """
+    given = vectors(2, 1)
+    due = summed(given)
+    kernel.plant(lambda _first, _count, _is_burst: -code)
+    with rack(2) as network:
+        for end, those in zip(network.ends, given, strict=True):
+            for vector in those:
+                network.submit(end, vector)
+        until, told = time.monotonic() + 0.2, 0
+        while time.monotonic() < until:
+            assert network.step(network.ends[0])[0] == QUIET
+            told += 1
+        tries, pushed = kernel.bursts + kernel.singles, network.counters(network.ends[0]).pushed
+        kernel.reset()
+        events = network.run([[], []], settled=len(due))
+    assert events == [[(DONE, 0)] * len(due)] * 2
+    assert network.wrong == []
+    require_sums(given, due)
+    assert pushed == 0
+    assert 2 <= tries < 300
+    assert told >= 2
 
 
 def refused_from(kernel: Kernel, number: int, code: int = errno.EPERM) -> None:
@@ -399,7 +429,7 @@ def settled(network: Rack) -> tuple[int, int]:
 def test_nothing_is_taken_of_vectors_that_were_handed_back(kernel: Kernel) -> None:
     """The result of a vote comes when its vector has been refused."""
     vector = np.ones(5 * spec.LANES, np.float32)
-    kernel.plant(lambda first, count, _is_burst: -errno.EPERM if is_sent_later(first) else count)
+    kernel.plant(lambda first, count, _is_burst: -errno.EPERM if is_data(first) else count)
     with rack(2, absent=[1]) as network:
         network.vote_for(1, vector)
         for _ in range(3):
@@ -408,6 +438,30 @@ def test_nothing_is_taken_of_vectors_that_were_handed_back(kernel: Kernel) -> No
         network.result_for(0, tree=0, fragment=mapping.FIRST_VOTE + 1)
         events.append(settled(network))
     assert events == [(REFUSED, errno.EPERM)] * 3
+
+
+def test_a_refusal_ends_vectors_that_another_break_lets_come_to_their_end(kernel: Kernel) -> None:
+    """The scales of the first are there, and the votes on the second disagree, before any data leave."""
+    vector = np.ones(5 * spec.LANES, np.float32)
+    kernel.plant(lambda first, count, _is_burst: -errno.EPERM if is_data(first) else count)
+    with rack(2, absent=[1]) as network:
+        network.vote_for(1, vector)
+        network.result_for(0, tree=0, fragment=mapping.FIRST_VOTE + 1)  # on a length of 0
+        for _ in range(3):
+            network.submit(network.ends[0], vector.copy())
+        events = [settled(network) for _ in range(3)]
+    assert events == [(REFUSED, errno.EPERM)] * 3
+
+
+def test_a_refusal_hides_no_disagreement(kernel: Kernel) -> None:
+    """It comes with the repetition of a vote, before that vote's result."""
+    refused_from(kernel, 1)
+    with rack(2, absent=[1]) as network:
+        network.submit(network.ends[0], np.ones(5 * spec.LANES, np.float32))
+        assert network.step(network.ends[0])[0] == QUIET
+        assert kernel.singles == 2
+        network.result_for(0, tree=0, fragment=mapping.FIRST_VOTE)  # on a length of 0
+        assert settled(network) == (DISAGREE, 1)
 
 
 def test_what_a_worker_raises_whose_sends_are_refused(kernel: Kernel) -> None:

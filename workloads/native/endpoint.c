@@ -191,10 +191,14 @@ static void heed_notices(struct endpoint *e)
 		note_cut(e, &e->trees[i], window_notice(&e->trees[i].window));
 }
 
-/* Whether something is to come by a tree. Where vectors are under way, it is so of one at least. */
+/*
+ * Whether something is to come by a tree, or to leave by it when its timer expires. Where vectors are under
+ * way, it is so of one at least.
+ */
 static int is_awaited(struct endpoint *e, struct tree *t)
 {
-	return is_expecting(e, t) || given(e, t, e->next_fragment) > t->sent;
+	return is_expecting(e, t) || given(e, t, e->next_fragment) > t->sent ||
+	       (!t->number && e->votes_refused);
 }
 
 /* Takes all that came; whether anything did. */
@@ -285,7 +289,7 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || any_data(e) ||
 	    (votes_under_way(e) && votes_has(e, e->votes_taken)))
 		return 1;
-	if (votes_ready(e))
+	if (!e->votes_refused && votes_ready(e))
 		return 1;
 	ready = ppoll(fds, 2, &timeout, 0);
 	if (ready < 0)
@@ -383,10 +387,13 @@ static int is_broken(struct endpoint *e)
 	return is_over(e) || e->reported >= e->known;
 }
 
-/* Of a socket by which nothing leaves no vector is settled any more. */
+/*
+ * Of a socket by which nothing leaves no vector is settled any more, nor are those that another break lets
+ * come to their end. Where there are none of these, the other break stays the reason.
+ */
 static void heed_refusal(struct endpoint *e)
 {
-	if (!e->sends.error || e->broken)
+	if (!e->sends.error || is_over(e) || (e->broken && e->reported >= e->known))
 		return;
 	e->broken = EVENT_REFUSED;
 	e->broken_workers = e->sends.error;

@@ -43,6 +43,7 @@ struct op {
 	int wrong;	/* the event that results made of it which cannot be taken, or 0 */
 	struct block *blocks; /* none of lanes as they are, and where the vote carries the values */
 	uint64_t pages, pushed, taken; /* votes */
+	int measured; /* whether the blocks have their values' exponents */
 	uint64_t first, count, left; /* fragments, counted over all trees; known after the first vote */
 };
 
@@ -91,6 +92,7 @@ struct endpoint {
 	/* ops: all votes pushed, all votes taken, handed to the caller; each at most the one before */
 	uint64_t voted, known, reported;
 	uint64_t votes_sent, votes_taken;
+	int votes_refused; /* whether a full socket has not taken votes that fit */
 	uint32_t *taken; /* lanes of a vote, as they were while its result was whole */
 	int broken; /* enum event: why no vector that is not settled will ever be */
 	uint32_t broken_workers;

@@ -135,6 +135,7 @@ static void measure(struct endpoint *e, struct op *op)
 		op->blocks[b].own = lanes_exponent(op->data + start, lesser(op->length - start, elements));
 		op->special |= op->blocks[b].own == VOTE_SPECIAL;
 	}
+	op->measured = 1;
 }
 
 static void write_vote(struct endpoint *e, struct op *op, uint64_t page, uint32_t *lanes)
@@ -162,13 +163,16 @@ static void write_vote(struct endpoint *e, struct op *op, uint64_t page, uint32_
 void votes_push(struct endpoint *e)
 {
 	struct tree *t = &e->trees[0];
+	int was_refused = e->votes_refused;
 	uint64_t count;
 
+	e->votes_refused = 0;
 	while ((count = votes_ready(e))) {
 		struct op *op = &e->ops[NEXT_RING(e->voted)];
+		uint32_t taken;
 		int64_t now;
 
-		if (!op->pushed)
+		if (!op->measured)
 			measure(e, op);
 		for (uint64_t i = 0; i < count; i++) {
 			uint64_t vote = e->votes_sent + i;
@@ -179,16 +183,20 @@ void votes_push(struct endpoint *e)
 			h->slot = htonl(t->slot_base + e->data_slots + vote % e->s.vote_slots);
 			h->fragment = htonl((uint32_t)(e->s.first_vote + vote));
 		}
-		packets_send(e, t, vote_packet(e, e->votes_sent), count); /* lost where the socket is full */
+		taken = packets_send(e, t, vote_packet(e, e->votes_sent), count);
+		e->votes_refused = taken < count;
 		now = now_ns();
-		if (!is_expecting(e, t)) /* it was none's silence, while other trees worked */
+		/* it was none's silence, while other trees worked */
+		if (!is_expecting(e, t) && (taken || !was_refused))
 			t->silent_from = t->quiet_from = now;
-		for (uint64_t i = 0; i < count; i++)
+		for (uint64_t i = 0; i < taken; i++)
 			e->vote_sent_at[NEXT_RING(e->votes_sent + i)] = now;
-		e->votes_sent += count;
-		e->counters.pushed += count;
-		op->pushed += count;
+		e->votes_sent += taken;
+		e->counters.pushed += taken;
+		op->pushed += taken;
 		e->voted += op->pushed == op->pages;
+		if (e->votes_refused)
+			return; /* the socket is full: the others later */
 	}
 }
 
