@@ -105,7 +105,7 @@ def test_no_error_is_raised_while_others_use_what_they_were_given() -> None:
 
 
 def test_a_read_that_failed_is_told_though_a_push_never_ends() -> None:
-    """Who is pushed to may have ended: nothing but the failure ends that wait."""
+    """The one that is pushed to may have ended: nothing but the failure ends that wait."""
     node: Any = Node.__new__(Node)
     node._store, node._norm = SimpleNamespace(model=small()), None
     layer = node._store.model.layers[0]
