@@ -384,10 +384,8 @@ def test_votes_wait_for_a_socket_that_takes_nothing_for_a_while(kernel: Kernel, 
         for end, those in zip(network.ends, given, strict=True):
             for vector in those:
                 network.submit(end, vector)
-        until, quiet = time.monotonic() + 0.2, 0
-        while time.monotonic() < until:
+        for _ in range(3):
             assert network.step(network.ends[0])[0] == QUIET
-            quiet += 1
         tries, pushed = kernel.bursts + kernel.singles, network.counters(network.ends[0]).pushed
         kernel.reset()
         events = network.run([[], []], settled=len(due))
@@ -396,7 +394,6 @@ def test_votes_wait_for_a_socket_that_takes_nothing_for_a_while(kernel: Kernel, 
     require_sums(given, due)
     assert pushed == 0
     assert 2 <= tries < 300
-    assert quiet >= 2
 
 
 def refused_from(kernel: Kernel, number: int, code: int = errno.EPERM) -> None:
