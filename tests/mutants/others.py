@@ -763,11 +763,6 @@ ENDPOINT = (
             "		if (0)\n",
         ),
         (
-            "votes that a full socket did not take are lost",
-            "e->votes_sent += taken;",
-            "e->votes_sent += count;",
-        ),
-        (
             "what is gathered may be summed by others",
             "return op->gathered ? ~check & ((1U << (64 - VOTE_CHECK_SHIFT)) - 1) : check;",
             "return check;",

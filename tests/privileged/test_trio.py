@@ -199,11 +199,12 @@ def test_what_cannot_be_is_one_line(testbed: Testbed, words: tuple[str, ...], li
 
 
 def test_a_worker_that_is_slow_on_purpose_is_left_out_of_averages(testbed: Testbed, folder: Path) -> None:
-    """One of three sleeps once, ten timeouts at least: its seed says so. The script knows averages of some
+    """One of three sleeps once, as its seed says: for seconds, since nobody waits for others here longer than
+    10 ms, and a busy machine may keep two of them back for some hundred. The script knows averages of some
     workers, and the verdict does not take the others' pace for links that let pass too much.
     """
     file, script = folder / "slow.json", str(ROOT / "workloads" / "jobs" / "layers.py")
-    pattern = SlowWorkers.parse("p=0.02,seed=13,iteration=200ms")
+    pattern = SlowWorkers.parse("p=0.02,seed=13,iteration=2s")
     factors = {
         rank: factor
         for rank in range(3)
@@ -220,7 +221,7 @@ def test_a_worker_that_is_slow_on_purpose_is_left_out_of_averages(testbed: Testb
     assert [worker["delays"] for worker in result["stragglers"]["workers"]] == [
         int(rank == slow) for rank in range(3)
     ]
-    assert result["stragglers"]["seconds"] >= 0.2 * factor
+    assert result["stragglers"]["seconds"] >= 2 * factor
     assert result["blocks"]["without"].get(str(slow), 0) > 0
     assert result["blocks"]["active"] == 0, "no block record is left without a result"
     assert "beyond_links" not in [reason["name"] for reason in result["verdict"]["reasons"]]
