@@ -299,9 +299,8 @@ static __always_inline int tick(struct xdp_md *ctx, struct gradient_packet *p, s
 		return SEND_NOTHING;
 	}
 	*verdict = V_TICK_LATE;
-	if (s->state == SLOT_FILLING && s->fragment == fragment && s->generation == entry->generation)
+	if (s->state == SLOT_FILLING && s->fragment == fragment && s->generation == entry->generation) {
 		*verdict = V_TICKED;
-	if (*verdict == V_TICKED) {
 		s->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
 		s->flags |= SUM_DEGRADED;
 		s->age = bpf_ntohs(p->inc->age);

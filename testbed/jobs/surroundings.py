@@ -17,9 +17,6 @@ from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.topology.units import Unit
-
-TESTBEDS = 10  # the first number of all hosts' addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +98,8 @@ class Surroundings:
         """Return the name of the host that has this address, or would have it: what is sent to a host that is
         not there, or to a switch, crosses the links to its rack all the same.
         """
-        network, rack, unit, host = map(int, address.split("."))
-        is_here = network == TESTBEDS and unit in self._units and rack <= addresses.MAX_RACKS_PER_POD
-        return f"{addresses.rack_name(Unit(unit), rack)}h{host}" if is_here else None
+        unit, name = addresses.host_at(address) or (None, None)
+        return name if unit in self._units else None
 
     def uncounted(self, began: Surrounding, ended: Surrounding) -> str | None:
         """Return why not all other traffic between two looks is known; None: it is."""

@@ -92,6 +92,16 @@ def host_ip(unit: Unit, host: int) -> str:
     return f"10.{rack_of(host)}.{unit}.{place_in_rack(host)}"
 
 
+def host_at(ip: str) -> tuple[Unit, str] | None:
+    """Return the unit and the name of the host that has an address, or would have it; None where no unit has
+    such hosts.
+    """
+    network, rack, unit, host = map(int, ip.split("."))
+    if network != 10 or not 1 <= unit <= MAX_UNITS or rack > MAX_RACKS_PER_POD:
+        return None
+    return Unit(unit), f"{rack_name(Unit(unit), rack)}h{host}"
+
+
 def tor_dpid(unit: Unit, rack: int = 0) -> Dpid:
     """Return the number of a unit's switch, or of the ToR of a rack of a pod. ValueError for what would be
     the number of another.

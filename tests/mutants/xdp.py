@@ -617,8 +617,8 @@ XDP = (
         ),
         (
             "a tick completes what another generation left",
-            "s->fragment == fragment && s->generation == entry->generation)\n		*verdict = V_",
-            "s->fragment == fragment)\n		*verdict = V_",
+            "s->fragment == fragment && s->generation == entry->generation) {\n",
+            "s->fragment == fragment) {\n",
         ),
         (
             "a complete sum is ticked again",

@@ -116,6 +116,18 @@ def test_the_core_is_told_from_units() -> None:
     )
 
 
+def test_a_hosts_address_reads_back_as_its_name() -> None:
+    for unit, rack, place in itertools.product((1, a.MAX_UNITS), (0, 1, a.MAX_RACKS_PER_POD), (1, 200)):
+        host = a.in_rack(rack, place)
+        assert a.host_at(a.host_ip(unit, host)) == (unit, a.host_name(unit, host))
+    assert a.host_at("10.0.3.254") == (3, "u3h254"), "whether or not it is there"
+
+
+@pytest.mark.parametrize("ip", ["11.0.1.1", "10.0.0.1", "10.65.1.1", "192.168.1.1"])
+def test_what_is_no_hosts_address(ip: str) -> None:
+    assert a.host_at(ip) is None
+
+
 def test_openflow_ports_differ_on_each_switch() -> None:
     tor = [a.tor_port_number(h) for h in HOSTS] + [a.optical_number(p) for p in PORTS]
     assert len(set(tor)) == len(tor)

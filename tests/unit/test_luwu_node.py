@@ -17,6 +17,7 @@ from tests.unit.luwu_world import Optimizer, Reference, Schedule, World, adam, a
 from workloads.luwu.errors import DiskError
 from workloads.luwu.layout import Layer, Model, Tensor
 from workloads.luwu.node import BACKWARD, Node, _Task, await_all
+from workloads.luwu.pool import Pool
 from workloads.luwu.store import GRADIENTS
 
 
@@ -109,7 +110,9 @@ def test_a_read_that_failed_is_told_though_a_push_never_ends() -> None:
     node: Any = Node.__new__(Node)
     node._store, node._norm = SimpleNamespace(model=small()), None
     layer = node._store.model.layers[0]
-    task = _Task(BACKWARD, 0, {GRADIENTS: bytearray(layer.gradients_bytes)})  # type: ignore[dict-item]
+    buffers = Pool(layer.gradients_bytes).take([layer.gradients_bytes])
+    assert buffers is not None
+    task = _Task(BACKWARD, 0, {GRADIENTS: buffers[0]})
     task.accepted, task.read, task.pushed = [settled()], [settled(DiskError("gone"))], [Future()]
     raised: list[BaseException] = []
 
