@@ -118,6 +118,8 @@ def large() -> dict[str, float]:
         "anybody": instance(10_000, DEVIATIONS[-1], 3),
         "racks of 20": racked(10_000, 20),
         "100,000 pairs": paired(10_000, DEVIATIONS[-1], 100_000),
+        "those with drawn capacities": paired(10_000, DEVIATIONS[-1], 100_000, MOST),
+        "those with a server of 1 Tb/s": paired(10_000, DEVIATIONS[-1], 100_000, MOST, 1000.0),
     }
     took = {}
     for label, asked in asked_by.items():

@@ -16,8 +16,10 @@ def rates(size: int, deviation: float, draws: random.Random) -> tuple[float, ...
     return tuple(10 * min(0.9, max(0.1, draws.gauss(0.5, deviation))) for _ in range(size))
 
 
-def paired(size: int, deviation: float, edges: int) -> Instance:
-    """Return a large instance in which so many drawn pairs can head each other."""
+def paired(
+    size: int, deviation: float, edges: int, most: int | None = None, server: float = 100.0
+) -> Instance:
+    """Return a large instance in which so many drawn pairs can head each other; `most` as in `instance`."""
     draws = random.Random(f"{size} {deviation} {edges}")
     near: list[set[int]] = [set() for _ in range(size)]
     for _ in range(edges):
@@ -25,7 +27,8 @@ def paired(size: int, deviation: float, edges: int) -> Instance:
         near[first].add(other)
         near[other].add(first)
     drawn = rates(size, deviation, draws)
-    return Instance(drawn, capacities(drawn), (100.0,), tuple(map(frozenset, near)))
+    room = capacities(drawn) if most is None else tuple(draws.randint(0, most) for _ in drawn)
+    return Instance(drawn, room, (server,), tuple(map(frozenset, near)))
 
 
 def instance(

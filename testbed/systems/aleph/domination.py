@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from testbed.systems.aleph.model import Instance
 SEED = 1
 ATTEMPTS = 3000  # of the local search, for a room of its own
 VISITS = 2_000_000  # of workers in all attempts together, so that large graphs cost no more
+ALL_VISITS = 3 * VISITS  # in all searches of a group together
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,14 @@ def greedy(instance: Instance) -> dict[int, tuple[int, ...]]:
             covered += 1 + instance.capacities[worker]
         return assigned(instance, Neighbourhood(tuple(everybody), True), instance.capacities, heads)
     near = [sorted(others) for others in instance.neighbours]
-    room = tuple(min(most, len(near[worker])) for worker, most in enumerate(instance.capacities))
+    room = [min(most, len(near[worker])) for worker, most in enumerate(instance.capacities)]
     members = _greedy(near, room).members
     return {head: tuple(sorted(members[head])) for head in sorted(members)}
 
 
 class Domination:
-    """The clusters of one group, by how many others each worker can head. It keeps what it found: what holds
-    for some room holds for more.
+    """The clusters of one group, by how many others each worker can head. It keeps what it found: a room
+    that is nearly another's has nearly its heads.
     """
 
     def __init__(self, instance: Instance, workers: tuple[int, ...]) -> None:
@@ -92,15 +94,23 @@ class Domination:
         self._workers = workers
         local = {worker: at for at, worker in enumerate(workers)}
         self._near = [sorted(local[other] for other in instance.neighbours[worker]) for worker in workers]
-        self._kept: dict[tuple[int, ...], _State] = {}
+        self._at = np.array(workers, np.int64)
+        self._degrees = np.array([len(near) for near in self._near], np.int64)
+        self._kept: dict[bytes, _State] = {}
+        self._searched: set[bytes] = set()  # in vain
+        self._visits = ALL_VISITS
 
-    def contributors(self, room: NDArray[np.int64]) -> int:
-        """Return how many are left."""
-        return len(self._workers) - self._best(room).matched
+    def least(self, room: NDArray[np.int64]) -> int:
+        """Return a number of contributors that no clusters are below."""
+        return len(self._workers) - _bound(self._own(room))
+
+    def contributors(self, room: NDArray[np.int64], most: float = math.inf) -> int:
+        """Return how many are left by what was found, looked for no longer than until `most` are."""
+        return len(self._workers) - self._found(room, len(self._workers) - most).matched
 
     def clusters(self, room: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
-        """Return by head its members."""
-        return self._named(self._best(room))
+        """Return by head its members, looked for as long as may be."""
+        return self._named(self._found(room, math.inf))
 
     def _named(self, state: _State) -> dict[int, tuple[int, ...]]:
         return {
@@ -111,28 +121,47 @@ class Domination:
 
     def assigned(self, room: Sequence[int], heads: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Return by head its members: as many as these heads can have in all."""
-        state = _State(self._near, tuple(room[worker] for worker in self._workers))
+        state = _State(self._near, [room[worker] for worker in self._workers])
         for head in heads:
             state.add(self._workers.index(head))
         state.complete()
         return self._named(state)
 
-    def _best(self, room: NDArray[np.int64]) -> _State:
-        near = self._near
-        own = tuple(min(int(room[worker]), len(near[at])) for at, worker in enumerate(self._workers))
-        if own not in self._kept:
-            state = _greedy(near, own)
-            for kept in self._kept.values():
-                if kept.matched > state.matched and kept.fits(own):
-                    state = kept.within(own)
-            self._kept[own] = _improved(state)
-        return self._kept[own]
+    def _own(self, room: NDArray[np.int64]) -> NDArray[np.int64]:
+        own: NDArray[np.int64] = np.minimum(room[self._at], self._degrees)
+        return own
+
+    def _found(self, room: NDArray[np.int64], wanted: float) -> _State:
+        """Return clusters with so many members, or as many as were found."""
+        own = self._own(room)
+        key = own.tobytes()
+        if key not in self._kept:
+            self._kept[key] = self._begun(own, wanted)
+        if self._kept[key].matched < wanted and key not in self._searched:
+            goal = min(wanted, _bound(own))
+            self._kept[key], spent = _improved(self._kept[key], goal, min(VISITS, self._visits))
+            self._visits -= spent
+            if self._kept[key].matched < wanted:
+                self._searched.add(key)
+        return self._kept[key]
+
+    def _begun(self, own: NDArray[np.int64], wanted: float) -> _State:
+        """Return what a search begins with: what was found for the nearest room, or what is greedy."""
+        room = own.tolist()
+        states = list(self._kept.values())
+        if not states:
+            return _greedy(self._near, room)
+        apart = [int(np.abs(own - state.room).sum()) for state in states]
+        near = states[apart.index(min(apart))].within(room)
+        if near.matched >= wanted:
+            return near
+        return max(near, _greedy(self._near, room), key=lambda state: state.matched)
 
 
 class _State:
     """Heads with their members, the most that these heads can have."""
 
-    def __init__(self, near: Sequence[Sequence[int]], room: tuple[int, ...]) -> None:
+    def __init__(self, near: Sequence[Sequence[int]], room: Sequence[int]) -> None:
         self.near, self.room = near, room
         self.of = [-1] * len(near)
         self.members: dict[int, set[int]] = {}
@@ -149,13 +178,14 @@ class _State:
         other.visits = self.visits + len(self.near)
         return other
 
-    def fits(self, room: tuple[int, ...]) -> bool:
-        return all(len(members) <= room[head] for head, members in self.members.items())
-
-    def within(self, room: tuple[int, ...]) -> _State:
-        """Return the same for another room, which it fits."""
+    def within(self, room: Sequence[int]) -> _State:
+        """Return it for another room: heads without room for all of their members lose some."""
         other = self.copy()
         other.room, other.visits = room, 0
+        for head, members in other.members.items():
+            for member in sorted(members)[room[head] :]:
+                members.discard(member)
+                other.of[member] = -1
         other.complete()
         return other
 
@@ -173,29 +203,33 @@ class _State:
 
     def complete(self) -> None:
         """Give members to heads until no more can be; a worker for whom there is no way has none later."""
+        full: set[int] = set()
         for worker in range(len(self.near)):
             if self.of[worker] < 0 and worker not in self.members:
-                self._augment(worker)
+                self._augment(worker, full)
         for head in [head for head, members in self.members.items() if not members]:
             if not self.members[head]:  # still: one before it may be a member of it by now
                 del self.members[head]
-                self._augment(head)
+                self._augment(head, full)
 
-    def _augment(self, worker: int) -> bool:
-        """Give one worker a head, by moving others' members on where it must be. The nearest way is taken."""
+    def _augment(self, worker: int, full: set[int]) -> None:
+        """Give one worker a head, by moving others' members on where it must be. The nearest way is taken.
+
+        `full` has the heads that were asked in vain, from which no way goes on, and gets more of them.
+        """
         came: dict[int, int] = {}  # head -> the worker that asks it
         asking = [worker]
         for asker in asking:
             self.visits += len(self.near[asker])
             for head in self.near[asker]:
-                if head in came or head not in self.members:
+                if head in came or head in full or head not in self.members:
                     continue
                 came[head] = asker
                 if len(self.members[head]) < self.room[head]:
                     self._move(head, came)
-                    return True
+                    return
                 asking.extend(sorted(self.members[head]))
-        return False
+        full.update(came)
 
     def _move(self, head: int, came: dict[int, int]) -> None:
         while True:
@@ -209,7 +243,7 @@ class _State:
             head = left
 
 
-def _greedy(near: Sequence[Sequence[int]], room: tuple[int, ...]) -> _State:
+def _greedy(near: Sequence[Sequence[int]], room: Sequence[int]) -> _State:
     """Return heads by how many more members each gets, the most first."""
     state = _State(near, room)
     covered = [False] * len(near)
@@ -242,25 +276,23 @@ def _greedy(near: Sequence[Sequence[int]], room: tuple[int, ...]) -> _State:
     return state
 
 
-def _bound(room: tuple[int, ...]) -> int:
+def _bound(room: NDArray[np.int64]) -> int:
     """Return how many members there are at most: those with the most room, until all are covered."""
-    heads, covered = 0, 0
-    for held in sorted(room, reverse=True):
-        if covered >= len(room) or not held:
-            break
-        heads, covered = heads + 1, covered + 1 + held
-    return min(covered, len(room)) - heads
+    held = -np.sort(-room)
+    before = np.concatenate(([0], np.cumsum(1 + held)))
+    heads = int(np.count_nonzero((before[:-1] < len(room)) & (held > 0)))
+    return min(int(before[heads]), len(room)) - heads
 
 
-def _improved(state: _State) -> _State:
-    """Return a state with as many members or more: heads are dropped, and others put in their place, and what
-    is no worse is gone on from.
+def _improved(state: _State, wanted: float, visits: int) -> tuple[_State, int]:
+    """Return a state with as many members or more, and the visits that it took: heads are dropped, and others
+    put in their place, and what is no worse is gone on from.
     """
-    bound, draws = _bound(state.room), random.Random(SEED)
+    draws = random.Random(SEED)
     best = state
     spent = 0
     for _ in range(ATTEMPTS):
-        if best.matched >= bound or spent > VISITS or not state.members:
+        if best.matched >= wanted or spent > visits or not state.members:
             break
         trial = state.copy()
         trial.visits = len(state.near)
@@ -285,4 +317,4 @@ def _improved(state: _State) -> _State:
             state = trial
             if state.matched > best.matched:
                 best = state
-    return best
+    return best, spent

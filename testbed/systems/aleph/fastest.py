@@ -32,11 +32,19 @@ def cluster(instance: Instance) -> Clustering:
     whole = [group for group in groups if group.complete]
     rest = [group for group in groups if not group.complete]
     flat = _Flat(instance, [group.workers for group in whole])
-    searches = {group.workers: Domination(instance, group.workers) for group in rest}
+    searches = [Domination(instance, group.workers) for group in rest]
 
-    def contributors(time: float) -> int:
+    def contributors(time: float, most: float) -> int:
+        """Return how many are left, looked for no longer than until `most` are."""
         room = room_at(instance, time)
-        return flat.contributors(room) + sum(search.contributors(room) for search in searches.values())
+        flat_ones = flat.contributors(room)
+        counts = [search.least(room) for search in searches]
+        if flat_ones + sum(counts) > most:
+            return flat_ones + sum(counts)
+        for at, search in 2 * list(enumerate(searches)):  # what others need more is known by the second time
+            others = flat_ones + sum(counts) - counts[at]
+            counts[at] = search.contributors(room, most - others)
+        return flat_ones + sum(counts)
 
     low = instance.least_time
     high = max(
@@ -44,11 +52,12 @@ def cluster(instance: Instance) -> Clustering:
         instance.size / instance.server_rate,
         max((1 + most) / rate for most, rate in zip(instance.capacities, instance.rates, strict=True)),
     )
-    if (least := contributors(high)) > instance.contributors:
+    if (least := contributors(high, instance.contributors)) > instance.contributors:
         raise too_few(instance, least)
 
     def enough(time: float) -> bool:
-        return contributors(time) <= taken_at(instance, time)
+        taken = taken_at(instance, time)
+        return contributors(time, taken) <= taken
 
     if enough(low):
         high = low
@@ -62,7 +71,7 @@ def cluster(instance: Instance) -> Clustering:
             low = middle
     room = room_at(instance, high)
     clusters = flat.clusters(room)
-    for search in searches.values():
+    for search in searches:
         clusters |= search.clusters(room)
     return clustering_of(instance.size, clusters)
 
