@@ -171,3 +171,11 @@ class Site:
                 remedy = "place fewer workers, or wait for a job to end"
             raise RequestError(f"no free host for {what}: {remedy}")
         return min(free, key=cost)
+
+
+def declared_site(topology: Topology) -> Site:
+    """Return the site of a testbed that is only declared: nothing runs, and the circuits are lit that the
+    configuration lights at first.
+    """
+    rates = joined_mbps(topology, topology.ocs.circuits)
+    return Site(racks_of(topology), frozenset(), frozenset(rates), joined_mbps=rates)

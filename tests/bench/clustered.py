@@ -19,10 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.site import declared_site
 from testbed.contract.spec import lanes_for
 from testbed.reproduction import live
 from testbed.systems.aleph import clusterings
-from testbed.systems.aleph.instances import instance_of
+from testbed.systems.aleph.site import instance_at
 from testbed.telemetry.demand import frame_bytes, pushed_frames
 from testbed.telemetry.timelines import Collective
 from tests.bench.host import ROOT, facts
@@ -60,7 +61,7 @@ def measured(
     testbed.command("run", "--place", PLACE, "--sync", sync, "--json", str(result), *script)
     run, summed = json.loads(result.read_text()), json.loads(out.read_text())
     *workers, server = testbed.topology.hosts
-    instance = instance_of(testbed.topology, workers, [server])
+    instance = instance_at(declared_site(testbed.topology), workers, [server])
     lanes = lanes_for(MTU)
     frames = pushed_frames(Collective(4 * values, True, 1), len(workers), lanes) * frame_bytes(lanes)
     clustering = clusterings.cluster(WAYS[sync], instance)

@@ -37,7 +37,6 @@ def test_capacities_are_the_lesser_of_rate_and_computing() -> None:
     assert capacities((30.0, 20.0, 10.0)) == (2, 1, 0)
     assert capacities((0.3, 0.2, 0.1)) == (2, 1, 0)  # 0.3 / 0.1 is 2.9999999999999996
     assert capacities((math.inf, 10.0, 10.0)) == (2, 0, 0)
-    assert capacities((30.0, 20.0, 10.0), (0.1, 0.5, 0.5), 0.1) == (1, 1, 0)
 
 
 def test_shares_are_as_the_servers_rates() -> None:

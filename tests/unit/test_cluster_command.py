@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.aggregation.site import declared_site
 from testbed.cluster import main
 from testbed.errors import RequestError
+from testbed.systems.aleph.system import Aleph
 from testbed.topology import catalogue
+from testbed.topology.load import load
+from testbed.topology.places import at_host
 
 
 def report(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
@@ -58,14 +62,23 @@ def test_equal_workers_may_head_only_where_rates_do_not_bind(capsys: pytest.Capt
     assert by_name["fastest"]["ms"] == pytest.approx(2 * by_name["unbound"]["ms"], abs=0.002)
 
 
-def test_cores_limit_heads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    hosts = [{"rate_mbps": 40_000, "cpus": 0.2}, {"rate_mbps": 10_000}, {"rate_mbps": 10_000}]
-    data = {"units": [{"hosts": [*hosts, {"rate_mbps": 10_000}]}, {"kind": "cpu", "hosts": 1}]}
+@pytest.mark.parametrize("cpus", [0.1, 1, None])
+def test_a_job_is_laid_out_as_the_table_says_whatever_cores_its_hosts_have(
+    cpus: float | None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rates = (30_000, 20_000, 10_000, 10_000, 10_000)
+    hosts = [{"rate_mbps": rate} | ({} if cpus is None else {"cpus": cpus}) for rate in rates]
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(data))
-    for cores, capacity in ((0.0, 3), (0.1, 2), (0.3, 0)):
-        said = report(capsys, "--config", str(path), "--cores-each", str(cores))
-        assert said["workers"][0]["capacity"] == capacity, cores
+    path.write_text(yaml.safe_dump({"units": [{"hosts": hosts}, {"kind": "cpu", "hosts": 1}]}))
+    said = report(capsys, "--config", str(path))
+    assert said["workers"][0]["capacity"] == 2
+    workers = [(1, number) for number in range(1, 6)]
+    layout = Aleph().lay_out(workers, declared_site(load(path)))
+    assert layout.forest is not None
+    (tree,) = layout.forest.trees
+    rank_at = {at_host(host): rank for rank, host in enumerate(workers)}
+    heads = [rank_at.get(tree.node_of(rank).place, rank) for rank in range(len(workers))]
+    assert heads == methods(said)["fastest"]["head"]
 
 
 def test_several_servers_share(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,8 +101,6 @@ def test_a_host_that_is_to_be_the_server_is_no_worker(capsys: pytest.CaptureFixt
         (["--server", "u9h1"], "--server u9h1: no such host; there are u1h1"),
         (["--server", "u3h1", "--server", "u3h1"], "both on u3h1; each, and so each head, needs a host"),
         (["--megabytes", "0"], "--megabytes 0: a number above 0 is accepted"),
-        (["--cores-each", "-1"], "--cores-each -1: a number from 0 is accepted"),
-        (["--config", "aleph", "--cores-each", "2"], "--cores-each 2: no worker's host says its cpus"),
         (["--place", "u1:9"], "u1 has 4 hosts"),
         (["--config", "gone.yaml"], "gone.yaml"),
     ],

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed.aggregation.site import Site, joined_mbps, racks_of
+from testbed.aggregation.site import declared_site
 from testbed.contract import spec
 from testbed.contract.spec import lanes_for
 from testbed.contract.votes import Ballot
@@ -38,14 +38,6 @@ class Clusters:
             help=f"of gradients in an iteration ({MEGABYTES:g}, ResNet50's)",
         )
         parser.add_argument(
-            "--cores-each",
-            type=float,
-            default=0.0,
-            metavar="C",
-            help="cores that a head needs for each worker that it sums, of those that its host says (0: its "
-            "link alone counts)",
-        )
-        parser.add_argument(
             "--seed", type=int, default=1, metavar="N", help="of the first of 20 runs of ways that draw (1)"
         )
         parser.add_argument("--optimum", action="store_true", help="ask HiGHS for the optima, too")
@@ -58,22 +50,12 @@ class Clusters:
         options: argparse.Namespace,
     ) -> dict[str, Any]:
         from testbed.systems.aleph import baselines, clusterings
-        from testbed.systems.aleph.instances import instance_of
-        from testbed.systems.aleph.model import shares
-        from testbed.systems.aleph.site import cuts_of
+        from testbed.systems.aleph.site import instance_at
 
         _check(options)
-        if options.cores_each and all(topology.host(*host).cpus is None for host in workers):
-            raise RequestError(
-                f"--cores-each {options.cores_each:g}: no worker's host says its cpus in this configuration, "
-                "so cores bound nothing; 0 is accepted, or a configuration that says them"
-            )
-        rates = joined_mbps(topology, topology.ocs.circuits)
-        site = Site(racks_of(topology), frozenset(), frozenset(rates), joined_mbps=rates)
+        site = declared_site(topology)
         chosen = list(servers) or [site.server(workers)]
-        parts = shares(tuple(map(site.rate_mbps, chosen)))
-        cuts = cuts_of(site, workers, chosen, parts)
-        instance = instance_of(topology, workers, chosen, options.cores_each, cuts)
+        instance = instance_at(site, workers, chosen)
         ways = clusterings.WAYS | (clusterings.OPTIMA if options.optimum else {})
         framing = _framing(topology, len(workers), options.megabytes)
         megabits = 8 * options.megabytes * framing
@@ -131,8 +113,6 @@ def _framing(topology: Topology, workers: int, megabytes: float) -> float:
 def _check(options: argparse.Namespace) -> None:
     if not 0 < options.megabytes < math.inf:
         raise RequestError(f"--megabytes {options.megabytes:g}: a number above 0 is accepted")
-    if not 0 <= options.cores_each < math.inf:
-        raise RequestError(f"--cores-each {options.cores_each:g}: a number from 0 is accepted")
 
 
 def _tried(name: str, way: Way, instance: Instance, seeds: Sequence[int]) -> dict[str, Any]:

@@ -53,8 +53,8 @@ class Instance:
     """The workers of a job: `rates` has what the link of each carries each way (B_w, infinity where nothing
     limits it), `capacities` how many workers it sums beside its own as a head (g_w), and `neighbours` whom it
     can head, or be headed by, itself aside; None: anybody. `servers` has the parameter servers' rates, and
-    `server_capacity` how many contributors each of them takes; None: any number. `computing` has the
-    capacities that computing alone sets, where rates have a part in `capacities`. `cuts` are the links
+    `server_capacity` how many contributors each of them takes; None: any number. `unbound_capacities`
+    are those without the part that rates have in `capacities`; None: the same. `cuts` are the links
     between workers' units and racks that carry less than any traffic; where there are some, everybody can
     head anybody.
 
@@ -66,7 +66,7 @@ class Instance:
     servers: tuple[float, ...]
     neighbours: tuple[frozenset[int], ...] | None = None
     server_capacity: int | None = None
-    computing: tuple[int, ...] | None = None
+    unbound_capacities: tuple[int, ...] | None = None
     cuts: tuple[Cut, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,30 +124,22 @@ class Instance:
         """Return the instance in which heads may take longer than the slowest worker: where all workers are
         equal, and the servers slower than all of them, the paper's capacities let nobody head anybody.
         """
-        return self if self.computing is None else replace(self, capacities=self.computing)
+        unbound = self.unbound_capacities
+        return self if unbound is None else replace(self, capacities=unbound)
 
     def adjacent(self, worker: int, other: int) -> bool:
         """Return whether one of two workers can head the other."""
         return worker != other and (self.neighbours is None or other in self.neighbours[worker])
 
 
-def capacities(
-    rates: Sequence[float], spare: Sequence[float] | None = None, need: float = 0.0
-) -> tuple[int, ...]:
-    """Return the aggregation capacity of each worker (g_w, the first line of (1)): as many vectors as its
-    rate carries beside its own at the rate of the slowest, and as its `spare` computing sums at a `need` for
-    each. Without `spare` its rate alone counts.
+def capacities(rates: Sequence[float]) -> tuple[int, ...]:
+    """Return the aggregation capacity of each worker by its rate (g_w, the first line of (1), without C_w /
+    c): as many vectors as its rate carries beside its own at the rate of the slowest.
     """
     slowest, others = min(rates), len(rates) - 1
-    by_rate = [
+    return tuple(
         others if math.isinf(rate) else min(others, math.floor(rate / slowest - 1 + ROUNDING))
         for rate in rates
-    ]
-    if spare is None or need <= 0:
-        return tuple(by_rate)
-    return tuple(
-        math.floor(min(capacity, left / need + ROUNDING))
-        for capacity, left in zip(by_rate, spare, strict=True)
     )
 
 

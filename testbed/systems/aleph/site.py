@@ -1,6 +1,4 @@
-"""A job's workers on a running testbed as an instance of clustering, and the hosts of its parameter servers.
-Pure.
-"""
+"""A job's workers on a testbed as an instance of clustering, and the hosts of its parameter servers. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +8,14 @@ from collections.abc import Sequence
 
 from testbed.aggregation.site import Site
 from testbed.contract import spec
-from testbed.systems.aleph.instances import MOST, check_apart
+from testbed.errors import RequestError
 from testbed.systems.aleph.model import Cut, Instance, capacities, shares
+from testbed.topology import addresses
 from testbed.topology.places import Host
 from testbed.topology.units import Unit
 
+MOST = spec.MAX_WORKERS - 1
+"""Workers that a head can sum beside its own: a place takes so many contributions, its own among them."""
 MOST_SERVERS = 4
 """Each is a tree of its own, which has its part of a job's slots."""
 
@@ -42,6 +43,20 @@ def instance_at(site: Site, workers: Sequence[Host], servers: Sequence[Host]) ->
         held([len(workers) - 1] * len(workers)),
         cuts_of(site, workers, servers, shares(at_servers)),
     )
+
+
+def check_apart(workers: Sequence[Host], servers: Sequence[Host]) -> None:
+    """Raise RequestError unless every worker, and so every head, and every server has a host of its own."""
+    at: dict[Host, str] = {}
+    names = [f"worker {rank}" for rank in range(len(workers))]
+    names += [f"parameter server {number}" for number in range(len(servers))]
+    for name, host in zip(names, (*workers, *servers), strict=True):
+        if host in at:
+            raise RequestError(
+                f"{at[host]} and {name} are both on {addresses.host_name(*host)}; each, and so each head, "
+                f"needs a host of its own"
+            )
+        at[host] = name
 
 
 def cuts_of(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.errors import RequestError
-from testbed.systems.aleph.instances import check_apart
 from testbed.systems.aleph.model import Clustering, shares
+from testbed.systems.aleph.site import check_apart
 from testbed.topology.places import Host, at_host
 
 
