@@ -119,6 +119,7 @@ def _endpoint(root: Path) -> dict[str, str]:
             ("overtaken", "test_endpoint_overtaken"),
             ("gathering", "test_endpoint_gather"),
             ("questions", "test_endpoint_questions"),
+            ("sends", "test_sends"),
         )
     }
 

@@ -668,6 +668,15 @@ ENDPOINT = (
     ),
     *_in(
         Kind.ENDPOINT,
+        "workloads/native/votes.c",
+        (
+            "votes that a full socket did not take are lost",
+            "e->votes_sent += taken;",
+            "e->votes_sent += count;",
+        ),
+    ),
+    *_in(
+        Kind.ENDPOINT,
         "workloads/native/packets.c",
         (
             "all fragments say that they are the first tree's",
