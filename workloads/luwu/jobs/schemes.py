@@ -10,7 +10,10 @@ import ctypes
 import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -138,8 +141,9 @@ class Tuned(Sharded):
 
 
 class OnDisks(Sharded):
-    """The same with each worker's shard of states on disks of its own (as ZeRO-Infinity): gradients are
-    written there when the backward pass is over, states read, updated and written, and parameters come back.
+    """The same with each worker's shard of states on disks of its own (as ZeRO-Infinity): a layer's gradients
+    are written there within the backward pass, as soon as they are reduced; in the step states are read,
+    updated and written, and parameters come back.
     """
 
     def _prepare(self, model: nn.Module, args: argparse.Namespace) -> None:
@@ -165,13 +169,30 @@ class OnDisks(Sharded):
             Store.create(folders, shape, rule_name(inner), fill, declared(args)),
             Rule(inner, shape, shards),
         )
+        self._reduced: Counter[int] = Counter()  # tensors by layer, of this backward pass
+        self._written: list[tuple[Tensor, Future[None]]] = []
+        for number, layer in enumerate(self._layers):
+            for tensor in layer.tensors:
+                hook = partial(self._reduce, number)
+                self._named[tensor.name].register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _reduce(self, number: int, _: Tensor) -> None:
+        """Have a layer written when this is the last of its tensors."""
+        self._reduced[number] += 1
+        layer = self._layers[number]
+        if self._reduced[number] < len(layer.tensors):
+            return
+        gradients = torch.zeros(layer.used)
+        for start, tensor in zip(layer.starts, layer.tensors, strict=True):
+            gradients[start:][: tensor.numel] = _local(self._named[tensor.name].grad).flatten()
+        self._written.append((gradients, self._transport.push(number, _bytes(gradients))))
 
     def step(self) -> None:
-        for number, layer in enumerate(self._layers):
-            gradients = torch.zeros(layer.used)
-            for start, tensor in zip(layer.starts, layer.tensors, strict=True):
-                gradients[start:][: tensor.numel] = _local(self._named[tensor.name].grad).flatten()
-            self._transport.push(number, _bytes(gradients)).result()
+        assert len(self._written) == len(self._layers), "each layer is in each backward pass"
+        for _, done in self._written:
+            done.result()
+        self._written.clear()
+        self._reduced.clear()
         self._transport.step(None).result()
         for number, layer in enumerate(self._layers):
             parameters = torch.empty(layer.used, dtype=torch.bfloat16)
