@@ -20,7 +20,6 @@ from testbed.systems.aleph.figures.live.figure import OnTestbed
 from testbed.systems.aleph.figures.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from testbed.topology.load import parse
 
-CORES = {"process_cores": 0.1, "kernel_cores": 0.2}
 TRUSTED = {"trustworthy": True, "reasons": []}
 
 
@@ -42,7 +41,7 @@ def example_row(way: str, seconds: float) -> dict[str, Any]:
 
 def training_row(model: str, way: str, ms: float, bound_ms: float) -> dict[str, Any]:
     roles = {
-        name: {"gbps": 0.5 * rate / 1e3, "share": 0.5, "hosts": hosts} | CORES
+        name: {"gbps": 0.5 * rate / 1e3, "share": 0.5, "cores": 0.1, "hosts": hosts}
         for rate, name, hosts in ((30e3, "Agg2", 1), (20e3, "Agg1", 2), (10e3, "worker", 5), (40e3, "PS", 1))
     }
     row = {"model": model, "way": way, "profile": "none", "iteration_ms": ms, "compute_ms": 0.0}
@@ -90,27 +89,7 @@ def test_cuts_stand_beside_the_papers_and_what_links_allow() -> None:
     assert printed["verdict"] == DIFFERS, "it took longer"
     use = by["vgg19: all workers' links carry, ALEPH, clustered by time above ring (Horovod)"]
     assert (use["paper"], use["ours"], use["verdict"]) == ("36%", "0%", TIE), "made up: all carry the same"
-    assert len(by) == 9
-
-
-def test_cores_stand_beside_the_papers_where_they_are_known() -> None:
-    rows = [training_row("vgg19", way.sync, 800, 790) for way in WAYS]
-    agg2 = next(row for row in rows if row["way"] == ALEPH.sync)["roles"]["Agg2"]
-    agg2["kernel_cores"] = 0.52
-    by = {claim["text"]: claim for claim in training.claims(rows) if "CPU time" in claim["text"]}
-    more = by["vgg19: CPU time of Agg2, ALEPH, clustered by time above parameter server (BytePS)"]
-    assert (more["paper"], more["ours"]) == ("107%", "107% (0.620 and 0.300 cores)")
-    assert more["verdict"] == AGREES
-    less = by["vgg19: CPU time of worker, ALEPH, clustered by time below ring (Horovod)"]
-    assert (less["paper"], less["verdict"]) == ("11%", TIE)
-    for row in rows:
-        for its in row["roles"].values():
-            del its["kernel_cores"]
-    assert not [claim for claim in training.claims(rows) if "CPU time" in claim["text"]]
-    console = Console(file=io.StringIO(), width=200)
-    report = {"figure": "fig10", "rows": rows, "trust": trust(rows), "scale": 400, "claims": []}
-    OnTestbed("fig10").show(report, console)
-    assert "Figure 10: not known" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert len(by) == 6
 
 
 @pytest.mark.parametrize(("ms", "word"), [(840, TIE), (400, SIZE), (900, DIFFERS)])
@@ -149,13 +128,10 @@ def test_roles_are_told_by_rates() -> None:
     ]
     workers = [{"host": "u1h1", "rank": 0}, {"host": "u1h2", "rank": 1}, {"host": "u1h4", "rank": 2}]
     result = {"telemetry": {"traffic_s": 2.0}, "links": links, "workers": workers}
-    polled_s = {"u1h1": 0.2, "u1h2": 0.6, "u1h4": 3.0}
-    roles = training.roles(result, Up, (0.2, 0.4, 1.0), polled_s)  # type: ignore[arg-type]
+    roles = training.roles(result, Up, (0.2, 0.4, 1.0))  # type: ignore[arg-type]
     assert set(roles) == {"worker", "Agg2"}
-    its = {"gbps": 0.3, "share": 0.03, "process_cores": 0.15, "kernel_cores": 0.2, "hosts": 2}
-    assert roles["worker"] == pytest.approx(its)
-    its = {"gbps": 1.2, "share": 0.04, "process_cores": 0.5, "kernel_cores": 1.5, "hosts": 1}
-    assert roles["Agg2"] == pytest.approx(its)
+    assert roles["worker"] == pytest.approx({"gbps": 0.3, "share": 0.03, "cores": 0.15, "hosts": 2})
+    assert roles["Agg2"] == pytest.approx({"gbps": 1.2, "share": 0.04, "cores": 0.5, "hosts": 1})
 
 
 def test_who_has_learnt_less_when_aleph_is_done() -> None:

@@ -66,21 +66,14 @@ def training(report: Report) -> Figure:
     times.set_xticks(range(len(models)), models)
     times.set_title("(fig. 11) communication of an iteration, ms")
     names = list(dict.fromkeys(ROLES.values()))
-    is_known = all("kernel_cores" in its for row in rows for its in row["roles"].values())
     for order, way in enumerate(WAYS):
         by = picked(rows, models[0], way.sync)["roles"]
-        places = [at + (order - 1.5) * 0.2 for at in range(len(names))]
-        heights = {
-            key: [by.get(name, {}).get(key, 0.0) for name in names]
-            for key in ("gbps", "process_cores", "kernel_cores")
-        }
-        colour = COLOURS[way.sync]
-        rates.bar(places, heights["gbps"], 0.18, color=colour, label=way.title)
-        cores.bar(places, heights["process_cores"], 0.18, color=colour, alpha=0.5, label=way.title)
-        cores.bar(places, heights["kernel_cores"], 0.18, heights["process_cores"], color=colour)
+        for axes, key in ((rates, "gbps"), (cores, "cores")):
+            places = [at + (order - 1.5) * 0.2 for at in range(len(names))]
+            heights = [by.get(name, {}).get(key, 0.0) for name in names]
+            axes.bar(places, heights, 0.18, color=COLOURS[way.sync], label=way.title)
     rates.set_title(f"(fig. 9) Gb/s of a host's link, {models[0]}")
-    kernel = "the kernel's above its process's" if is_known else "its process's alone"
-    cores.set_title(f"(fig. 10) cores of a host, {models[0]}\n{kernel}", fontsize="medium")
+    cores.set_title(f"(fig. 10) cores of a worker's process, {models[0]}")
     for axes in (rates, cores):
         axes.set_xticks(range(len(names)), names)
     return _finished(figure, [times, rates, cores], report)

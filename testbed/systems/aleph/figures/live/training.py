@@ -16,7 +16,6 @@ from typing import Any
 from testbed.reproduction import kept, live
 from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import FLAT, of_gain
-from testbed.systems.aleph.figures.live.polls import Polls
 from testbed.systems.aleph.figures.live.setting import (
     ALEPH,
     PRINTED,
@@ -49,14 +48,6 @@ PAPER_USE = {
     "bert": {PS.sync: 1.41, RING.sync: 0.19},
 }
 """By what share ALEPH's workers use more of their links than others', figure 9."""
-PAPER_CORES = {
-    "resnet50": {PS.sync: 3.9, ALEPH.sync: 6.8},
-    "vgg19": {PS.sync: 4.1, ALEPH.sync: 8.5},
-    "bert": {PS.sync: 4.5, ALEPH.sync: 7.8},
-}
-"""Of Agg2, figure 10, as the text has them."""
-PAPER_LESS_CPU = {PS.sync: 0.06, RING.sync: 0.11}
-"""By what share ALEPH's other workers take less CPU time than others', figure 10."""
 ROLES = {30_000.0: "Agg2", 20_000.0: "Agg1", 10_000.0: "worker", 40_000.0: "PS"}
 """Section 6.3's names, by the declared rate in Mb/s: who heads the clusters there has these."""
 NOISE = FLAT / 2
@@ -73,11 +64,10 @@ def measure(
     """Return a row for each model and way, without computing and, if asked, with it."""
     rows: list[dict[str, Any]] = []
     with live.testbed("aleph-6-3", section_6_3(scale), folder) as testbed:
-        polls = Polls(testbed)
         for model in models:
             for way in WAYS:
                 for profile in ("none", "gtx1080ti")[: 2 if computing else 1]:
-                    measure_one = partial(_row, testbed, polls, model, way, iterations, profile, folder)
+                    measure_one = partial(_row, testbed, model, way, iterations, profile, folder)
                     rows.append(kept.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
                     on_done(f"{model}, {way.title}{', computing' if profile != 'none' else ''}")
     return rows
@@ -89,19 +79,11 @@ def count(models: Sequence[str], computing: bool) -> int:
 
 
 def _row(
-    testbed: live.TestbedOfFigures,
-    polls: Polls,
-    model: str,
-    way: Sync,
-    iterations: int,
-    profile: str,
-    folder: Path,
+    testbed: live.TestbedOfFigures, model: str, way: Sync, iterations: int, profile: str, folder: Path
 ) -> dict[str, Any]:
     words = ["--model", model, "--iterations", str(iterations), "--profile", profile]
     words += ["--batch", str(BATCHES[model]), "--scale", str(testbed.topology.scale)]
-    before_s = polls.used_s()
     result, script = run(testbed, way, f"{model}.{way.sync}.{profile}", folder, "layers.py", *words)
-    polled_s = {host: used_s - before_s[host] for host, used_s in polls.used_s().items()}
     return {
         "model": model,
         "way": way.sync,
@@ -109,7 +91,7 @@ def _row(
         "iteration_ms": script["iteration_ms"],
         "compute_ms": script["compute_ms"],
         "error_over_bound": script["error_over_bound"],
-        "roles": roles(result, testbed, script["cpu_s_list"], polled_s),
+        "roles": roles(result, testbed, script["cpu_s_list"]),
         "packets_share": math.fsum(core["softirq"]["median"] for core in result["telemetry"]["cores"]),
         "cores_busy": math.fsum(core["busy"]["median"] for core in result["telemetry"]["cores"]),
         **shown(result),
@@ -117,14 +99,10 @@ def _row(
 
 
 def roles(
-    result: Mapping[str, Any],
-    testbed: live.TestbedOfFigures,
-    cpu_s: Sequence[float],
-    polled_s: Mapping[str, float],
+    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cpu_s: Sequence[float]
 ) -> dict[str, dict[str, float]]:
     """Return, by role, means over its hosts: Gb/s at the declared rates in the busier direction while there
-    was traffic, the share of their rate, and the shares of a core that a worker's process took, and what
-    polls its link, if that is known: of each host `polled_s`.
+    was traffic, the share of their rate, and the share of a core that a worker's process took.
     """
     scale, traffic_s = testbed.topology.scale, result["telemetry"]["traffic_s"]
     cpu = {worker["host"]: cpu_s[worker["rank"]] for worker in result["workers"]}
@@ -135,27 +113,15 @@ def roles(
             continue
         most_bytes = max(link["bytes_up"], link["bytes_down"])
         gbps = most_bytes * 8 / traffic_s * scale / 1e9
-        its = {"gbps": gbps, "share": gbps / (link["rate_mbps"] * scale / 1e3)}
-        its["process_cores"] = cpu.get(link["name"], 0.0) / traffic_s
-        if polled_s:
-            its["kernel_cores"] = polled_s[link["name"]] / traffic_s
-        by.setdefault(role, []).append(its)
+        share = gbps / (link["rate_mbps"] * scale / 1e3)
+        by.setdefault(role, []).append(
+            {"gbps": gbps, "share": share, "cores": cpu.get(link["name"], 0.0) / traffic_s}
+        )
     return {
         role: {key: math.fsum(each[key] for each in hosts) / len(hosts) for key in hosts[0]}
         | {"hosts": len(hosts)}
         for role, hosts in by.items()
     }
-
-
-def cores(row: Mapping[str, Any], roles: Sequence[str]) -> float | None:
-    """Return the share of a core that a host took for sums, in the mean over these roles' hosts: its process,
-    and the kernel for its link. None where the kernel's part is not known.
-    """
-    its = [row["roles"][role] for role in roles]
-    if not all("kernel_cores" in each for each in its):
-        return None
-    taken = math.fsum((each["process_cores"] + each["kernel_cores"]) * each["hosts"] for each in its)
-    return taken / math.fsum(each["hosts"] for each in its)
 
 
 def workers_gbps(row: Mapping[str, Any]) -> float:
@@ -212,28 +178,4 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "runs": runs_of(picked(rows, model, way.sync) for way in (ALEPH, name)),
                 }
             )
-        findings += _of_cores(rows, model)
-    return findings
-
-
-def _of_cores(rows: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
-    """Return the paper's statements on CPU time: Agg2 takes more than with a server, other workers less."""
-    ratio = PAPER_CORES[model][ALEPH.sync] / PAPER_CORES[model][PS.sync]
-    asked = [("Agg2", PS, ratio - 1, "above")]
-    asked += [("worker", way, -PAPER_LESS_CPU[way.sync], "below") for way in (PS, RING)]
-    findings = []
-    for role, way, paper, side in asked:
-        ours, theirs = (cores(picked(rows, model, each.sync), [role]) for each in (ALEPH, way))
-        if ours is None or not theirs:
-            continue
-        sign = 1 if side == "above" else -1
-        findings.append(
-            {
-                "text": f"{model}: CPU time of {role}, {ALEPH.title} {side} {way.title} ({way.paper})",
-                "paper": f"{sign * paper:.0%}",
-                "ours": f"{sign * (ours / theirs - 1):.0%} ({ours:.3f} and {theirs:.3f} cores)",
-                "verdict": of_gain(sign * (ours / theirs - 1), sign * paper, NOISE),
-                "runs": runs_of(picked(rows, model, each.sync) for each in (ALEPH, way)),
-            }
-        )
     return findings
