@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError
-from testbed.systems.aleph import fastest, mwcha, optimum
+from testbed.systems.aleph import domination, fastest, mwcha, optimum
+from testbed.systems.aleph.domination import Domination
 from testbed.systems.aleph.model import Clustering, Instance, capacities, clustering_of, shares
 from tests.unit.aleph_instances import PAPER, instance, paired
 
@@ -33,7 +39,7 @@ def test_times_are_those_of_table_1() -> None:
     assert fastest.cluster(asked).clusters.keys() == {3}
 
 
-def test_capacities_are_the_lesser_of_rate_and_computing() -> None:
+def test_capacities_are_what_rates_carry_beside_their_own() -> None:
     assert capacities((30.0, 20.0, 10.0)) == (2, 1, 0)
     assert capacities((0.3, 0.2, 0.1)) == (2, 1, 0)  # 0.3 / 0.1 is 2.9999999999999996
     assert capacities((math.inf, 10.0, 10.0)) == (2, 0, 0)
@@ -136,3 +142,57 @@ def test_ten_thousand_workers_are_clustered_soon(asked: Instance) -> None:
     began = time.process_time()
     fastest.cluster(asked).check(asked)
     assert time.process_time() - began < 10.0  # a second, on a machine that is not busy
+
+
+def fewest(asked: Instance, room: Sequence[int]) -> int:
+    """Return the fewest contributors of all clusterings in which heads have no more members than room."""
+    assert asked.neighbours is not None
+    choices = [[worker, *sorted(near)] for worker, near in enumerate(asked.neighbours)]
+    counts = []
+    for heads in itertools.product(*choices):
+        members = Counter(head for worker, head in enumerate(heads) if head != worker)
+        if all(heads[head] == head and count <= room[head] for head, count in members.items()):
+            counts.append(asked.size - members.total())
+    return min(counts)
+
+
+@pytest.mark.parametrize("budget", [0, domination.ALL_VISITS])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_found_is_no_better_than_the_fewest_and_only_falls_with_room(
+    seed: int, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(domination, "ALL_VISITS", budget)
+    asked = instance(6, 0.3, seed, joined=0.6, most=3)
+    search = Domination(asked, tuple(range(asked.size)))
+    before = asked.size
+    rooms = [np.minimum(asked.capacities, most) for most in range(4)]
+    for room in (rooms[0], rooms[3], rooms[1], rooms[2], rooms[3]):
+        least = fewest(asked, room.tolist())
+        assert search.least(room) <= least <= search.contributors(room, least)
+        if budget:
+            assert search.contributors(room, least) == least
+    for room in rooms:
+        assert search.contributors(room, before) <= before
+        before = search.contributors(room)
+
+
+def test_no_search_is_made_where_another_groups_clusters_have_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two groups, each a ring of six of whom each can head one: three contributors, and a bound of three."""
+    near = [frozenset({(at + 1) % 6, (at - 1) % 6}) for at in range(6)]
+    both = tuple(near) + tuple(frozenset(other + 6 for other in each) for each in near)
+    searched: list[float] = []
+    improved = domination._improved
+
+    def counted(state: Any, wanted: float, visits: int) -> Any:
+        if state.matched < wanted:
+            searched.append(wanted)
+        return improved(state, wanted, visits)
+
+    monkeypatch.setattr(domination, "_improved", counted)
+    room = (1,) * 12
+    for server in (0.1, 1.0, 3.0):
+        asked = Instance((1.0,) * 12, room, (server,), both)
+        assert len(fastest.cluster(asked).contributors) == 6
+    assert searched == []

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.aggregation.site import Site, joined_mbps, racks_of
+from testbed.aggregation.site import Site, declared_site, racks_of
 from testbed.cluster import main
 from testbed.errors import RequestError
 from testbed.systems.aleph import fastest, optimum
@@ -137,8 +137,7 @@ def test_the_circuits_rate_is_in_the_table(capsys: pytest.CaptureFixture[str], t
 
 def test_a_job_is_laid_out_as_the_table_says() -> None:
     topology = parse({**SLOW, "units": [SLOW["units"][0], SLOW["units"][0], SLOW["units"][1]]}, "t")
-    rates = joined_mbps(topology, topology.ocs.circuits)
-    site = Site(racks_of(topology), frozenset(), frozenset(rates), joined_mbps=rates)
+    site = declared_site(topology)
     workers = [host for host in topology.hosts if host[0] in (1, 2)]
     instance = instance_at(site, workers, [(topology.units[2].index, 1)])
     assert {cut.rate for cut in instance.cuts} == {10_000.0}
@@ -176,8 +175,7 @@ def test_a_method_that_fails_is_a_row(capsys: pytest.CaptureFixture[str], tmp_pa
 def bound_ms(asked: dict[str, Any], megabytes: float) -> float:
     """Return the time of the fullest link of a job as `run` lays it out, by the verdict's formulas."""
     topology = parse(asked, "t")
-    rates = joined_mbps(topology, topology.ocs.circuits)
-    site = Site(racks_of(topology), frozenset(), frozenset(rates), joined_mbps=rates)
+    site = declared_site(topology)
     layout = Aleph().lay_out(topology.units[0].members, site)
     assert layout.server is not None
     names = tuple(addresses.host_name(*host) for host in layout.workers)
@@ -195,7 +193,7 @@ def bound_ms(asked: dict[str, Any], megabytes: float) -> float:
         assert mbps is not None
         times.append(carried * 8e-3 / mbps)
     for carried in crossing(traffic, collective).values():
-        circuits = sum(rates.values()) / topology.scale  # there are two units
+        circuits = sum(site.joined_mbps.values()) / topology.scale  # there are two units
         times.append(carried * 8e-3 / circuits)
     return max(times)
 

@@ -1,5 +1,5 @@
-"""FSDP with states on disks, as compared.py times it: it learns what FSDP does, and its gradients are written
-within the backward pass.
+"""FSDP with states on disks, as compared.py times it, of one worker: it learns what FSDP does, and each
+layer's gradients are handed to the disk before the backward pass is over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ print(json.dumps({"losses": losses, "seen": seen}))
 """
 
 
-def test_states_on_disks_are_written_in_the_backward_pass_and_train_alike(tmp_path: Path) -> None:
+def test_states_on_disks_train_alike_and_gradients_go_there_in_the_backward_pass(
+    tmp_path: Path,
+) -> None:
     here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
     here["GLOO_SOCKET_IFNAME"] = "lo"
     argv = [sys.executable, "-c", SCRIPT, str(tmp_path)]

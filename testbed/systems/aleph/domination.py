@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from testbed.systems.aleph.model import Instance
 
 SEED = 1
-ATTEMPTS = 3000  # of the local search, for a room of its own
-VISITS = 2_000_000  # of workers in all attempts together, so that large graphs cost no more
+ATTEMPTS = 3000  # of one local search
+VISITS = 2_000_000  # of workers in all of its attempts together, so that large graphs cost no more
 ALL_VISITS = 3 * VISITS  # in all searches of a group together
 
 
@@ -109,7 +109,7 @@ class Domination:
         return len(self._workers) - self._found(room, len(self._workers) - most).matched
 
     def clusters(self, room: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
-        """Return by head its members, looked for as long as may be."""
+        """Return by head its members: as many as are found."""
         return self._named(self._found(room, math.inf))
 
     def _named(self, state: _State) -> dict[int, tuple[int, ...]]:
@@ -137,7 +137,7 @@ class Domination:
         key = own.tobytes()
         if key not in self._kept:
             self._kept[key] = self._begun(own, wanted)
-        if self._kept[key].matched < wanted and key not in self._searched:
+        if self._kept[key].matched < wanted and key not in self._searched and self._visits > 0:
             goal = min(wanted, _bound(own))
             self._kept[key], spent = _improved(self._kept[key], goal, min(VISITS, self._visits))
             self._visits -= spent
@@ -146,16 +146,28 @@ class Domination:
         return self._kept[key]
 
     def _begun(self, own: NDArray[np.int64], wanted: float) -> _State:
-        """Return what a search begins with: what was found for the nearest room, or what is greedy."""
+        """Return what a search begins with: the first that has enough members, else the best, of clusters
+        that fit, of those of the nearest room, and of greedy ones.
+        """
         room = own.tolist()
-        states = list(self._kept.values())
-        if not states:
-            return _greedy(self._near, room)
-        apart = [int(np.abs(own - state.room).sum()) for state in states]
-        near = states[apart.index(min(apart))].within(room)
-        if near.matched >= wanted:
-            return near
-        return max(near, _greedy(self._near, room), key=lambda state: state.matched)
+        begun: list[_State] = []
+        for state in (*self._fitting(room), *self._nearest(own)):
+            begun.append(state.within(room))
+            if begun[-1].matched >= wanted:
+                return begun[-1]
+        return max([*begun, _greedy(self._near, room)], key=lambda state: state.matched)
+
+    def _fitting(self, room: Sequence[int]) -> Iterator[_State]:
+        """Yield the kept clusters with the most members of those that fit."""
+        fitting = [state for state in self._kept.values() if state.fits(room)]
+        if fitting:
+            yield max(fitting, key=lambda state: state.matched)
+
+    def _nearest(self, own: NDArray[np.int64]) -> Iterator[_State]:
+        """Yield the kept clusters of the room that differs least."""
+        if self._kept:
+            apart = {key: int(np.abs(own - np.frombuffer(key, np.int64)).sum()) for key in self._kept}
+            yield self._kept[min(apart, key=apart.__getitem__)]
 
 
 class _State:
@@ -177,6 +189,9 @@ class _State:
         other.members = {head: set(members) for head, members in self.members.items()}
         other.visits = self.visits + len(self.near)
         return other
+
+    def fits(self, room: Sequence[int]) -> bool:
+        return all(len(members) <= room[head] for head, members in self.members.items())
 
     def within(self, room: Sequence[int]) -> _State:
         """Return it for another room: heads without room for all of their members lose some."""

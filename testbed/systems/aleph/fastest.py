@@ -35,15 +35,25 @@ def cluster(instance: Instance) -> Clustering:
     searches = [Domination(instance, group.workers) for group in rest]
 
     def contributors(time: float, most: float) -> int:
-        """Return how many are left, looked for no longer than until `most` are."""
+        """Return how many are left, looked for no longer than until `most` are; a bound of it, if that is
+        above.
+        """
         room = room_at(instance, time)
         flat_ones = flat.contributors(room)
-        counts = [search.least(room) for search in searches]
-        if flat_ones + sum(counts) > most:
-            return flat_ones + sum(counts)
-        for at, search in 2 * list(enumerate(searches)):  # what others need more is known by the second time
-            others = flat_ones + sum(counts) - counts[at]
-            counts[at] = search.contributors(room, most - others)
+        least = [search.least(room) for search in searches]
+        counts = list(least)
+
+        def allowed(at: int, known: Sequence[int]) -> float:
+            return most - (flat_ones + sum(known) - known[at])
+
+        for at, search in enumerate(searches):  # beside the least that the others may have
+            if least[at] <= allowed(at, least):
+                counts[at] = search.contributors(room, allowed(at, least))
+            if counts[at] > allowed(at, least):
+                return flat_ones + sum(counts)
+        for at, search in enumerate(searches):  # beside what they have
+            if least[at] <= allowed(at, counts):
+                counts[at] = search.contributors(room, allowed(at, counts))
         return flat_ones + sum(counts)
 
     low = instance.least_time

@@ -170,7 +170,8 @@ class OnDisks(Sharded):
             Rule(inner, shape, shards),
         )
         self._reduced: Counter[int] = Counter()  # tensors by layer, of this backward pass
-        self._written: list[tuple[Tensor, Future[None]]] = []
+        self._held: dict[int, Tensor] = {}  # the transport's memory while it writes
+        self._written: list[Future[None]] = []
         for number, layer in enumerate(self._layers):
             for tensor in layer.tensors:
                 hook = partial(self._reduce, number)
@@ -182,14 +183,18 @@ class OnDisks(Sharded):
         layer = self._layers[number]
         if self._reduced[number] < len(layer.tensors):
             return
-        gradients = torch.zeros(layer.used)
+        gradients = self._held[number] = torch.zeros(layer.used)
         for start, tensor in zip(layer.starts, layer.tensors, strict=True):
-            gradients[start:][: tensor.numel] = _local(self._named[tensor.name].grad).flatten()
-        self._written.append((gradients, self._transport.push(number, _bytes(gradients))))
+            named = self._named[tensor.name]
+            gradients[start:][: tensor.numel] = _local(named.grad).flatten()
+            named.grad = None
+        done = self._transport.push(number, _bytes(gradients))
+        done.add_done_callback(lambda _: self._held.pop(number))
+        self._written.append(done)
 
     def step(self) -> None:
         assert len(self._written) == len(self._layers), "each layer is in each backward pass"
-        for _, done in self._written:
+        for done in self._written:
             done.result()
         self._written.clear()
         self._reduced.clear()
@@ -200,7 +205,6 @@ class OnDisks(Sharded):
             for start, tensor in zip(layer.starts, layer.tensors, strict=True):
                 shard = _local(self._named[tensor.name])
                 shard.copy_(parameters[start:][: tensor.numel].view(shard.shape))
-                self._named[tensor.name].grad = None
         self._transport.clear().result()
 
     def close(self) -> None:
