@@ -38,7 +38,9 @@ CONNECTIONS = 2
 AHEAD = 4
 AHEAD_BYTES = 64 * 1024
 CONNECT_RETRY_S = 0.05
-SOURCE_PORTS = range(20000, 30000)  # below those that the kernel gives out
+# above every job's server's, so that a flow's lower port is the server's (testbed/telemetry/traffic.py), and
+# below those that the kernel gives out
+SOURCE_PORTS = range(31_500, 32_768)
 _NO_WAY = errno.ENETUNREACH, errno.EHOSTUNREACH
 ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
 

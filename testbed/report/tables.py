@@ -52,8 +52,8 @@ def _jobs(report: Mapping[str, Any]) -> RenderableType:
             Text(sync, style=look(sync).terminal),
             f"{job['test_accuracy']:.2%}",
             f"{sum(last_epoch) / len(last_epoch):.4f}",
-            f"{job['iteration_ms']:.1f}",
-            f"{job['comm_ms']:.1f}",
+            _ms(job["iteration_ms"]),
+            _ms(job["comm_ms"]),
             *_bound(job["bound"]),
             size(job["link_bytes"]),
             f"{job['link_drops']}",
@@ -64,7 +64,12 @@ def _jobs(report: Mapping[str, Any]) -> RenderableType:
 
 def _bound(bound: Mapping[str, Any] | None) -> list[str]:
     """Return the table of what links allow, and by how much more was measured."""
-    return ["-"] * 2 if bound is None else [f"{bound['bound_ms']:.1f}", f"{bound['ratio']:.2f}"]
+    return ["-"] * 2 if bound is None else [_ms(bound["bound_ms"]), f"{bound['ratio']:.2f}"]
+
+
+def _ms(ms: float) -> str:
+    """Return milliseconds in five characters at most, up to 99 s, so that a row has room on 80 columns."""
+    return f"{ms:.1f}" if ms < 999.95 else f"{ms:.0f}"
 
 
 def _trusted(trustworthy: bool | None) -> Text:

@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 
 from testbed.contract import spreading
 from testbed.contract.chunks import LEAST, MOST, PARTS, chunk_of
+from testbed.jobs.environment import PS_PORT_BASE
+from testbed.telemetry.traffic import EPHEMERAL
 from workloads import ps_client
 from workloads.parameter_server import MAX_CONNECTIONS, Server
 from workloads.ps_client import (
@@ -240,9 +242,19 @@ def test_a_worker_has_so_many_connections_and_no_more(start: Callable[[int], Add
         channel.socket.close()
 
 
+def test_the_lower_port_of_a_connection_is_the_servers_and_each_circuit_has_ports() -> None:
+    highest = PS_PORT_BASE + 999  # a job's number is added, modulo 1000
+    assert highest < min(ps_client.SOURCE_PORTS)
+    assert max(ps_client.SOURCE_PORTS) < EPHEMERAL
+    for rank in range(64):
+        for number in range(CONNECTIONS):
+            ports = list(ps_client.source_ports(("127.0.0.1", highest), rank, number))
+            assert len(ports) >= 10  # some are of connections that have just ended
+
+
 @pytest.mark.parametrize("circuits", [2, 3, 4])
 def test_connections_fall_on_different_circuits(circuits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ps_client, "SOURCE_PORTS", range(20000, 20500))
+    monkeypatch.setattr(ps_client, "SOURCE_PORTS", ps_client.SOURCE_PORTS[:500])
     ends = 2 * int(IPv4Address("127.0.0.1")) + 4711
     taken = [
         [
