@@ -84,6 +84,7 @@ def main(argv: list[str]) -> int:
     check_mtu(topology.mtu)
     check_files(topology)
     environment.controller_interpreter(topology.controller)
+    check_kernel()
     screen = Screen(sys.stderr, sys.stdout) if arguments.json else Screen(sys.stdout)
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller, screen, arguments.ends_with)
@@ -122,6 +123,15 @@ def check_mtu(mtu: int) -> None:
             f"mtu: {mtu}; up to {ONE_BUFFER_MTU} is accepted on this host, as {finding.detail}; needed is "
             f"{remedy_of(finding)}"
         )
+
+
+def check_kernel() -> None:
+    """Raise HostError, with a remedy, where this kernel lacks what each testbed needs: it is tried."""
+    from testbed.dataplanes.xdp import layout
+    from testbed.dataplanes.xdp.program import source
+    from testbed.probing.required import require_kernel
+
+    require_kernel(source(layout.BPF_DIR / "programs.c"))
 
 
 def check_files(topology: Topology) -> None:

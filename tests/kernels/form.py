@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
-from testbed.dataplanes.xdp.program import Programs
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.program import Programs, source
 from testbed.probing import kernel
 from testbed.probing.features import BY_NAME
+from testbed.probing.required import NEEDED, remember
 from tests.privileged.packets import findings
 
 MTUS = (1500, ONE_BUFFER_MTU, 9000)  # natively and in generic mode, of each number of lanes that is a form
-FEATURES = ("xdp", "marks", "mmap", "broadcast", "bursts", "jumbo")
+FEATURES = (*NEEDED, "bursts", "jumbo")
 STEP_S = 1800.0
 TESTBED = (sys.executable, "-m", "testbed")
 SUMS = "tests/kernels/sums.py"
@@ -46,6 +48,7 @@ def features() -> str:
     lacks = [each.name for each in tried if BY_NAME[each.name].required and not each.works]
     if lacks:
         raise StepError(f"lacking: {', '.join(lacks)}")
+    remember(source(layout.BPF_DIR / "programs.c"))  # or `up` would try it again
     return f"{sum(each.works for each in tried)} of {len(tried)} features work"
 
 
