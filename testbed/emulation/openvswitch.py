@@ -6,6 +6,7 @@ Owns ovsdb-server and ovs-vswitchd as children, which find each other by the tes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -135,6 +136,9 @@ class OpenVSwitch:
         """End the processes and remove what they leave. There is nothing to save: the database goes with
         them.
         """
+        if self.datapath == "system" and self._children and not self._leaves_devices:
+            with contextlib.suppress(TestbedError):  # where it has died its devices are told of below
+                self._delete_bridges()
         while self._children:
             child = self._children.pop()
             with shared_sockets(child.process.pid):
@@ -142,6 +146,14 @@ class OpenVSwitch:
                 child.process.wait()
         if not self._leaves_devices:
             self._delete_internal_devices()
+
+    def _delete_bridges(self) -> None:
+        """Delete the bridges while Open vSwitch lives: nobody else can delete devices of the kernel's
+        datapath.
+        """
+        change = [word for name in self._bridges for word in ("--", "--if-exists", "del-br", name)]
+        if change:
+            self._vsctl(change)
 
     def _delete_internal_devices(self) -> None:
         """Delete each bridge's own device, which the user-space datapath leaves when its process ends."""

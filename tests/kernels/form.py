@@ -9,6 +9,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import Programs, source
+from testbed.emulation.openvswitch import RUN_DIR, Bridge, OpenVSwitch
 from testbed.probing import kernel
 from testbed.probing.features import BY_NAME
 from testbed.probing.required import NEEDED, remember
@@ -136,6 +138,16 @@ def nothing_left() -> str:
     return "no device and no testbed is left"
 
 
+def own_switch() -> str:
+    """Bring a bridge up in this process, as FabricNet does, and end it."""
+    RUN_DIR.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as logs, OpenVSwitch(Path(logs)) as openvswitch:
+        openvswitch.add_bridges([Bridge("form", 1, ())])
+        datapath = openvswitch.datapath
+    nothing_left()
+    return f"a bridge of this process's, by the datapath {datapath}, has come and gone"
+
+
 def pytest(*words: str) -> str:
     argv = [sys.executable, "-m", "pytest", "-q", "-x", *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=4 * STEP_S)
@@ -166,6 +178,7 @@ def main() -> int:
             for name, work in jobs(is_long):
                 step(name, work)
         step("down", nothing_left)
+        step("own switch", own_switch)
         if is_long:
             print(testbed("doctor"), flush=True)
             step("torch", lambda: pytest("tests/privileged/test_jobs.py", "-k", "exact"))

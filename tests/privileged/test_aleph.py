@@ -48,9 +48,10 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 def run(
     testbed: Testbed, folder: Path, *words: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """The command's end, and the job's result."""
+    """The command's end, and the job's result. Its workers are forks: torch is read in once a testbed."""
     result = folder / "result.json"
-    ended = command("testbed.run", "--name", testbed.name, "--timeout", "150", "--json", str(result), *words)
+    options = ("--name", testbed.name, "--preload", "--timeout", "150", "--json", str(result))
+    ended = command("testbed.run", *options, *words)
     return ended, json.loads(result.read_text()) if result.exists() else {}
 
 

@@ -51,7 +51,8 @@ def inside(testbed: Testbed, host: str, *argv: str) -> subprocess.CompletedProce
 def exact(testbed: Testbed, folder: Path, rounds: int, *words: str) -> dict[str, object]:
     """Run whole sums of three workers over both units, which must all be exact, and return the result."""
     path = folder / "result.json"
-    argv = ("--name", testbed.name, "--timeout", "150", "--json", str(path), "--place", "u1:2,u2:1", *words)
+    argv = ("--name", testbed.name, "--preload", "--timeout", "150", "--json", str(path))
+    argv += ("--place", "u1:2,u2:1", *words)
     ended = command("testbed.run", *argv, EXACT, str(rounds))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"{7 * rounds} sums of 3 workers are exact" in ended.stdout

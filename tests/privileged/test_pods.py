@@ -67,7 +67,7 @@ def status(testbed: Testbed) -> dict[str, Any]:
 def exact(testbed: Testbed, folder: Path, rounds: int, workers: int, *words: str) -> dict[str, Any]:
     """Return the result of a job whose sums are exact, and the bytes of each link by direction."""
     file = folder / "result.json"
-    options = ("--name", testbed.name, "--timeout", "150", "--json", str(file))
+    options = ("--name", testbed.name, "--preload", "--timeout", "150", "--json", str(file))
     ended = command("testbed.run", *options, *words, EXACT, str(rounds))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"{7 * rounds} sums of {workers} workers are exact" in ended.stdout
