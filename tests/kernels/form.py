@@ -149,7 +149,7 @@ def own_switch() -> str:
 
 
 def pytest(*words: str) -> str:
-    argv = [sys.executable, "-m", "pytest", "-q", "-x", *words]
+    argv = [sys.executable, "-m", "pytest", "-q", "-x", "--timeout", f"{STEP_S:g}", *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=4 * STEP_S)
     if done.returncode:
         raise StepError(" / ".join(done.stdout.strip().splitlines()[-6:]))
@@ -182,6 +182,9 @@ def main() -> int:
         if is_long:
             print(testbed("doctor"), flush=True)
             step("torch", lambda: pytest("tests/privileged/test_jobs.py", "-k", "exact"))
+            step("each system", lambda: pytest("tests/privileged/test_own_traffic.py"))
+            changes = "a_reconfiguration_darkens or circuits_under_a_job"
+            step("circuits", lambda: pytest("tests/privileged/test_network.py", "-k", changes))
             step("worlds in step", lambda: pytest("tests/privileged/test_model.py"))
             step(
                 "places and links",
