@@ -127,11 +127,9 @@ def check_mtu(mtu: int) -> None:
 
 def check_kernel() -> None:
     """Raise HostError, with a remedy, where this kernel lacks what each testbed needs: it is tried."""
-    from testbed.dataplanes.xdp import layout
-    from testbed.dataplanes.xdp.program import source
     from testbed.probing.required import require_kernel
 
-    require_kernel(source(layout.BPF_DIR / "programs.c"))
+    require_kernel(lambda text: print(f"testbed up: {text}", file=sys.stderr, flush=True))
 
 
 def check_files(topology: Topology) -> None:

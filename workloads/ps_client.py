@@ -212,14 +212,15 @@ class PsClient:
         deadline.
         """
         ports = source_ports(address, self._rank, number)
+        source = ("", next(ports, 0))
         while True:
-            source = ("", next(ports, 0))
             try:
                 return socket.create_connection(
                     address, timeout=max(deadline - time.monotonic(), CONNECT_RETRY_S), source_address=source
                 )
             except OSError as problem:
                 if problem.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) and source[1]:
+                    source = ("", next(ports, 0))
                     continue
                 if time.monotonic() >= deadline:
                     raise ParameterServerError(f"{self._where}: connect: {problem}") from problem

@@ -6,7 +6,6 @@ Owns ovsdb-server and ovs-vswitchd as children, which find each other by the tes
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import socket
@@ -134,23 +133,28 @@ class OpenVSwitch:
 
     def stop(self) -> None:
         """End the processes and remove what they leave. There is nothing to save: the database goes with
-        them.
+        them. TestbedError where one of them had died, and its bridges are left.
         """
-        if self.datapath == "system" and self._children and not self._leaves_devices:
-            with contextlib.suppress(TestbedError):  # where it has died its devices are told of below
+        try:
+            if self.datapath == "system" and self._children and not self._leaves_devices:
                 self._delete_bridges()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         while self._children:
             child = self._children.pop()
             with shared_sockets(child.process.pid):
                 child.process.kill()
                 child.process.wait()
-        if not self._leaves_devices:
+        if self.datapath != "system" and not self._leaves_devices:
             self._delete_internal_devices()
 
     def _delete_bridges(self) -> None:
         """Delete the bridges while Open vSwitch lives: nobody else can delete devices of the kernel's
         datapath.
         """
+        self.watch()  # of one that has died a change would wait for long
         change = [word for name in self._bridges for word in ("--", "--if-exists", "del-br", name)]
         if change:
             self._vsctl(change)

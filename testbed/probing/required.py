@@ -1,5 +1,5 @@
 """The trial of what every testbed asks of the kernel, before anything of it starts: once after each start of
-the machine, and again when the programs are others.
+the machine, and again when what is tried, or what this process may do, is another.
 """
 
 from __future__ import annotations
@@ -7,50 +7,85 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import testbed
+from testbed.client import environment
 from testbed.errors import HostError, TestbedError
-from testbed.probing import kernel
-from testbed.probing.features import BY_NAME, FEATURES, remedy_of
+from testbed.probing import kernel, tried
+from testbed.probing.features import BY_NAME, remedy_of
 from testbed.probing.headers import cache_folder
 
-NEEDED = tuple(feature.name for feature in FEATURES if feature.required and feature.name in kernel.PROBES)
-BOOT = Path("/proc/sys/kernel/random/boot_id")
+NEEDED = ("veth", "tbf", "mirred", "xdp", "marks", "mmap", "broadcast", "programs")
+BOOT, STATUS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/status")
 NAME = "kernel-tried"
 
 
-def require_kernel(programs: str, folder: Path | None = None) -> None:
-    """Try what a testbed needs of this kernel, unless that was found to work since the machine was started,
-    with the same `programs` (their text): a file in `folder`, the cache's, says so. HostError for the first
-    lack, with its remedy; TestbedError where a trial has a fault of its own.
+def require_kernel(say: Callable[[str], object], folder: Path | None = None) -> None:
+    """Try what a testbed needs of this kernel, unless that was found to work since the machine was started: a
+    file in `folder`, the cache's, says so. `say` is told that it begins. HostError for the first lack, with
+    its remedy; TestbedError where a trial has a fault of its own.
     """
     file = (folder or cache_folder()) / NAME
-    if file.exists() and file.read_text() == _facts(programs):
+    facts = _facts(sources())
+    if file.is_file() and file.read_text() == facts:
         return
-    for finding in kernel.findings(NEEDED):
+    say("trying what this kernel can do, once after each start of the machine")
+    lacking = next((finding for finding in kernel.findings(NEEDED) if not finding.works), None)
+    if lacking is not None:
+        _tell(lacking.name)
+        return  # it works by now
+    with contextlib.suppress(OSError):  # where nothing can be kept it is tried each time
+        _keep(file, facts)
+
+
+def remember() -> None:
+    """Keep that all of it works."""
+    _keep(cache_folder() / NAME, _facts(sources()))
+
+
+def sources() -> list[Path]:
+    """Return the files of what is tried, and of what tries it."""
+    package = Path(testbed.__path__[0])
+    probes = [
+        *package.glob("probing/*.py"),
+        *package.glob("dataplanes/xdp/*.py"),
+        package / "emulation/probe.py",
+    ]
+    return sorted([*environment.data_folder("bpf").glob("*.[ch]"), *probes])
+
+
+def _tell(name: str) -> None:
+    """Raise an error for a feature that is lacking, or for the first of those that it needs."""
+    for finding in tried.findings([name]):
         feature = BY_NAME[finding.name]
         if finding.broken:
             raise TestbedError(f"a fault of the testbed's own in what tries {finding.name}: {finding.detail}")
-        if not finding.works:
+        if finding.tried and not finding.works and feature.required:
             raise HostError(
                 f"this host lacks {finding.name} ({feature.what}): {finding.detail}; needed is "
-                f"{remedy_of(finding)}; testbed doctor tries all"
+                f"{remedy_of(finding, environment.is_checkout())}; testbed doctor tries all"
             )
-    with contextlib.suppress(OSError):  # where nothing can be kept it is tried each time
-        remember(programs, folder)
 
 
-def remember(programs: str, folder: Path | None = None) -> None:
-    """Keep that all of it works, with these programs."""
-    file = (folder or cache_folder()) / NAME
-    file.parent.mkdir(parents=True, exist_ok=True)
+def _facts(files: Iterable[Path]) -> str:
+    rights = re.findall(r"^CapEff:\s*(\S+)$", STATUS.read_text(), re.MULTILINE)
+    made = hashlib.sha256(f"{BOOT.read_text().strip()} {os.uname().release} {rights} {NEEDED}".encode())
+    for path in files:
+        made.update(path.read_bytes())
+    return made.hexdigest()
+
+
+def _keep(file: Path, facts: str) -> None:
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(prefix=f".{NAME}.", dir=file.parent)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(_facts(programs))
-    Path(made).replace(file)
-
-
-def _facts(programs: str) -> str:
-    text = f"{BOOT.read_text().strip()} {os.uname().release} {' '.join(NEEDED)} {programs}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    try:
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(facts)
+        Path(made).replace(file)
+    except OSError:
+        Path(made).unlink(missing_ok=True)
+        raise

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--suite", action="append", choices=SUITES, help="whose kernel (bookworm; with --long: all)"
     )
-    parser.add_argument("--long", action="store_true", help="all that is tried, which takes two hours a kernel")
+    parser.add_argument("--long", action="store_true", help="all that is tried: two hours a kernel")
     parser.add_argument("--fetch", action="store_true", help="fetch the kernels, and run nothing")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="in the place of the form")
     options = parser.parse_args(arguments)

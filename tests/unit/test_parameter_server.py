@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import signal
 import socket
@@ -250,6 +251,22 @@ def test_the_lower_port_of_a_connection_is_the_servers_and_each_circuit_has_port
         for number in range(CONNECTIONS):
             ports = list(ps_client.source_ports(("127.0.0.1", highest), rank, number))
             assert len(ports) >= 10  # some are of connections that have just ended
+
+
+def test_a_server_that_starts_late_takes_no_ports_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = []
+
+    def refused(address: Address, timeout: float, source_address: tuple[str, int]) -> socket.socket:
+        sources.append(source_address[1])
+        raise OSError(errno.EADDRINUSE if len(sources) == 3 else errno.ECONNREFUSED, "no")
+
+    monkeypatch.setattr(socket, "create_connection", refused)
+    monkeypatch.setattr(ps_client, "CONNECT_RETRY_S", 0.001)
+    with pytest.raises(ParameterServerError, match="connect"):
+        PsClient(("127.0.0.1", 31_499), 0, 1, 0.2)
+    first, second, *_ = ps_client.source_ports(("127.0.0.1", 31_499), 0, 0)
+    assert len(sources) > 30
+    assert sources == [first] * 3 + [second] * (len(sources) - 3)
 
 
 @pytest.mark.parametrize("circuits", [2, 3, 4])

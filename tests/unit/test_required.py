@@ -11,8 +11,8 @@ import pytest
 from testbed import up
 from testbed.daemon import supervisor
 from testbed.errors import HostError, TestbedError
-from testbed.probing import kernel, required
-from testbed.probing.features import ProbeResult
+from testbed.probing import host, kernel, required
+from testbed.probing.features import ProbeFailure, ProbeResult
 from testbed.probing.required import NAME, NEEDED, require_kernel
 
 Trials = list[Sequence[str]]
@@ -31,33 +31,54 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
     return made
 
 
-def found(monkeypatch: pytest.MonkeyPatch, lacking: str, is_broken: bool = False) -> None:
+@pytest.fixture(autouse=True)
+def a_host_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the kernel."""
+    monkeypatch.setattr(host, "PROBES", dict.fromkeys(host.PROBES, lambda: "works"))
+
+
+def quiet(text: str) -> None:
+    assert "once after each start" in text
+
+
+def found(monkeypatch: pytest.MonkeyPatch, *lacking: str, is_broken: bool = False) -> None:
+    """Have a kernel lack something."""
+
     def findings(names: Sequence[str]) -> list[ProbeResult]:
         return [
-            ProbeResult(name, name != lacking, "no", broken=is_broken and name == lacking) for name in names
+            ProbeResult(name, name not in lacking, "no", broken=is_broken and name in lacking)
+            for name in names
         ]
 
     monkeypatch.setattr(kernel, "findings", findings)
 
 
 def test_our_programs_a_broadcast_and_a_mark_are_needed() -> None:
-    assert {"xdp", "programs", "broadcast", "marks", "mmap", "tbf", "mirred", "ovs"} <= set(NEEDED)
+    assert {"xdp", "programs", "broadcast", "marks", "mmap", "tbf", "mirred"} <= set(NEEDED)
+    assert set(NEEDED) <= set(kernel.PROBES)
+    names = {path.name for path in required.sources()}
+    assert {"programs.c", "link_marks.c", "doctor_probe.c", "kernel.py", "probe.py", "program.py"} <= names
 
 
 def test_what_works_is_tried_once_for_each_start_of_the_machine_and_each_text(
     trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = tmp_path / "cache"
     for _ in range(2):
-        require_kernel("programs", tmp_path)
+        require_kernel(quiet, folder)
     assert trials == [NEEDED]
-    require_kernel("other programs", tmp_path)
-    assert len(trials) == 2
-    boot = tmp_path / "boot_id"
+    text, boot, status = (tmp_path / name for name in ("text", "boot_id", "status"))
+    text.write_text("another program\n")
     boot.write_text("another start\n")
-    monkeypatch.setattr(required, "BOOT", boot)
-    require_kernel("other programs", tmp_path)
-    assert len(trials) == 3
-    assert [path.name for path in tmp_path.iterdir() if path != boot] == [NAME]
+    status.write_text("CapEff:\t0000000000000001\n")
+    for count, (name, other) in enumerate(
+        (("sources", lambda: [text]), ("BOOT", boot), ("STATUS", status)), start=2
+    ):
+        monkeypatch.setattr(required, name, other)
+        for _ in range(2):
+            require_kernel(quiet, folder)
+        assert len(trials) == count, name
+    assert [path.name for path in folder.iterdir()] == [NAME]
 
 
 @pytest.mark.parametrize("lacking", NEEDED)
@@ -66,13 +87,29 @@ def test_a_lack_is_a_line_with_its_remedy_and_is_not_remembered(
 ) -> None:
     found(monkeypatch, lacking)
     with pytest.raises(HostError, match=rf"^this host lacks {lacking} \(.+\): no; needed is [^\n]+$"):
-        require_kernel("programs", tmp_path)
+        require_kernel(quiet, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_what_a_lack_comes_of_is_named_in_its_place(
+    is_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container without NET_RAW, where no frame is sent, or NET_ADMIN, where no device is made."""
+
+    def lacks() -> str:
+        raise ProbeFailure("NET_RAW is missing", remedy="run it with NET_RAW")
+
+    found(monkeypatch, *NEEDED, is_broken=is_broken)
+    monkeypatch.setitem(host.PROBES, "capabilities", lacks)
+    line = r"^this host lacks capabilities \(.+\): NET_RAW is missing; needed is run it with NET_RAW; testbed"
+    with pytest.raises(HostError, match=line):
+        require_kernel(quiet, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_started_where_the_kernel_lacks_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacks(programs: str) -> None:
-        assert "host_port" in programs
+    def lacks(say: object) -> None:
         raise HostError("this host lacks marks")
 
     monkeypatch.setattr(required, "require_kernel", lacks)
@@ -88,7 +125,7 @@ def test_nothing_is_started_where_the_kernel_lacks_something(monkeypatch: pytest
 def test_a_fault_of_a_trial_is_no_lack_of_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, "programs", is_broken=True)
     with pytest.raises(TestbedError, match="a fault of the testbed's own in what tries programs: no"):
-        require_kernel("programs", tmp_path)
+        require_kernel(quiet, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,5 +133,5 @@ def test_without_a_cache_it_is_tried_each_time(trials: Trials, tmp_path: Path) -
     file = tmp_path / "file"
     file.touch()
     for _ in range(2):
-        require_kernel("programs", file / "folder")
+        require_kernel(quiet, file / "folder")
     assert len(trials) == 2
