@@ -33,7 +33,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
 
 @pytest.fixture(autouse=True)
 def a_host_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the kernel."""
+    """Have all that is not the kernel's work."""
     monkeypatch.setattr(host, "PROBES", dict.fromkeys(host.PROBES, lambda: "works"))
 
 
@@ -95,7 +95,7 @@ def test_a_lack_is_a_line_with_its_remedy_and_is_not_remembered(
 def test_what_a_lack_comes_of_is_named_in_its_place(
     is_broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container without NET_RAW, where no frame is sent, or NET_ADMIN, where no device is made."""
+    """A container without NET_RAW sends no frame, and one without NET_ADMIN makes no device."""
 
     def lacks() -> str:
         raise ProbeFailure("NET_RAW is missing", remedy="run it with NET_RAW")
