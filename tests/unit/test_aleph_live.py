@@ -16,10 +16,12 @@ from testbed.errors import RequestError
 from testbed.reproduction.live import trust
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.systems.aleph.figures.live import accuracy, example, training
+from testbed.systems.aleph.figures.live.cores import Cores, Samples
 from testbed.systems.aleph.figures.live.figure import OnTestbed
 from testbed.systems.aleph.figures.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from testbed.topology.load import parse
 
+CORES = {"process_cores": 0.1, "kernel_cores": 0.2}
 TRUSTED = {"trustworthy": True, "reasons": []}
 
 
@@ -41,10 +43,11 @@ def example_row(way: str, seconds: float) -> dict[str, Any]:
 
 def training_row(model: str, way: str, ms: float, bound_ms: float) -> dict[str, Any]:
     roles = {
-        name: {"gbps": 0.5 * rate / 1e3, "share": 0.5, "cores": 0.1, "hosts": hosts}
+        name: {"gbps": 0.5 * rate / 1e3, "share": 0.5, "hosts": hosts} | CORES
         for rate, name, hosts in ((30e3, "Agg2", 1), (20e3, "Agg1", 2), (10e3, "worker", 5), (40e3, "PS", 1))
     }
     row = {"model": model, "way": way, "profile": "none", "iteration_ms": ms, "compute_ms": 0.0}
+    row["cores_unknown"] = None
     row |= {"error_over_bound": 0.1, "roles": roles, "packets_share": 0.1, "cores_busy": 0.4}
     return row | of_run(ms, bound_ms)
 
@@ -89,7 +92,42 @@ def test_cuts_stand_beside_the_papers_and_what_links_allow() -> None:
     assert printed["verdict"] == DIFFERS, "it took longer"
     use = by["vgg19: all workers' links carry, ALEPH, clustered by time above ring (Horovod)"]
     assert (use["paper"], use["ours"], use["verdict"]) == ("36%", "0%", TIE), "made up: all carry the same"
-    assert len(by) == 6
+    assert len(by) == 9
+
+
+def test_cores_stand_beside_the_papers_where_they_are_known() -> None:
+    rows = [training_row("vgg19", way.sync, 800, 790) for way in WAYS]
+    agg2 = next(row for row in rows if row["way"] == ALEPH.sync)["roles"]["Agg2"]
+    agg2["kernel_cores"] = 0.52
+    by = {claim["text"]: claim for claim in training.claims(rows) if "CPU time" in claim["text"]}
+    more = by["vgg19: CPU time of Agg2, ALEPH, clustered by time above parameter server (BytePS)"]
+    assert (more["paper"], more["ours"]) == ("107%", "107% (0.620 and 0.300 cores)")
+    assert more["verdict"] == AGREES
+    less = by["vgg19: CPU time of worker, ALEPH, clustered by time below ring (Horovod)"]
+    assert (less["paper"], less["verdict"]) == ("11%", TIE)
+    for row in rows:
+        row["cores_unknown"] = "the kernel's threads are hidden"
+        for its in row["roles"].values():
+            del its["process_cores"], its["kernel_cores"]
+    assert not [claim for claim in training.claims(rows) if "CPU time" in claim["text"]]
+    console = Console(file=io.StringIO(), width=200)
+    report = {"figure": "fig10", "rows": rows, "trust": trust(rows), "scale": 400, "claims": []}
+    OnTestbed("fig10").show(report, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "cores by role are not known: the kernel's threads are hidden" in said
+
+
+def test_what_hosts_took_is_of_the_time_between_the_scripts_marks() -> None:
+    """Samples are a second apart: 0.5 cores from the first on, and one more of the kernel from the second."""
+    samples = Samples(("u1h1",), None)
+    for at, process, kernel in ((10.0, 1.0, 0.0), (11.0, 1.5, 0.0), (12.0, 2.0, 1.0), (13.0, 2.5, 2.0)):
+        samples.add(at, [(process, kernel)])
+    assert samples.between(11.0, 13.0) == {"u1h1": Cores(0.5, 1.0)}
+    assert samples.between(10.5, 11.5) == {"u1h1": Cores(0.5, 0.5)}
+    assert samples.between(9.0, 12.0) == "there are no samples of that time"
+    samples.changed_s = 11.2
+    assert samples.between(11.0, 13.0) == "a device came that no thread polled yet"
+    assert isinstance(samples.between(11.3, 13.0), dict)
 
 
 @pytest.mark.parametrize(("ms", "word"), [(840, TIE), (400, SIZE), (900, DIFFERS)])
@@ -128,10 +166,13 @@ def test_roles_are_told_by_rates() -> None:
     ]
     workers = [{"host": "u1h1", "rank": 0}, {"host": "u1h2", "rank": 1}, {"host": "u1h4", "rank": 2}]
     result = {"telemetry": {"traffic_s": 2.0}, "links": links, "workers": workers}
-    roles = training.roles(result, Up, (0.2, 0.4, 1.0))  # type: ignore[arg-type]
+    cores = {"u1h1": Cores(0.1, 0.1), "u1h2": Cores(0.2, 0.3), "u1h4": Cores(0.5, 1.5)}
+    roles = training.roles(result, Up, cores)  # type: ignore[arg-type]
     assert set(roles) == {"worker", "Agg2"}
-    assert roles["worker"] == pytest.approx({"gbps": 0.3, "share": 0.03, "cores": 0.15, "hosts": 2})
-    assert roles["Agg2"] == pytest.approx({"gbps": 1.2, "share": 0.04, "cores": 0.5, "hosts": 1})
+    its = {"gbps": 0.3, "share": 0.03, "process_cores": 0.15, "kernel_cores": 0.2, "hosts": 2}
+    assert roles["worker"] == pytest.approx(its)
+    its = {"gbps": 1.2, "share": 0.04, "process_cores": 0.5, "kernel_cores": 1.5, "hosts": 1}
+    assert roles["Agg2"] == pytest.approx(its)
 
 
 def test_who_has_learnt_less_when_aleph_is_done() -> None:

@@ -206,7 +206,6 @@ def main() -> None:
 
     dist.barrier()
     ready_s = time.monotonic()
-    before_s = time.process_time()
     started_s: list[float] = []
     late_ms: list[float] = []
     for turn in range(args.iterations):
@@ -217,7 +216,6 @@ def main() -> None:
         optimiser.step()
         late_ms.append(step.gpu.late_s * 1e3)
     done_s = time.monotonic()
-    cpu_s = of_each(time.process_time() - before_s)
     mean_ms = of_each((done_s - started_s[args.warm_up]) * 1e3 / (args.iterations - args.warm_up))
 
     iteration_ms = [(b - a) * 1e3 for a, b in zip(started_s, [*started_s[1:], done_s], strict=True)]
@@ -249,7 +247,6 @@ def main() -> None:
                 "iteration_start_s": started_s,  # CLOCK_MONOTONIC, as the two below
                 "ready_s": ready_s,
                 "done_s": done_s,
-                "cpu_s_list": cpu_s,  # of each worker's process, in all iterations
                 "late_ms_list": late_ms,  # of the layer that was fetched latest after its time, by iteration
                 "error_over_bound": error,
             }

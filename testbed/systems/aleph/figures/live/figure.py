@@ -16,7 +16,7 @@ from testbed.errors import RequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 1
+VERSION = 2
 TRAINING = ("fig9", "fig10", "fig11")
 """These are of the same runs: each prints and draws all of them."""
 

@@ -66,14 +66,22 @@ def training(report: Report) -> Figure:
     times.set_xticks(range(len(models)), models)
     times.set_title("(fig. 11) communication of an iteration, ms")
     names = list(dict.fromkeys(ROLES.values()))
+    unknown = next((row["cores_unknown"] for row in rows if row["cores_unknown"]), None)
     for order, way in enumerate(WAYS):
         by = picked(rows, models[0], way.sync)["roles"]
-        for axes, key in ((rates, "gbps"), (cores, "cores")):
-            places = [at + (order - 1.5) * 0.2 for at in range(len(names))]
-            heights = [by.get(name, {}).get(key, 0.0) for name in names]
-            axes.bar(places, heights, 0.18, color=COLOURS[way.sync], label=way.title)
+        places = [at + (order - 1.5) * 0.2 for at in range(len(names))]
+        heights = {
+            key: [by.get(name, {}).get(key, 0.0) for name in names]
+            for key in ("gbps", "process_cores", "kernel_cores")
+        }
+        colour = COLOURS[way.sync]
+        rates.bar(places, heights["gbps"], 0.18, color=colour, label=way.title)
+        if unknown is None:
+            cores.bar(places, heights["process_cores"], 0.18, color=colour, alpha=0.5)
+            cores.bar(places, heights["kernel_cores"], 0.18, heights["process_cores"], color=colour)
     rates.set_title(f"(fig. 9) Gb/s of a host's link, {models[0]}")
-    cores.set_title(f"(fig. 10) cores of a worker's process, {models[0]}")
+    shown = "processes, and above them the kernel" if unknown is None else f"not known: {unknown}"
+    cores.set_title(f"(fig. 10) cores of a host, {models[0]}\n{shown}", fontsize="medium")
     for axes in (rates, cores):
         axes.set_xticks(range(len(names)), names)
     return _finished(figure, [times, rates, cores], report)

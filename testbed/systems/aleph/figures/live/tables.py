@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from testbed.systems.aleph.figures.live.setting import WAYS
-from testbed.systems.aleph.figures.live.training import PAPER_S, ROLES, picked
+from testbed.systems.aleph.figures.live.training import PAPER_CORES, PAPER_S, ROLES, picked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +72,25 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
             *(f"{row['roles'][name]['gbps']:.1f}" if name in row["roles"] else "" for name in names),
             f"{row['cores_busy']:.2f}",
             f"{row['packets_share']:.2f}",
+        )
+    console.print(table)
+    _show_cores([row for row in rows if row["profile"] == "none"], names, console)
+
+
+def _show_cores(rows: Sequence[Mapping[str, Any]], names: Sequence[str], console: Console) -> None:
+    """Print what each role takes of the cores, beside what the paper says of its Agg2."""
+    if unknown := next((row["cores_unknown"] for row in rows if row["cores_unknown"]), None):
+        console.print(f"Figure 10: cores by role are not known: {unknown}")
+        return
+    title = "Figure 10: cores of a host: its processes + the kernel for its devices"
+    table = _table(title, "", *names, "the paper's Agg2")
+    for row in rows:
+        each = [row["roles"][name] for name in names]
+        paper = PAPER_CORES[row["model"]].get(row["way"])
+        table.add_row(
+            f"{row['model']}, {TITLES[row['way']]}",
+            *(f"{its['process_cores']:.3f} + {its['kernel_cores']:.3f}" for its in each),
+            "" if paper is None else f"{paper:g}",
         )
     console.print(table)
 

@@ -16,6 +16,7 @@ from typing import Any
 from testbed.reproduction import kept, live
 from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import FLAT, of_gain
+from testbed.systems.aleph.figures.live.cores import Cores, HostCores
 from testbed.systems.aleph.figures.live.setting import (
     ALEPH,
     PRINTED,
@@ -48,6 +49,14 @@ PAPER_USE = {
     "bert": {PS.sync: 1.41, RING.sync: 0.19},
 }
 """By what share ALEPH's workers use more of their links than others', figure 9."""
+PAPER_CORES = {
+    "resnet50": {PS.sync: 3.9, ALEPH.sync: 6.8},
+    "vgg19": {PS.sync: 4.1, ALEPH.sync: 8.5},
+    "bert": {PS.sync: 4.5, ALEPH.sync: 7.8},
+}
+"""Of Agg2, figure 10, as the text has them."""
+PAPER_LESS_CPU = {PS.sync: 0.06, RING.sync: 0.11}
+"""By what share ALEPH's other workers take less CPU time than others', figure 10."""
 ROLES = {30_000.0: "Agg2", 20_000.0: "Agg1", 10_000.0: "worker", 40_000.0: "PS"}
 """Section 6.3's names, by the declared rate in Mb/s: who heads the clusters there has these."""
 NOISE = FLAT / 2
@@ -63,11 +72,14 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Return a row for each model and way, without computing and, if asked, with it."""
     rows: list[dict[str, Any]] = []
-    with live.testbed("aleph-6-3", section_6_3(scale), folder) as testbed:
+    with (
+        live.testbed("aleph-6-3", section_6_3(scale), folder) as testbed,
+        HostCores(testbed) as hosts,
+    ):
         for model in models:
             for way in WAYS:
                 for profile in ("none", "gtx1080ti")[: 2 if computing else 1]:
-                    measure_one = partial(_row, testbed, model, way, iterations, profile, folder)
+                    measure_one = partial(_row, testbed, hosts, model, way, iterations, profile, folder)
                     rows.append(kept.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
                     on_done(f"{model}, {way.title}{', computing' if profile != 'none' else ''}")
     return rows
@@ -79,11 +91,19 @@ def count(models: Sequence[str], computing: bool) -> int:
 
 
 def _row(
-    testbed: live.TestbedOfFigures, model: str, way: Sync, iterations: int, profile: str, folder: Path
+    testbed: live.TestbedOfFigures,
+    hosts: HostCores,
+    model: str,
+    way: Sync,
+    iterations: int,
+    profile: str,
+    folder: Path,
 ) -> dict[str, Any]:
     words = ["--model", model, "--iterations", str(iterations), "--profile", profile]
     words += ["--batch", str(BATCHES[model]), "--scale", str(testbed.topology.scale)]
-    result, script = run(testbed, way, f"{model}.{way.sync}.{profile}", folder, "layers.py", *words)
+    with hosts.sampled() as samples:
+        result, script = run(testbed, way, f"{model}.{way.sync}.{profile}", folder, "layers.py", *words)
+    cores = samples.between(script["ready_s"], script["done_s"])
     return {
         "model": model,
         "way": way.sync,
@@ -91,7 +111,8 @@ def _row(
         "iteration_ms": script["iteration_ms"],
         "compute_ms": script["compute_ms"],
         "error_over_bound": script["error_over_bound"],
-        "roles": roles(result, testbed, script["cpu_s_list"]),
+        "roles": roles(result, testbed, {} if isinstance(cores, str) else cores),
+        "cores_unknown": cores if isinstance(cores, str) else None,
         "packets_share": math.fsum(core["softirq"]["median"] for core in result["telemetry"]["cores"]),
         "cores_busy": math.fsum(core["busy"]["median"] for core in result["telemetry"]["cores"]),
         **shown(result),
@@ -99,13 +120,13 @@ def _row(
 
 
 def roles(
-    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cpu_s: Sequence[float]
+    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cores: Mapping[str, Cores]
 ) -> dict[str, dict[str, float]]:
     """Return, by role, means over its hosts: Gb/s at the declared rates in the busier direction while there
-    was traffic, the share of their rate, and the share of a core that a worker's process took.
+    was traffic, the share of their rate, and the cores that its processes took and the kernel for it, if
+    that is known: of each host `cores`.
     """
     scale, traffic_s = testbed.topology.scale, result["telemetry"]["traffic_s"]
-    cpu = {worker["host"]: cpu_s[worker["rank"]] for worker in result["workers"]}
     by: dict[str, list[dict[str, float]]] = {}
     for link in result["links"]:
         role = ROLES.get(round(link["rate_mbps"] * scale, 3))
@@ -113,15 +134,22 @@ def roles(
             continue
         most_bytes = max(link["bytes_up"], link["bytes_down"])
         gbps = most_bytes * 8 / traffic_s * scale / 1e9
-        share = gbps / (link["rate_mbps"] * scale / 1e3)
-        by.setdefault(role, []).append(
-            {"gbps": gbps, "share": share, "cores": cpu.get(link["name"], 0.0) / traffic_s}
-        )
+        its = {"gbps": gbps, "share": gbps / (link["rate_mbps"] * scale / 1e3)}
+        if cores:
+            taken = cores[link["name"]]
+            its |= {"process_cores": taken.process, "kernel_cores": taken.kernel}
+        by.setdefault(role, []).append(its)
     return {
         role: {key: math.fsum(each[key] for each in hosts) / len(hosts) for key in hosts[0]}
         | {"hosts": len(hosts)}
         for role, hosts in by.items()
     }
+
+
+def cores_of(row: Mapping[str, Any], role: str) -> float | None:
+    """Return how many cores a host of this role took, in the mean over them; None where that is not known."""
+    its = row["roles"][role]
+    return float(its["process_cores"] + its["kernel_cores"]) if "kernel_cores" in its else None
 
 
 def workers_gbps(row: Mapping[str, Any]) -> float:
@@ -178,4 +206,28 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "runs": runs_of(picked(rows, model, way.sync) for way in (ALEPH, name)),
                 }
             )
+        findings += _of_cores(rows, model)
+    return findings
+
+
+def _of_cores(rows: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
+    """Return the paper's statements on CPU time: Agg2 takes more than with a server, other workers less."""
+    ratio = PAPER_CORES[model][ALEPH.sync] / PAPER_CORES[model][PS.sync]
+    asked = [("Agg2", PS, ratio - 1, "above")]
+    asked += [("worker", way, -PAPER_LESS_CPU[way.sync], "below") for way in (PS, RING)]
+    findings = []
+    for role, way, paper, side in asked:
+        ours, theirs = (cores_of(picked(rows, model, each.sync), role) for each in (ALEPH, way))
+        if ours is None or not theirs:
+            continue
+        sign = 1 if side == "above" else -1
+        findings.append(
+            {
+                "text": f"{model}: CPU time of {role}, {ALEPH.title} {side} {way.title} ({way.paper})",
+                "paper": f"{sign * paper:.0%}",
+                "ours": f"{sign * (ours / theirs - 1):.0%} ({ours:.3f} and {theirs:.3f} cores)",
+                "verdict": of_gain(sign * (ours / theirs - 1), sign * paper, NOISE),
+                "runs": runs_of(picked(rows, model, each.sync) for each in (ALEPH, way)),
+            }
+        )
     return findings

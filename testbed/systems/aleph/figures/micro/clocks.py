@@ -76,29 +76,37 @@ class Threads:
     def _present(self, devices: Mapping[str, int]) -> dict[str, int]:
         by_name = {f"napi/{device}-": device for device in devices}
         pids = {}
-        for entry in self._proc.iterdir():
-            if not entry.name.isdecimal():
-                continue
-            try:
-                name = (entry / "comm").read_text().strip()
-            except OSError:
-                continue
-            # the kernel keeps 15 characters of it
+        for pid in polling_threads(self._proc):
+            name = _read(self._proc / str(pid) / "comm")  # the kernel keeps 15 characters of it
             device = next((device for prefix, device in by_name.items() if name.startswith(prefix)), None)
             if device:
-                pids[device] = int(entry.name)
+                pids[device] = pid
         return pids
 
     def used(self, devices: list[str]) -> Used:
         """Return the CPU time of these devices' threads by now."""
-        return sum((_used(self._proc / str(self._pids[device])) for device in devices), Used())
+        return sum((thread_used(self._proc, self._pids[device]) for device in devices), Used())
+
+
+def polling_threads(proc: Path) -> set[int]:
+    """Return the process numbers of all of the kernel's threads that poll devices."""
+    return {int(comm.parent.name) for comm in proc.glob("[0-9]*/comm") if _read(comm).startswith("napi/")}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended
+        return ""
 
 
 def process_used(pid: int) -> Used:
     """Return the CPU time of a process of this namespace by now, its threads' included."""
-    return sum((_used(task) for task in Path(f"/proc/{pid}/task").iterdir()), Used())
+    tasks = Path(f"/proc/{pid}/task")
+    return sum((thread_used(tasks, int(task.name)) for task in tasks.iterdir()), Used())
 
 
-def _used(entry: Path) -> Used:
-    ran, waited, _ = (entry / "schedstat").read_text().split()
+def thread_used(folder: Path, pid: int) -> Used:
+    """Return the CPU time of a thread by now, by a folder of such: a /proc, or a process's tasks."""
+    ran, waited, _ = (folder / str(pid) / "schedstat").read_text().split()
     return Used(int(ran), int(waited))
