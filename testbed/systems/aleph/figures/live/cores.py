@@ -1,5 +1,5 @@
-"""What each host of a testbed takes of the machine's cores: the processes in its network namespace, and the
-kernel's work for its devices. XDP sums in the latter, and TCP receives.
+"""The cores that each host of a testbed takes: the processes in its network namespace, and the kernel's
+work for its devices. XDP sums in the latter, and TCP receives.
 
 That work is done in softirqs, which no host's name is on, and within whatever process runs just then. So a
 thread of the kernel polls each device here, at both ends of each link, as in `figures/micro`: devices poll
@@ -35,15 +35,14 @@ _MERGE_NOTHING = 1  # byte
 _GENERATIONS = 3  # from a testbed's main process to the first in its namespaces
 _THREADED = (
     "mount -t sysfs sysfs /sys && cd /sys/class/net && "
-    'for each in "$@"; do [ -d "$each/bridge" ] || { echo 1 >"$each/threaded" && cat "$each/threaded"; } || exit 1; done'
+    'for each in "$@"; do [ -d "$each/bridge" ] && continue; '  # which polls nothing
+    'echo 1 >"$each/threaded" && cat "$each/threaded" || exit 1; done'
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """What a host took, as a number of cores, by its processes and by the kernel's threads for its
-    devices.
-    """
+    """The cores that a host took: its processes, and the kernel's threads for its devices."""
 
     process: float
     kernel: float
@@ -187,9 +186,9 @@ class HostCores:
 
 @dataclass(slots=True)
 class Samples:
-    """What hosts had taken by when: `at` in seconds of CLOCK_MONOTONIC, `taken` in seconds, for each sample
-    and host that of its processes and that of the kernel. `changed_s`: when the last device began to be
-    polled.
+    """The time that hosts had taken by when: `at` in seconds of CLOCK_MONOTONIC, `taken` in seconds, for
+    each sample and host that of its processes and that of the kernel. `changed_s`: when the last device began
+    to be polled.
     """
 
     hosts: tuple[str, ...]
