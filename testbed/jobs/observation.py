@@ -8,12 +8,14 @@ import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from testbed.aggregation.system import Layout
 from testbed.emulation.links import burst_bytes
 from testbed.errors import ChangedError
+from testbed.jobs.ports import PortWatch
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings
 from testbed.telemetry.bound import bound, coarse
@@ -40,6 +42,7 @@ class Hosts(Protocol):
     def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
     def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]: ...
     def ever_by_hand(self) -> Collection[str]: ...
+    def host_namespace(self, host: str) -> Path: ...
 
 
 def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[str, int]:
@@ -82,6 +85,8 @@ class Observation:
     def __enter__(self) -> Self:
         self._before, self._unsent_before = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
         self._look_around()
+        self._ports = PortWatch({host: self._hosts.host_namespace(host) for host in self._job_hosts})
+        self._stack.enter_context(self._ports)
         self._recording = self._stack.enter_context(self._sampler.recording())
         return self
 
@@ -198,7 +203,7 @@ class Observation:
             lost=over_time.losses(layout),
             timetables=over_time.timetables if layout.demands else (),
             traffic=self._surroundings.traffic(
-                began, ended, layout, job, self._held_by_others(job), over_time
+                began, ended, layout, job, self._held_by_others(job), over_time, self._ports.ports
             ),
             company=self._surroundings.company(began, ended),
             unknown=over_time.unknown if layout.demands else None,

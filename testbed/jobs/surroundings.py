@@ -14,7 +14,7 @@ from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
 from testbed.telemetry.company import Company, Spent, company, spent
 from testbed.telemetry.network import LitNetwork, network
-from testbed.telemetry.traffic import OthersTraffic, grown, others
+from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -81,18 +81,19 @@ class Surroundings:
         job: int,
         held: Collection[str],
         over_time: LitNetwork,
+        seen: SeenPorts,
     ) -> list[OthersTraffic]:
         """Return the traffic on a job's links between two looks that is not the job's. `held`: hosts that
-        other jobs had; `over_time`: the network between these looks.
+        other jobs had; `over_time`: the network between these looks; `seen`: TCP ports meanwhile.
         """
         if began.light is None or ended.light is None:
             return []
-        own = {addresses.host_name(*host) for host in layout.hosts()}
         ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
+        owner = Owner({addresses.host_name(*host) for host in layout.hosts()}, ports, seen)
         flows = grown(began.light["flows"], ended.light["flows"])
         names = {address: self._host(address) for flow in flows for address in flow[:2]}
         known = {address: name for address, name in names.items() if name}
-        return others(flows, known, own, ports, held, over_time, over_time.links(layout))
+        return others(flows, known, owner, held, over_time, over_time.links(layout))
 
     def _host(self, address: str) -> str | None:
         """Return the name of the host that has this address, or would have it: what is sent to a host that is

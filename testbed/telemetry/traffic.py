@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.telemetry.demand import is_between_units, unit_of
@@ -17,6 +17,37 @@ LEAST_BYTES = 10_000  # less is a ping, or a name that was looked up
 EPHEMERAL = 32_768  # ports from here on are the kernel's to give, as gloo's connections have
 
 Flow = tuple[str, str, int, int]  # sender and receiver by address, protocol, port
+
+
+@dataclass(slots=True)
+class SeenPorts:
+    """The TCP ports of hosts that were seen: of a job's own processes, and of others'."""
+
+    own: set[tuple[str, int]] = field(default_factory=set)
+    others: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A job's `hosts`, and the TCP `ports` that it is given; `seen` are those that it took as well, and those
+    that others had there.
+    """
+
+    hosts: Collection[str]
+    ports: Collection[int]
+    seen: SeenPorts = field(default_factory=SeenPorts)
+
+    def sent(self, sender: str, receiver: str, protocol: int, port: int) -> bool:
+        """Return whether this is the job's, by the lower port: between its hosts TCP on a port that it was
+        given or that was seen to be its, and on one that the kernel gave, unless that was seen to be
+        another's.
+        """
+        if protocol != _TCP or not {sender, receiver} <= set(self.hosts):
+            return False
+        ends = {(sender, port), (receiver, port)}
+        if port in self.ports or not ends.isdisjoint(self.seen.own):
+            return True
+        return port >= EPHEMERAL and ends.isdisjoint(self.seen.others)
 
 
 def grown(before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> dict[Flow, int]:
@@ -35,23 +66,20 @@ def grown(before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> di
 def others(
     flows: Mapping[Flow, int],
     names: Mapping[str, str],
-    own_hosts: Collection[str],
-    own_ports: Collection[int],
+    job: Owner,
     held: Collection[str],
     network: LitNetwork,
     links: Collection[str],
 ) -> list[OthersTraffic]:
     """Return the traffic on the `links` of a job that is not the job's, the most first. `names`: of hosts, by
-    their addresses. Between `own_hosts` TCP is the job's on `own_ports` and on ports that the kernel gave.
-    What hosts that other jobs `held` sent to each other is those jobs'.
+    their addresses. What hosts that other jobs `held` sent to each other is those jobs'.
     """
     strange: list[tuple[str, str, int, int, int]] = []
     for (source, goal, protocol, port), count in flows.items():
         sender, receiver = names.get(source), names.get(goal)
         if sender is None or receiver is None or {sender, receiver} <= set(held):
             continue
-        both = sender in own_hosts and receiver in own_hosts
-        if both and protocol == _TCP and (port in own_ports or port >= EPHEMERAL):
+        if job.sent(sender, receiver, protocol, port):
             continue
         strange.append((sender, receiver, protocol, port, count))
     apart = {pair_of(unit_of(sender), unit_of(receiver)) for sender, receiver, *_ in strange}

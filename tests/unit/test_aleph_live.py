@@ -16,7 +16,7 @@ from testbed.errors import RequestError
 from testbed.reproduction.live import trust
 from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.systems.aleph.figures.live import accuracy, example, training
-from testbed.systems.aleph.figures.live.cores import Cores, Samples
+from testbed.systems.aleph.figures.live.cores import CoreSamples, TakenCores
 from testbed.systems.aleph.figures.live.figure import OnTestbed
 from testbed.systems.aleph.figures.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from testbed.topology.load import parse
@@ -119,11 +119,11 @@ def test_cores_stand_beside_the_papers_where_they_are_known() -> None:
 
 def test_what_hosts_took_is_of_the_time_between_the_scripts_marks() -> None:
     """Samples are a second apart: 0.5 cores from the first on, and one more of the kernel from the second."""
-    samples = Samples(("u1h1",), None)
+    samples = CoreSamples(("u1h1",), None)
     for at, process, kernel in ((10.0, 1.0, 0.0), (11.0, 1.5, 0.0), (12.0, 2.0, 1.0), (13.0, 2.5, 2.0)):
         samples.add(at, [(process, kernel)])
-    assert samples.between(11.0, 13.0) == {"u1h1": Cores(0.5, 1.0)}
-    assert samples.between(10.5, 11.5) == {"u1h1": Cores(0.5, 0.5)}
+    assert samples.between(11.0, 13.0) == {"u1h1": TakenCores(0.5, 1.0)}
+    assert samples.between(10.5, 11.5) == {"u1h1": TakenCores(0.5, 0.5)}
     assert samples.between(9.0, 12.0) == "there are no samples of that time"
     samples.changed_s = 11.2
     assert samples.between(11.0, 13.0) == "a device came that no thread polled yet"
@@ -166,7 +166,7 @@ def test_roles_are_told_by_rates() -> None:
     ]
     workers = [{"host": "u1h1", "rank": 0}, {"host": "u1h2", "rank": 1}, {"host": "u1h4", "rank": 2}]
     result = {"telemetry": {"traffic_s": 2.0}, "links": links, "workers": workers}
-    cores = {"u1h1": Cores(0.1, 0.1), "u1h2": Cores(0.2, 0.3), "u1h4": Cores(0.5, 1.5)}
+    cores = {"u1h1": TakenCores(0.1, 0.1), "u1h2": TakenCores(0.2, 0.3), "u1h4": TakenCores(0.5, 1.5)}
     roles = training.roles(result, Up, cores)  # type: ignore[arg-type]
     assert set(roles) == {"worker", "Agg2"}
     its = {"gbps": 0.3, "share": 0.03, "process_cores": 0.15, "kernel_cores": 0.2, "hosts": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,9 @@ class Hosts:
 
     def ever_by_hand(self) -> Collection[str]:
         return ()
+
+    def host_namespace(self, host: str) -> Path:
+        return Path(__file__)  # no process is in it
 
 
 class Recorded(Sampler):

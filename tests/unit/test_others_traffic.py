@@ -6,11 +6,12 @@ import pytest
 
 from testbed.telemetry.happened import Happened
 from testbed.telemetry.network import LitNetwork, network
-from testbed.telemetry.traffic import OthersTraffic, grown, others
+from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
 
 NAMES = {f"10.0.{unit}.{host}": f"u{unit}h{host}" for unit in (1, 2, 3) for host in (1, 2, 3)}
 OWN = {"u1h1", "u2h1"}
 MB = 1_000_000
+NONE = SeenPorts()
 
 
 def joined(*circuits: tuple[str, str], has_core: bool = False) -> LitNetwork:
@@ -31,8 +32,9 @@ def crossed(
     held: tuple[str, ...] = (),
     by: LitNetwork = IN_A_ROW,
     links: tuple[str, ...] = ("u1h1", "u1o1", "u2h1", "u2o1"),
+    seen: SeenPorts = NONE,
 ) -> list[OthersTraffic]:
-    return others({(source, goal, protocol, port): MB}, NAMES, OWN, {29501}, held, by, links)
+    return others({(source, goal, protocol, port): MB}, NAMES, Owner(OWN, {29501}, seen), held, by, links)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_traffic_over_the_core_and_between_racks_is_on_these_links() -> None:
     names = {"10.1.1.1": "u1r1h1", "10.1.1.2": "u1r1h2", "10.2.1.1": "u1r2h1", "10.1.2.1": "u2r1h1"}
 
     def racks(source: str, goal: str) -> list[tuple[str, int]]:
-        rows = others({(source, goal, 17, 5001): MB}, names, OWN, (), (), core, links)
+        rows = others({(source, goal, 17, 5001): MB}, names, Owner(OWN, ()), (), core, links)
         return [(each.link, each.bytes_up) for each in rows]
 
     assert racks("10.1.1.1", "10.2.1.1") == [("u1r1", MB), ("u1r2", 0)], "within a pod"
@@ -99,13 +101,28 @@ def test_what_the_jobs_workers_say_to_each_other_is_the_jobs() -> None:
     assert crossed("10.0.1.1", "10.0.1.2", protocol=6, port=40_000), "to a host that is not the job's"
 
 
+def test_whose_a_port_was_seen_to_be_says_whose_its_traffic_is() -> None:
+    """It is seen at either end, on any port: a store of the script's own, and a command beside it on a high port."""
+    ends = ("10.0.1.1", "10.0.2.1")
+    for own in ("u1h1", "u2h1"):
+        assert crossed(*ends, protocol=6, port=5001, seen=SeenPorts(own={(own, 5001)})) == []
+        assert crossed(*ends, protocol=6, port=40_000, seen=SeenPorts(others={(own, 40_000)}))
+    assert crossed(*ends, protocol=6, port=5001, seen=SeenPorts(own={("u3h1", 5001)}))
+    both = SeenPorts(own={("u2h1", 40_000)}, others={("u1h1", 40_000)})
+    assert crossed(*ends, protocol=6, port=40_000, seen=both) == [], "a port at each end is drawn apart"
+    assert crossed(*ends, port=5001, seen=SeenPorts(own={("u1h1", 5001)})), "UDP"
+    assert crossed("10.0.1.1", "10.0.1.2", protocol=6, port=5001, seen=SeenPorts(own={("u1h1", 5001)}))
+
+
 def test_other_jobs_traffic_is_theirs() -> None:
     assert crossed("10.0.1.2", "10.0.2.2", held=("u1h2", "u2h2")) == []
     assert crossed("10.0.1.2", "10.0.2.2", held=("u1h2",))
 
 
 def test_a_few_packets_are_nobodys_traffic() -> None:
-    assert others({("10.0.1.2", "10.0.1.1", 1, 0): 9_999}, NAMES, OWN, (), (), IN_A_ROW, ("u1h1",)) == []
+    assert (
+        others({("10.0.1.2", "10.0.1.1", 1, 0): 9_999}, NAMES, Owner(OWN, ()), (), IN_A_ROW, ("u1h1",)) == []
+    )
 
 
 def test_flows_grow_between_two_looks() -> None:

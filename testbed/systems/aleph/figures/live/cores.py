@@ -41,7 +41,7 @@ _THREADED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cores:
+class TakenCores:
     """The cores that a host took: its processes, and the kernel's threads for its devices."""
 
     process: float
@@ -129,9 +129,9 @@ class HostCores:
         self._stack.close()
 
     @contextmanager
-    def sampled(self) -> Iterator[Samples]:
+    def sampled(self) -> Iterator[CoreSamples]:
         """Sample while the body runs; what it took is known behind it."""
-        samples = Samples(tuple(self._hosts), self.unknown)
+        samples = CoreSamples(tuple(self._hosts), self.unknown)
         if self.unknown is not None:
             yield samples
             return
@@ -159,7 +159,7 @@ class HostCores:
         assert self._wires is not None
         return any([each.take() for each in (self._wires, *self._hosts.values())])
 
-    def _sample(self, samples: Samples) -> None:
+    def _sample(self, samples: CoreSamples) -> None:
         at = time.monotonic()
         if self._take():
             samples.changed_s = time.monotonic()
@@ -185,7 +185,7 @@ class HostCores:
 
 
 @dataclass(slots=True)
-class Samples:
+class CoreSamples:
     """The time that hosts had taken by when: `at` in seconds of CLOCK_MONOTONIC, `taken` in seconds, for
     each sample and host that of its processes and that of the kernel. `changed_s`: when the last device began
     to be polled.
@@ -201,7 +201,7 @@ class Samples:
         self.at.append(at)
         self.taken.append(taken)
 
-    def between(self, start_s: float, end_s: float) -> Mapping[str, Cores] | str:
+    def between(self, start_s: float, end_s: float) -> Mapping[str, TakenCores] | str:
         """Return what each host took in this time, its ends between samples in proportion; or why that is
         not known.
         """
@@ -222,7 +222,7 @@ class Samples:
             ]
         )
         cores = (ends[1] - ends[0]) / (end_s - start_s)
-        return {name: Cores(*map(float, cores[at])) for at, name in enumerate(self.hosts)}
+        return {name: TakenCores(*map(float, cores[at])) for at, name in enumerate(self.hosts)}
 
 
 def _namespaces(main: int) -> Path:

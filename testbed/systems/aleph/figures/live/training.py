@@ -16,7 +16,7 @@ from typing import Any
 from testbed.reproduction import kept, live
 from testbed.reproduction.judged import runs_of
 from testbed.reproduction.verdicts import FLAT, of_gain
-from testbed.systems.aleph.figures.live.cores import Cores, HostCores
+from testbed.systems.aleph.figures.live.cores import HostCores, TakenCores
 from testbed.systems.aleph.figures.live.setting import (
     ALEPH,
     PRINTED,
@@ -120,7 +120,7 @@ def _row(
 
 
 def roles(
-    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cores: Mapping[str, Cores]
+    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cores: Mapping[str, TakenCores]
 ) -> dict[str, dict[str, float]]:
     """Return, by role, means over its hosts: Gb/s at the declared rates in the busier direction while there
     was traffic, the share of their rate, and the cores that its processes took and the kernel for it, if
