@@ -1,6 +1,6 @@
 """The TCP ports of hosts while a job runs, and whose they are: its processes', or those of commands that
-somebody runs there (`testbed exec`). A job holds its hosts alone, so that what else runs in their network namespaces
-is its own: workers, what they start, and who serves them.
+somebody runs there (`testbed exec`). A job holds its hosts alone, so that what else runs in their network
+namespaces is its own: workers, what they start, and who serves them.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_what_the_jobs_workers_say_to_each_other_is_the_jobs() -> None:
 
 
 def test_whose_a_port_was_seen_to_be_says_whose_its_traffic_is() -> None:
-    """It is seen at either end, on any port: a store of the script's own, and a command beside it on a high port."""
+    """It is seen at either end, on any port: a script's own store, and a command beside it on a high port."""
     ends = ("10.0.1.1", "10.0.2.1")
     for own in ("u1h1", "u2h1"):
         assert crossed(*ends, protocol=6, port=5001, seen=SeenPorts(own={(own, 5001)})) == []
