@@ -34,6 +34,7 @@ from testbed.contract.blocks import (
 )
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
+from testbed.contract.recovery import Recovery
 from testbed.contract.rings import RESULT
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
@@ -567,6 +568,7 @@ class Places:
             program=admission.programs.get(engine, "sum") if node or way.owner else "sum",
             terms=self._terms(admission, tree, place) if node and admission.is_by_blocks else None,
             owner_ip=addresses.host_ip(*way.owner) if way.owner and place == way.top.place else NO_IP,
+            asks=admission.recovery == Recovery.INTEGRITY,
         )
 
     @staticmethod

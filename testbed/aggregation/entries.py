@@ -65,6 +65,7 @@ class Entry:
     program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
     terms: BlockTerms | None = None  # where that is "blocks"; slots are those of workers' rings then
     owner_ip: str = NO_IP  # of an owned tree, at its top: of the owner, whom sums and beats go to
+    asks: bool = False  # whether its workers ask which fragments there are
 
     @property
     def members(self) -> int:

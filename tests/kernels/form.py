@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
@@ -34,6 +35,16 @@ CONFIGURATION = {
     "optical_rate_mbps": 40_000,
     "scale": 200,
 }
+TESTS = {
+    "each system": ("test_own_traffic.py",),
+    "circuits": (
+        "test_network.py::test_a_reconfiguration_darkens_what_it_changes_and_nothing_else",
+        "test_network.py::test_sums_are_exact_while_the_circuits_under_a_job_change",
+    ),
+    "worlds in step": ("test_model.py",),
+    "places and links": ("test_places.py", "test_links.py"),
+}
+"""Of tests/privileged, in the long form. The first are jobs of torch's."""
 # what is there before anything is brought up
 NAMES = "/run/optinc"
 
@@ -149,8 +160,9 @@ def own_switch() -> str:
     return "a bridge of this process's, by the kernel's datapath, has come and gone"
 
 
-def pytest(*words: str) -> str:
-    argv = [sys.executable, "-m", "pytest", "-q", "-x", "--timeout", f"{STEP_S:g}", *words]
+def pytest(*tests: str) -> str:
+    options = ("-q", "-x", "--timeout", f"{STEP_S:g}")
+    argv = [sys.executable, "-m", "pytest", *options, *(f"tests/privileged/{each}" for each in tests)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=4 * STEP_S)
     if done.returncode:
         raise StepError(" / ".join(done.stdout.strip().splitlines()[-6:]))
@@ -182,15 +194,8 @@ def main() -> int:
         step("own switch", own_switch)
         if is_long:
             print(testbed("doctor"), flush=True)
-            step("torch", lambda: pytest("tests/privileged/test_jobs.py", "-k", "exact"))
-            step("each system", lambda: pytest("tests/privileged/test_own_traffic.py"))
-            changes = "a_reconfiguration_darkens or circuits_under_a_job"
-            step("circuits", lambda: pytest("tests/privileged/test_network.py", "-k", changes))
-            step("worlds in step", lambda: pytest("tests/privileged/test_model.py"))
-            step(
-                "places and links",
-                lambda: pytest("tests/privileged/test_places.py", "tests/privileged/test_links.py"),
-            )
+            for name, words in TESTS.items():
+                step(name, partial(pytest, *words))
             step("demo", lambda: testbed("demo").strip().splitlines()[-1])
     except (StepError, AssertionError, subprocess.TimeoutExpired) as error:
         print(f"FAILED: {error}", flush=True)

@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +88,12 @@ class Compiled:
             self._make_maps(__version__)
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
-        if load:
-            self.load()
         try:
+            if load:
+                self.load()
             for layout in maps:
                 check_layout(layout, *self._shapes(layout.name))
-        except SettingError:
+        except (HostError, SettingError):
             self.close()
             raise
 
@@ -121,9 +121,9 @@ class Compiled:
         # -w: the kernel's own headers warn under bcc's clang
         return _apart(lambda: BPF(text=self._text, cflags=["-w", *self._flags]))
 
-    def load(self) -> None:
-        """Load the programs, as many at once as there are processors: the kernel's verifier may take a second
-        for each. Any thread may, while others work.
+    def load(self, names: Collection[str] | None = None) -> None:
+        """Load programs, None: all, as many at once as there are processors: the kernel's verifier may take a
+        second for each. Any thread may, while others work. HostError where the kernel does not.
         """
 
         def load(name: str) -> None:
@@ -131,9 +131,8 @@ class Compiled:
 
         try:
             with ThreadPoolExecutor(self._at_once, "verify") as verifiers:
-                list(verifiers.map(load, self._programs))
+                list(verifiers.map(load, self._programs if names is None else names))
         except Exception as error:  # bcc raises nothing narrower
-            self.close()
             raise self._unable(error) from error
 
     def loaded(self, name: str) -> Any:

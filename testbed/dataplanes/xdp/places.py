@@ -143,6 +143,9 @@ class _Place:
         """Put the entry of a tree of job `number`. If it is new here, its segment's slots are empty
         afterwards; else the entry is replaced in one step.
         """
+        self._programs.need(entry.program)
+        if entry.asks:
+            self._programs.need("questions")
         key = (number, entry.tree)
         is_new = key not in self._entries
         if is_new:

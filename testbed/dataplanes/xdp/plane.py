@@ -344,7 +344,11 @@ class XdpPlane:
 
     def _loaded(self) -> Programs:
         programs = Programs(spec.lanes_for(self._mtu))
-        programs.load()
+        try:
+            programs.load()
+        except BaseException:
+            programs.close()
+            raise
         return programs
 
     def _let_go(self) -> None:

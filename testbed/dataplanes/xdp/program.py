@@ -19,7 +19,7 @@ from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.dataplanes.xdp.syscall import map_update, u32
 from testbed.errors import TestbedError
 
-PROGRAMS = (
+PORTS = (
     "tor_port",
     "oxc_port",
     "host_port",
@@ -27,11 +27,15 @@ PROGRAMS = (
     "copy_port",
     "control_port",
     "room_port",
-    "question_port",
-    "block_port",
-    "block_tick_port",
-    "owned_port",
 )
+"""Programs that are attached to devices."""
+CALLED = {
+    "questions": ("question_ports", ("question_port",)),
+    "blocks": ("block_ports", ("block_port", "block_tick_port")),
+    "owned": ("owned_ports", ("owned_port",)),
+}
+"""Programs that these call, by what a job has: the map by which they do, and its programs in turn."""
+PROGRAMS = (*PORTS, *(program for _, programs in CALLED.values() for program in programs))
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 _CLONE_NEWNET = 0x40000000
@@ -65,13 +69,16 @@ def mode_for(lanes: int) -> str:
 
 
 class Programs:
-    """The programs and their maps, by descriptor. A context manager: entering loads them, which `load` does
-    too, and leaving drops the descriptors.
+    """The programs and their maps, by descriptor. A context manager: entering loads them all, and leaving
+    drops the descriptors. Who brings a testbed up loads those of PORTS alone, and the others with the first
+    job that has use for them: the verifier takes as long for these as for those.
     """
 
     def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
         """Compile bpf/programs.c, or `text` in its place: what tests make of it."""
         self.lanes, self.mode = lanes, mode_for(lanes)
+        self._loading = threading.Lock()
+        self._loaded: set[str] = set()  # of CALLED
         self.compiled = Compiled(
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c"),
@@ -82,15 +89,30 @@ class Programs:
         )
 
     def load(self) -> None:
-        """Load them, and lead to those that others call. HostError when this host's kernel does not."""
-        self.compiled.load()
-        map_update(self.map_fd("question_ports"), u32(0), u32(self.program_fd("question_port")))
-        for place, name in enumerate(("block_port", "block_tick_port")):
-            map_update(self.map_fd("block_ports"), u32(place), u32(self.program_fd(name)))
-        map_update(self.map_fd("owned_ports"), u32(0), u32(self.program_fd("owned_port")))
+        """Load those of PORTS. HostError when this host's kernel does not."""
+        self.compiled.load(PORTS)
+
+    def need(self, what: str) -> None:
+        """Load those of CALLED by this name, if they are not yet, and have them called; nothing for another
+        name. HostError when this host's kernel does not.
+        """
+        with self._loading:
+            if what in self._loaded or what not in CALLED:
+                return
+            calls, programs = CALLED[what]
+            self.compiled.load(programs)
+            for place, name in enumerate(programs):
+                map_update(self.map_fd(calls), u32(place), u32(self.program_fd(name)))
+            self._loaded.add(what)
 
     def __enter__(self) -> Self:
-        self.load()
+        try:
+            self.load()
+            for what in CALLED:
+                self.need(what)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
