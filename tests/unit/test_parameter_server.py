@@ -115,6 +115,46 @@ def test_sums_are_those_of_the_order_of_rank(start: Callable[[int], Address]) ->
             np.testing.assert_array_equal(result[i], in_rank_order(pushed[i]))
 
 
+@pytest.mark.hypothesis
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 2**32), workers=st.integers(2, 4), late_ms=st.lists(st.integers(0, 20), min_size=4)
+)
+def test_a_sum_of_any_magnitudes_is_of_all_however_late_they_are(
+    seed: int, workers: int, late_ms: list[int]
+) -> None:
+    """Blocks of magnitudes that are log-uniform, zeros, and now and then an infinity: the sum is that of the
+    order of rank to the bit, and the workers' exact sum but for a rounding of each addition.
+    """
+    random = np.random.default_rng(seed)
+    size = int(random.integers(1, 3 * MOST))
+    exponents = random.uniform(-60, 60, (workers, -(-size // 64))).repeat(64, 1)[:, :size]
+    is_there = random.random(exponents.shape) < 0.8
+    pushed = (random.uniform(-1, 1, exponents.shape) * 2.0**exponents * is_there).astype("f4")
+    if random.random() < 0.3:
+        pushed[random.integers(workers), random.integers(size)] = np.inf
+    running = Running(workers)
+
+    def work(rank: int) -> Floats:
+        time.sleep(late_ms[rank] / 1e3)
+        array: Floats = pushed[rank].copy()
+        with PsClient(running.address, rank, workers, DEADLINE_S, job="7") as client:
+            client.allreduce_(array)
+        return array
+
+    try:
+        results = [future.result() for future in together(workers, work)]
+    finally:
+        running.close()
+    is_finite = np.isfinite(pushed).all(0)
+    whole = pushed[:, is_finite].astype(np.float64)
+    bound = (workers - 1) * 2.0**-24 * np.abs(whole).sum(0) + 2.0**-149
+    for result in results:
+        assert isinstance(result, np.ndarray)
+        np.testing.assert_array_equal(result, in_rank_order(list(pushed)))
+        assert (np.abs(result[is_finite] - whole.sum(0)) <= bound).all()
+
+
 def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
     first, second = np.full(5, 1, np.float32), np.full(7, 2, np.float32)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
