@@ -66,7 +66,15 @@ def test_a_capture_holds_every_packet_of_a_job(testbed: Testbed, folder: Path) -
         "u1h2", "--name", testbed.name, "--output", str(file), "--seconds", "1000", "--count", "100000"
     )
     job = command(
-        "testbed.run", "--name", testbed.name, "--place", "u1:2", "--json", str(report), str(script)
+        "testbed.run",
+        "--name",
+        testbed.name,
+        "--preload",
+        "--place",
+        "u1:2",
+        "--json",
+        str(report),
+        str(script),
     )
     assert job.returncode == 0, job.stderr
     second = command("testbed.capture", "u1h1", "--name", testbed.name, "--output", str(file))
@@ -96,7 +104,7 @@ def test_it_ends_after_so_many_frames(testbed: Testbed, folder: Path) -> None:
     capture = begun("u1h2", "--name", testbed.name, "--output", str(file), "--count", "7", "--seconds", "600")
     script = folder / "sum.py"
     script.write_text(SCRIPT)
-    job = command("testbed.run", "--name", testbed.name, "--place", "u1:2", str(script))
+    job = command("testbed.run", "--name", testbed.name, "--preload", "--place", "u1:2", str(script))
     assert job.returncode == 0, job.stderr
     said = capture.communicate(timeout=WAIT_S)[0]
     assert capture.returncode == 0

@@ -61,10 +61,13 @@ def testbed(folder: Path) -> Iterator[Testbed]:
         yield testbed
 
 
-def words(testbed: Testbed, states: Path, *more: str, steps: int = STEPS) -> list[str]:
+def words(
+    testbed: Testbed, states: Path, *more: str, steps: int = STEPS, is_forked: bool = True
+) -> list[str]:
     """The words of a job whose states are in this folder, which is made."""
     states.mkdir(exist_ok=True)
     options = ["--name", testbed.name, "--sync", "luwu", "--place", PLACE, "--timeout", "200"]
+    options += ["--preload"] if is_forked else []
     return ["testbed.run", *options, SCRIPT, "--states", str(states), "--steps", str(steps), *MODEL, *more]
 
 
@@ -202,7 +205,9 @@ def test_a_job_goes_on_where_its_states_are(
     the same parameters.
     """
     states = folder / victim.__name__
-    with bounded(start(*words(testbed, states, *options, steps=1000), together=True), 200) as job:
+    with bounded(
+        start(*words(testbed, states, *options, steps=1000, is_forked=False), together=True), 200
+    ) as job:
         assert job.stdout is not None
         said: list[str] = []
         for each in job.stdout:

@@ -50,7 +50,18 @@ def ran(
     """Return a job's result, and what its workers said."""
     file = folder / "result.json"
     script = str(ROOT / "tests" / "privileged" / "jobs" / "straggles.py")
-    options = ("--sync", "trio", "--place", place, "--json", str(file), "--timeout", "120", *words)
+    options = (
+        "--sync",
+        "trio",
+        "--preload",
+        "--place",
+        place,
+        "--json",
+        str(file),
+        "--timeout",
+        "120",
+        *words,
+    )
     done = command("testbed.run", "--name", testbed.name, *options, script, str(asleep_s))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.partition("said: ")[2] for line in done.stdout.splitlines() if "said: " in line]
@@ -95,7 +106,7 @@ def test_a_permanent_straggler_leaves_and_all_end_with_the_same_parameters(
     others' iterations take no timeouts, and it is back when it has caught up. Links lose packets meanwhile.
     """
     file, script = folder / "left.json", str(ROOT / "tests" / "privileged" / "jobs" / "leaves.py")
-    options = ("--sync", "trio", "--place", "u2:3", "--leave-after", "2", "--json", str(file))
+    options = ("--sync", "trio", "--preload", "--place", "u2:3", "--leave-after", "2", "--json", str(file))
     set_ = command("testbed.fault", "set", "--name", testbed.name, "--loss", "0.1%", "u2h1", "u2h3")
     assert set_.returncode == 0, set_.stderr
     try:
@@ -137,7 +148,7 @@ def test_who_left_is_waited_for_before_its_results_are_gone(testbed: Testbed, fo
     rack sleeps, so that the rack leaves the pod's switch.
     """
     file, script = folder / "held.json", str(ROOT / "tests" / "privileged" / "jobs" / "leaves.py")
-    options = ("--sync", "trio", "--place", "u2:2,u1r1:1", "--leave-after", "1", "--window", "2")
+    options = ("--sync", "trio", "--preload", "--place", "u2:2,u1r1:1", "--leave-after", "1", "--window", "2")
     words = (*options, "--json", str(file), "--timeout", "60", script, "1", "40")
     done = command("testbed.run", "--name", testbed.name, *words)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -155,7 +166,7 @@ def test_without_recovery_a_sleeper_causes_no_packets_and_a_lost_one_stops_the_j
     """Section 6.1's baseline; with retransmission the same sleep costs some."""
     script = str(ROOT / "tests" / "privileged" / "jobs" / "straggles.py")
     file = folder / "none.json"
-    options = ("--sync", "switches", "--place", "u2:3", "--json", str(file))
+    options = ("--sync", "switches", "--preload", "--place", "u2:3", "--json", str(file))
     again = {}
     for recovery in ("window", "none"):
         words = (*options, "--recovery", recovery, "--timeout", "60", script, "0.5")
@@ -215,7 +226,17 @@ def test_a_worker_that_is_slow_on_purpose_is_left_out_of_averages(testbed: Testb
     }
     (((slow, iteration), factor),) = factors.items()
     assert iteration >= 2
-    options = ("--sync", "trio", "--place", "u2:3", "--json", str(file), "--stragglers", str(pattern))
+    options = (
+        "--sync",
+        "trio",
+        "--preload",
+        "--place",
+        "u2:3",
+        "--json",
+        str(file),
+        "--stragglers",
+        str(pattern),
+    )
     words = ("--profile", "a100", "--batch", "16", "--scale", "2000", "--iterations", "4")
     done = command("testbed.run", "--name", testbed.name, *options, script, *words, "--degraded")
     assert done.returncode == 0, done.stdout + done.stderr
