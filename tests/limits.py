@@ -4,4 +4,9 @@ and thread that a test waits for, so that it fails with its own words, and what 
 
 from __future__ import annotations
 
-CALL_S = 120.0  # for what takes moments on a quiet machine
+import os
+
+SLOWER_VARIABLE = "TESTBED_SLOWER"
+SLOWER = float(os.environ.get(SLOWER_VARIABLE, "1"))
+"""How many times slower the machine is than a real one: an emulated one, whose limits are longer by so much."""
+CALL_S = 120.0 * SLOWER  # for what takes moments on a quiet machine

@@ -18,11 +18,10 @@ from pathlib import Path
 import psutil
 
 from testbed.client.runtime import Runtime, remove_tree
+from tests.limits import CALL_S, SLOWER
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = (
-    120.0  # for what a quiet machine does in seconds: other machines take their processors away for that long
-)
+WAIT_S = CALL_S  # for what a quiet machine does in seconds: others take its processors away for that long
 _numbers = itertools.count(1)
 
 
@@ -57,7 +56,7 @@ def command(
         env=environment(env or {}),
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=timeout_s * SLOWER,
         check=False,
         user=uid,
         group=uid,

@@ -26,7 +26,12 @@ def findings(scenario: str, topology: str = "default", timeout_s: float = 360) -
     argv = [sys.executable, "-m", "tests.privileged.inside", scenario, topology]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
-        command(argv, "scenario"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
+        command(argv, "scenario"),
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s * SLOWER,
+        check=False,
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     said = f"{scenario}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
