@@ -8,5 +8,5 @@ import os
 
 SLOWER_VARIABLE = "TESTBED_SLOWER"
 SLOWER = float(os.environ.get(SLOWER_VARIABLE, "1"))
-"""How many times slower the machine is than a real one: an emulated one, whose limits are longer by so much."""
+"""How many times slower the machine is than a real one, such as an emulated one: limits are longer by it."""
 CALL_S = 120.0 * SLOWER  # for what takes moments on a quiet machine

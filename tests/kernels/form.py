@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,13 @@ from testbed.emulation.openvswitch import RUN_DIR, Bridge, OpenVSwitch
 from testbed.probing import kernel
 from testbed.probing.features import BY_NAME
 from testbed.probing.required import NEEDED, remember
+from tests.limits import SLOWER_VARIABLE
 from tests.privileged.packets import findings
 
 MTUS = (1500, ONE_BUFFER_MTU, 9000)  # natively and in generic mode, of each number of lanes that is a form
 FEATURES = (*NEEDED, "ovs", "bursts", "jumbo")
 STEP_S = 1800.0
+SLOWER = 10  # than a real machine, by which tests' limits are longer
 TESTBED = (sys.executable, "-m", "testbed")
 SUMS = "tests/kernels/sums.py"
 CONFIGURATION = {
@@ -161,9 +164,16 @@ def own_switch() -> str:
 
 
 def pytest(*tests: str) -> str:
-    options = ("-q", "-x", "--timeout", f"{STEP_S:g}")
+    options = ("-q", "-x", "-o", f"faulthandler_timeout={4 * STEP_S:g}")
     argv = [sys.executable, "-m", "pytest", *options, *(f"tests/privileged/{each}" for each in tests)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=4 * STEP_S)
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=4 * STEP_S,
+        env={**os.environ, SLOWER_VARIABLE: str(SLOWER)},
+    )
     if done.returncode:
         raise StepError(" / ".join(done.stdout.strip().splitlines()[-6:]))
     return done.stdout.strip().splitlines()[-1]

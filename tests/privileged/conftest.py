@@ -13,9 +13,8 @@ from tests.limits import SLOWER
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
 HERE = Path(__file__).resolve().parent
-LIMIT_S = (
-    420 * SLOWER
-)  # what a test starts has limits of its own, of up to 360 s, and says more when it exceeds them
+# what a test starts has limits of its own, of up to 360 s, and says more when it exceeds them
+LIMIT_S = 420 * SLOWER
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

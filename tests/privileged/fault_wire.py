@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.limits import SLOWER
+
 MARK = "findings: "
 COUNTED = ("lost", "duplicated", "held", "released", "corrupted")
 RATE_MBPS = 10_000
@@ -41,7 +43,12 @@ def findings(scenario: str, timeout_s: float = 360, **arguments: Any) -> Any:
     argv = [sys.executable, "-m", "tests.privileged.fault_wire", scenario, json.dumps(arguments)]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
-        command(argv, "wire"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
+        command(argv, "wire"),
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s * SLOWER,
+        check=False,
     )
     said = f"{scenario}: exit code {ended.returncode}\n{ended.stdout[-2000:]}\n{ended.stderr[-5000:]}"
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]

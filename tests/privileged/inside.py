@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
+from tests.limits import SLOWER
 
 MARK = "findings: "
 

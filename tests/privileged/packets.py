@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
+from tests.limits import SLOWER
 
 MARK = "findings: "
 
@@ -28,7 +29,12 @@ def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
     argv = [sys.executable, "-m", module, *arguments]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
-        command(argv, "packets"), cwd=root, capture_output=True, text=True, timeout=timeout_s, check=False
+        command(argv, "packets"),
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s * SLOWER,
+        check=False,
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     said = f"{module}: exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"

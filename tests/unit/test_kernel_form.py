@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.kernels.form import TESTS
+from tests.limits import CALL_S
 from tests.privileged.commands import ROOT
 
 
@@ -15,5 +16,5 @@ from tests.privileged.commands import ROOT
 def test_a_step_selects_tests(name: str) -> None:
     files = [f"tests/privileged/{each}" for each in TESTS[name]]
     argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=CALL_S)
     assert done.returncode == 0, done.stdout + done.stderr
