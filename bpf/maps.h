@@ -95,7 +95,7 @@ BPF_ARRAY_OF_MAPS(block_buckets, "buckets_template", MAX_AGGREGATORS);
 BPF_F_TABLE("array", u32, struct block_record, blocks_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 BPF_ARRAY_OF_MAPS(block_tables, "blocks_template", MAX_AGGREGATORS);
 
-/* block_port() and block_tick_port(). Writer: agent, when it loads the programs; readers: programs. */
+/* block_port() and block_tick_port(). Writer: agent, when a job first needs them; readers: programs. */
 BPF_PROG_ARRAY(block_ports, 2);
 
 /* ---- owned trees ---- */
@@ -106,7 +106,7 @@ BPF_PROG_ARRAY(block_ports, 2);
  */
 BPF_ARRAY(owned_records, struct owned_record, MAX_OWNED_RECORDS);
 
-/* owned_port() alone. Writer: agent, when it loads the programs; readers: programs. */
+/* owned_port() alone. Writer: agent, when a job first needs it; readers: programs. */
 BPF_PROG_ARRAY(owned_ports, 1);
 
 /* ---- forwarding ---- */
@@ -119,7 +119,7 @@ BPF_TABLE("hash", struct route_key, struct route, routes, MAX_ROUTES);
 
 /* ---- questions ---- */
 
-/* question_port() alone. Writer: agent, when it loads the programs; readers: programs. */
+/* question_port() alone. Writer: agent, when a job first needs it; readers: programs. */
 BPF_PROG_ARRAY(question_ports, 1);
 
 /* ---- optics ---- */

@@ -66,8 +66,8 @@ static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet
 
 /*
  * What is a question is question_port()'s: there is no return from that. Returns 0 for any other packet, and
- * 1 where that program is gone: the packet is lost, and nothing of it may be read, for the verifier of some
- * kernels (6.12) knows no packet's bounds after a tail call.
+ * 1 where that program is not loaded: the packet is lost, and nothing of it may be read, for the verifier of
+ * some kernels (6.12) knows no packet's bounds after a tail call.
  */
 static __always_inline int pass_question(struct xdp_md *ctx, struct iphdr *ip, void *end)
 {

@@ -24,11 +24,11 @@ from testbed.client.rpc import Emit
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.leftovers import end_leftovers, end_session
-from testbed.jobs.ports import COMMAND
 from testbed.jobs.ready import ready
 from testbed.jobs.request import absolute, environ, word, words
 
 MOST = 64  # at once, of a testbed
+VARIABLE = "TESTBED_COMMAND"
 _HUP_S = 2.0  # from SIGHUP to SIGKILL
 _TICK_S = 0.1
 
@@ -54,12 +54,12 @@ class Commands:
         if not argv or not argv[0]:
             raise RequestError("argv: a program and its arguments are accepted")
         cwd, token = str(absolute(request.get("cwd"), "cwd")), secrets.token_hex(8)
-        env = environment(environ(request.get("environ")), caller) | {COMMAND: token}
+        env = environment(environ(request.get("environ")), caller) | {VARIABLE: token}
         with self._place(), self._process(host, argv, env, cwd, caller, emit) as process:
             self._wait(process, disconnected)
             # not reaped yet: its number is still that of its session
             end_session(process.pid)
-            end_leftovers(COMMAND, [token])
+            end_leftovers(VARIABLE, [token])
             code = process.wait()
             if self._why_ending and not disconnected.is_set():
                 raise TestbedError(self._why_ending)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from testbed.aggregation.system import Layout
 from testbed.client.runtime import DEFAULT_NAME
+from testbed.contract.recovery import Recovery
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
+from testbed.dataplanes.xdp.program import QUESTIONS
 from testbed.dataplanes.xdp.syscall import program_name
 from testbed.emulation.net import FabricNet
 from testbed.emulation.netlink import AttachedProgram
@@ -36,11 +38,14 @@ class DevicePrograms:
     host_ports: Sequence[HostPort]
     lock: threading.Lock
 
-    def require(self, layout: Layout) -> list[str]:
-        """Raise ChangedError, in one line, where another program is at a device of a job's hosts or units, or
+    def require(self, layout: Layout, recovery: Recovery) -> list[str]:
+        """Load what few jobs have use for, if this one has: before its admission, since others' wait for one.
+        Raise ChangedError, in one line, where another program is at a device of a job's hosts or units, or
         none at a switch's, or such a device is gone. Where a host's has none, attach it again, and return a
         line that says so.
         """
+        for what in {*layout.programs.values(), *([QUESTIONS] if recovery == Recovery.INTEGRITY else [])}:
+            self.plane.programs.need(what)
         with self.lock:
             programs = self.fabric.programs_at_switches()
             for port in self._switch_ports_of(layout):

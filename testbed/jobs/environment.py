@@ -14,6 +14,7 @@ from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 
 VARIABLE = "TESTBED_JOB"
+SERVICE_VARIABLE = "TESTBED_SERVICE"  # of who serves its workers: the job's number
 MASTER_PORT_BASE = 29500
 PS_PORT_BASE = 30500  # not within 1000 of the above: a job's number is added to both
 

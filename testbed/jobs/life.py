@@ -21,6 +21,7 @@ from typing import Any
 from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.system import Layout
+from testbed.contract.recovery import Recovery
 from testbed.contract.spec import lanes_for
 from testbed.emulation.spawner import Started
 from testbed.errors import ChangedError, RequestError, TestbedError
@@ -56,7 +57,7 @@ class Means:
     sampler: Sampler
     hosts: Hosts
     controller: Callable[..., Any]  # (op, **arguments) -> result
-    require_programs: Callable[[Layout], list[str]]
+    require_programs: Callable[[Layout, Recovery], list[str]]
     mtu: int
     surroundings: Surroundings | None = None
 
@@ -479,7 +480,7 @@ class Job:
         """
         self._network_looked_at = time.monotonic()
         require_links(self._means.hosts, [*self.hosts, *self.other_hosts])
-        self.notes += self._means.require_programs(self.layout)
+        self.notes += self._means.require_programs(self.layout, self.request.recovery)
 
     def _supply(self, start: Start) -> None:
         """Take what it starts with, on its own thread: waits for a switch that is being started again."""

@@ -16,6 +16,7 @@ from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime, running, running_of_others
+from testbed.contract.recovery import Recovery
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.emulation.spawner import Started
@@ -62,7 +63,7 @@ def means_of(
     controller: Controller,
     places: Places,
     files: UserFiles,
-    require_programs: Callable[[Layout], list[str]] = lambda layout: [],
+    require_programs: Callable[[Layout, Recovery], list[str]] = lambda layout, recovery: [],
 ) -> Means:
     """Return the means that the jobs of the testbed of this runtime folder live by. `require_programs` raises
     TestbedError where a job's devices lack the testbed's programs, and says which it attached again.

@@ -86,8 +86,10 @@ class Observation:
         self._before, self._unsent_before = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
         self._look_around()
         self._ports = PortWatch({host: self._hosts.host_namespace(host) for host in self._job_hosts})
-        self._stack.enter_context(self._ports)
-        self._recording = self._stack.enter_context(self._sampler.recording())
+        with ExitStack() as stack:
+            stack.enter_context(self._ports)
+            self._recording = stack.enter_context(self._sampler.recording())
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(

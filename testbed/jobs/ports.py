@@ -1,12 +1,12 @@
-"""The TCP ports of hosts while a job runs, and whose they are: its processes', or those of commands that
-somebody runs there (`testbed exec`). A job holds its hosts alone, so that what else runs in their network
-namespaces is its own: workers, what they start, and who serves them.
+"""The TCP ports of hosts while a job runs, and whose they are: its processes', or those of others that
+somebody runs there (`testbed exec`). A job holds its hosts alone, so that no other job's are there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,19 +14,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from testbed.jobs.environment import SERVICE_VARIABLE, VARIABLE
 from testbed.telemetry.traffic import SeenPorts
 
-COMMAND = "TESTBED_COMMAND"
-"""The variable in the environment of commands."""
 _EVERY_S, _SHARE = 1.0, 0.01  # between looks; of a core at most
 _TABLES = ("net/tcp", "net/tcp6")
 _LOCAL, _INODE = 1, 9  # columns
+_SESSION = 3  # in /proc/PID/stat, of the fields after the program's name
+_OWN = re.compile(rf"\0(?:(?:{VARIABLE}|{SERVICE_VARIABLE})=|workloads\.template\0)".encode())
+"""In the environment of a worker and of who serves it; the words of the template, and of its forks."""
 
 
 class PortWatch:
-    """Looks every second, or less often where that takes more than a hundredth of a core. A context manager:
-    `ports` is what was seen, by host, since it was entered. `namespaces` names hosts by the files of their
-    network namespaces.
+    """Looks at once, and every second, or less often where that takes more than a hundredth of a core. A
+    context manager: `ports` is what was seen since it was entered. `namespaces` names hosts by the files of
+    their network namespaces.
     """
 
     def __init__(self, namespaces: Mapping[str, Path], processes: Path = Path("/proc")) -> None:
@@ -47,37 +49,62 @@ class PortWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        wait_s = _EVERY_S
+        wait_s = 0.0
         while not self._is_over.wait(wait_s):
             began_s = time.thread_time()
-            self.look()
+            with contextlib.suppress(OSError):  # no descriptor is left, say: the next look has one
+                self.look()
             wait_s = max(_EVERY_S, (time.thread_time() - began_s) / _SHARE)
 
     def look(self) -> None:
         """Add the ports that there are now."""
+        inodes: dict[str, tuple[set[str], set[str]]] = {}  # by host, of its job's sockets and of others'
+        tables: dict[str, Path] = {}
         for process in self._processes.iterdir():
-            # it ends meanwhile, or is another user's in a user namespace
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it ends meanwhile
                 host = self._hosts.get((process / "ns" / "net").stat().st_ino)
-                if host is not None:
-                    is_command = any(
-                        each.startswith(f"{COMMAND}=".encode())
-                        for each in (process / "environ").read_bytes().split(b"\0")
-                    )
-                    seen = self.ports.others if is_command else self.ports.own
-                    seen |= {(host, port) for port in _ports_of(process)}
+                if host is not None and (is_own := self._is_own(process)) is not None:
+                    own, others = inodes.setdefault(host, (set(), set()))
+                    (own if is_own else others).update(_sockets(process))
+                    tables[host] = process
+        for host, (own, others) in inodes.items():
+            with contextlib.suppress(OSError):
+                for port, inode in _ports(tables[host]) if own or others else ():
+                    if inode in own:
+                        self.ports.own.add((host, port))
+                    elif inode in others:
+                        self.ports.others.add((host, port))
+
+    def _is_own(self, process: Path) -> bool | None:
+        """Return whether a process is the job's: it or the leader of its session says so, or is a fork of the
+        template. None in the middle of an execve(2), when it says nothing.
+        """
+        session = (process / "stat").read_text().rpartition(")")[2].split()[_SESSION]
+        said = [_said(process)]
+        with contextlib.suppress(OSError):  # the leader has ended
+            said.append(_said(self._processes / session))
+        return None if not said[0] else any(_OWN.search(each) for each in said)
 
 
-def _ports_of(process: Path) -> Iterator[int]:
-    """Generate the local ports of the TCP sockets that a process has open."""
-    inodes = set()
+def _said(process: Path) -> bytes:
+    """Return the words and the environment of a process; empty where it has none for the moment."""
+    environment = (process / "environ").read_bytes()
+    words = (process / "cmdline").read_bytes()
+    return b"\0" + words + b"\0" + environment if words else b""
+
+
+def _sockets(process: Path) -> Iterator[str]:
+    """Generate the inodes of the sockets that a process has open."""
     for each in os.scandir(process / "fd"):
         with contextlib.suppress(OSError):
             kind, _, rest = os.readlink(each.path).partition(":[")
             if kind == "socket":
-                inodes.add(rest.rstrip("]"))
-    for table in _TABLES if inodes else ():
+                yield rest.rstrip("]")
+
+
+def _ports(process: Path) -> Iterator[tuple[int, str]]:
+    """Generate the local ports and the inodes of all TCP sockets in a process's network namespace."""
+    for table in _TABLES:
         for line in (process / table).read_text().splitlines()[1:]:
             columns = line.split()
-            if columns[_INODE] in inodes:
-                yield int(columns[_LOCAL].rpartition(":")[2], 16)
+            yield int(columns[_LOCAL].rpartition(":")[2], 16), columns[_INODE]

@@ -9,7 +9,7 @@ from pathlib import Path
 from testbed.aggregation.held import Admission
 from testbed.aggregation.system import Layout
 from testbed.contract.transports import OWNED
-from testbed.jobs.environment import PS_PORT_BASE, worker_environment
+from testbed.jobs.environment import PS_PORT_BASE, SERVICE_VARIABLE, worker_environment
 from testbed.jobs.processes import ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.topology import addresses
@@ -46,7 +46,8 @@ def server_spec(
     else:
         argv += ["--bind", address[0], "--port", str(address[1])]
         argv += ["--workers", str(workers), "--job", str(job)]
-    env, who = worker_environment(request.environ, request.caller), f"the {layout.service.name}"
+    env = worker_environment(request.environ, request.caller) | {SERVICE_VARIABLE: str(job)}
+    who = f"the {layout.service.name}"
     passed = (slate_fd,) if slate_fd >= 0 and layout.transport == OWNED else ()
     return ProcessSpec(workers, f"{host} ps", who, host, tuple(argv), env, log, passed, serves=True)
 

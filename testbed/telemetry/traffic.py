@@ -39,15 +39,15 @@ class Owner:
 
     def sent(self, sender: str, receiver: str, protocol: int, port: int) -> bool:
         """Return whether this is the job's, by the lower port: between its hosts TCP on a port that it was
-        given or that was seen to be its, and on one that the kernel gave, unless that was seen to be
-        another's.
+        given; and on one that was seen to be its or that the kernel gave, unless it was seen to be another's
+        at either end.
         """
         if protocol != _TCP or not {sender, receiver} <= set(self.hosts):
             return False
-        ends = {(sender, port), (receiver, port)}
-        if port in self.ports or not ends.isdisjoint(self.seen.own):
+        if port in self.ports:
             return True
-        return port >= EPHEMERAL and ends.isdisjoint(self.seen.others)
+        ends = {(sender, port), (receiver, port)}
+        return ends.isdisjoint(self.seen.others) and (port >= EPHEMERAL or not ends.isdisjoint(self.seen.own))
 
 
 def grown(before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> dict[Flow, int]:

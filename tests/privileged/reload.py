@@ -13,7 +13,7 @@ import subprocess
 
 from testbed.daemon.network import Network
 from testbed.dataplanes.xdp.plane import PINNED_PROGRAM
-from testbed.dataplanes.xdp.program import PROGRAMS, in_namespace
+from testbed.dataplanes.xdp.program import in_namespace
 from testbed.dataplanes.xdp.syscall import pin, program_id
 from testbed.errors import SettingError, TestbedError
 from testbed.topology.addresses import ROOM_DEVICES
@@ -29,12 +29,12 @@ def reload(network: Network) -> dict[str, int]:
     programs = plane.programs
     old = dict(programs.compiled.functions)
     try:
-        for name in PROGRAMS:
+        for name in tuple(old):
             programs.compiled.functions[name] = programs.compiled.loaded(name)
     except Exception as error:  # bcc raises nothing narrower
         programs.compiled.functions.update(old)
         raise TestbedError(f"load the XDP programs again: {error}") from error
-    numbers = {name: program_id(programs.program_fd(name)) for name in PROGRAMS}
+    numbers = {name: program_id(programs.program_fd(name)) for name in old}
     for port in ports:
         programs.attach(port.program, port.device)
     for device in ROOM_DEVICES:

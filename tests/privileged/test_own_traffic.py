@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.discovery.registry import systems
+from tests.limits import SLOWER
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, open_folder, running, start
 
 PACED = (str(ROOT / "tests" / "privileged" / "jobs" / "paced.py"), "1", "31253", "0")
@@ -17,7 +18,7 @@ STATES = (str(ROOT / "workloads" / "luwu" / "jobs" / "text.py"), "--steps", "4",
 LEAST_BYTES = 100_000
 HEAD, HEAD_IP, OTHER = "u1h1", "10.0.1.1", "u1h2"
 OWN_PORT, HIGH_PORT, SENT_BYTES, TCP = 5005, 50_001, 2_000_000, 6
-PYTHON = (sys.executable, "-c")
+PYTHON = ("env", "-i", sys.executable, "-c")  # whose environment does not say whose they are
 LISTENS = f"""
 import socket
 with socket.create_server(("", {HIGH_PORT})) as listening, listening.accept()[0] as end:
@@ -34,7 +35,7 @@ for _ in range(100):
         time.sleep(0.1)
 for _ in range(20):
     end.sendall(bytes({SENT_BYTES} // 20))
-    time.sleep(0.15)
+    time.sleep({0.15 * SLOWER})
 """
 CONFIG = "units: [{hosts: 3}, {hosts: 2}, {kind: cpu, hosts: 2}]\nscale: 200\n"
 

@@ -21,6 +21,7 @@ from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
+from testbed.contract.recovery import Recovery
 from testbed.discovery.policies import choice
 from testbed.errors import SettingError, TestbedError
 from testbed.jobs.attempt import Attempt
@@ -83,7 +84,7 @@ class Machine:
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
 
-    def require_programs(self, layout: Layout) -> list[str]:
+    def require_programs(self, layout: Layout, recovery: Recovery) -> list[str]:
         if self.other_program:
             raise TestbedError(self.other_program)
         return self.attached_again

@@ -48,7 +48,7 @@ def training_row(model: str, way: str, ms: float, bound_ms: float) -> dict[str, 
     }
     row = {"model": model, "way": way, "profile": "none", "iteration_ms": ms, "compute_ms": 0.0}
     row["cores_unknown"] = None
-    row |= {"error_over_bound": 0.1, "roles": roles, "packets_share": 0.1, "cores_busy": 0.4}
+    row |= {"error_over_bound": 0.1, "roles": roles, "cores_busy": 0.4}
     return row | of_run(ms, bound_ms)
 
 

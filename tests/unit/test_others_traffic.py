@@ -109,7 +109,7 @@ def test_whose_a_port_was_seen_to_be_says_whose_its_traffic_is() -> None:
         assert crossed(*ends, protocol=6, port=40_000, seen=SeenPorts(others={(own, 40_000)}))
     assert crossed(*ends, protocol=6, port=5001, seen=SeenPorts(own={("u3h1", 5001)}))
     both = SeenPorts(own={("u2h1", 40_000)}, others={("u1h1", 40_000)})
-    assert crossed(*ends, protocol=6, port=40_000, seen=both) == [], "a port at each end is drawn apart"
+    assert crossed(*ends, protocol=6, port=40_000, seen=both), "in doubt it is not the job's"
     assert crossed(*ends, port=5001, seen=SeenPorts(own={("u1h1", 5001)})), "UDP"
     assert crossed("10.0.1.1", "10.0.1.2", protocol=6, port=5001, seen=SeenPorts(own={("u1h1", 5001)}))
 

@@ -28,7 +28,7 @@ from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import Injector, open_control
 from testbed.dataplanes.xdp.owned import OwnedRecords
 from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
-from testbed.dataplanes.xdp.program import in_namespace
+from testbed.dataplanes.xdp.program import QUESTIONS, in_namespace
 from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import (
     MAP_TYPE_ARRAY,
@@ -145,7 +145,7 @@ class _Place:
         """
         self._programs.need(entry.program)
         if entry.asks:
-            self._programs.need("questions")
+            self._programs.need(QUESTIONS)
         key = (number, entry.tree)
         is_new = key not in self._entries
         if is_new:

@@ -29,8 +29,9 @@ PORTS = (
     "room_port",
 )
 """Programs that are attached to devices."""
+QUESTIONS = "questions"
 CALLED = {
-    "questions": ("question_ports", ("question_port",)),
+    QUESTIONS: ("question_ports", ("question_port",)),
     "blocks": ("block_ports", ("block_port", "block_tick_port")),
     "owned": ("owned_ports", ("owned_port",)),
 }
@@ -100,7 +101,7 @@ class Programs:
             if what in self._loaded or what not in CALLED:
                 return
             calls, programs = CALLED[what]
-            self.compiled.load(programs)
+            self.compiled.load([name for name in programs if name not in self.compiled.functions])
             for place, name in enumerate(programs):
                 map_update(self.map_fd(calls), u32(place), u32(self.program_fd(name)))
             self._loaded.add(what)

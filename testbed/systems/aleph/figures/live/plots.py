@@ -76,11 +76,10 @@ def training(report: Report) -> Figure:
         }
         colour = COLOURS[way.sync]
         rates.bar(places, heights["gbps"], 0.18, color=colour, label=way.title)
-        if unknown is None:
-            cores.bar(places, heights["process_cores"], 0.18, color=colour, alpha=0.5)
-            cores.bar(places, heights["kernel_cores"], 0.18, heights["process_cores"], color=colour)
+        cores.bar(places, heights["process_cores"], 0.18, color=colour, alpha=0.5)
+        cores.bar(places, heights["kernel_cores"], 0.18, heights["process_cores"], color=colour)
     rates.set_title(f"(fig. 9) Gb/s of a host's link, {models[0]}")
-    shown = "processes, and above them the kernel" if unknown is None else f"not known: {unknown}"
+    shown = "processes, and above them the kernel" if unknown is None else f"not all known: {unknown}"
     cores.set_title(f"(fig. 10) cores of a host, {models[0]}\n{shown}", fontsize="medium")
     for axes in (rates, cores):
         axes.set_xticks(range(len(names)), names)

@@ -58,7 +58,6 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         "links allow",
         *(f"{name}, Gb/s" for name in names),
         "cores busy",
-        "on packets",
     )
     table = _table("Section 6.3: communication of an iteration", "", *columns)
     for row in rows:
@@ -71,7 +70,6 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
             f"{row['bound_ms']:.1f}",
             *(f"{row['roles'][name]['gbps']:.1f}" if name in row["roles"] else "" for name in names),
             f"{row['cores_busy']:.2f}",
-            f"{row['packets_share']:.2f}",
         )
     console.print(table)
     _show_cores([row for row in rows if row["profile"] == "none"], names, console)
@@ -79,20 +77,21 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 def _show_cores(rows: Sequence[Mapping[str, Any]], names: Sequence[str], console: Console) -> None:
     """Print what each role takes of the cores, beside what the paper says of its Agg2."""
-    if unknown := next((row["cores_unknown"] for row in rows if row["cores_unknown"]), None):
-        console.print(f"Figure 10: cores by role are not known: {unknown}")
-        return
     title = "Figure 10: cores of a host: its processes + the kernel for its devices"
     table = _table(title, "", *names, "the paper's Agg2")
     for row in rows:
-        each = [row["roles"][name] for name in names]
         paper = PAPER_CORES[row["model"]].get(row["way"])
-        table.add_row(
-            f"{row['model']}, {TITLES[row['way']]}",
-            *(f"{its['process_cores']:.3f} + {its['kernel_cores']:.3f}" for its in each),
-            "" if paper is None else f"{paper:g}",
-        )
+        taken = [f"{its['process_cores']:.3f} + {its['kernel_cores']:.3f}" for its in _known(row, names)]
+        cells = taken or ["not known"] * len(names)
+        title = f"{row['model']}, {TITLES[row['way']]}"
+        table.add_row(title, *cells, "" if paper is None else f"{paper:g}")
     console.print(table)
+    for why in dict.fromkeys(row["cores_unknown"] for row in rows if row["cores_unknown"]):
+        console.print(f"Figure 10: cores by role are not known: {why}")
+
+
+def _known(row: Mapping[str, Any], names: Sequence[str]) -> list[Mapping[str, float]]:
+    return [] if row["cores_unknown"] else [row["roles"][name] for name in names]
 
 
 def _show_accuracy(rows: Sequence[Mapping[str, Any]], console: Console) -> None:

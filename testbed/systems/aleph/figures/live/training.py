@@ -113,7 +113,6 @@ def _row(
         "error_over_bound": script["error_over_bound"],
         "roles": roles(result, testbed, {} if isinstance(cores, str) else cores),
         "cores_unknown": cores if isinstance(cores, str) else None,
-        "packets_share": math.fsum(core["softirq"]["median"] for core in result["telemetry"]["cores"]),
         "cores_busy": math.fsum(core["busy"]["median"] for core in result["telemetry"]["cores"]),
         **shown(result),
     }
