@@ -55,9 +55,7 @@ def answers(testbed: Testbed, source: str, host: str) -> bool:
 def a_job(testbed: Testbed, folder: Path, place: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     """A job that sums until the file `folder / over` is there."""
     words = ("--place", place, "--timeout", "120", "--json", str(folder / "result.json"), *more)
-    job = start(
-        "testbed.run", "--name", testbed.name, "--preload", *words, LONG, str(folder / "over"), together=True
-    )
+    job = start("testbed.run", "--name", testbed.name, *words, LONG, str(folder / "over"), together=True)
     with bounded(job):
         assert job.stdout is not None
         wait_for(lambda: "first sum" in job.stdout.readline(), "the job's first sum")  # type: ignore[union-attr]

@@ -43,15 +43,13 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 def run(testbed: Testbed, *argv: str) -> Any:
-    return command("testbed.run", "--name", testbed.name, "--preload", *argv, timeout_s=END_S)
+    return command("testbed.run", "--name", testbed.name, *argv, timeout_s=END_S)
 
 
 def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    first = start(
-        "testbed.run", "--name", testbed.name, "--preload", "--place", "u1:2", str(JOBS / "long.py"), "3600"
-    )
+    first = start("testbed.run", "--name", testbed.name, "--place", "u1:2", str(JOBS / "long.py"), "3600")
     try:
         assert first.stdout is not None
         assert any("first sum" in line for line in first.stdout), "it ended before it summed"
