@@ -8,6 +8,7 @@ what it leaves behind; `Skips` and `UnderWay` are the plugins that pytest's opti
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -198,12 +199,13 @@ class Run:
                 return
 
 
-def _children() -> list[int]:
-    return [
-        int(pid)
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
+def _children(tasks: Path = Path("/proc/self/task")) -> list[int]:
+    """Return the children of this process, by all of its threads that have not ended meanwhile."""
+    children = []
+    for task in tasks.iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            children += [int(pid) for pid in (task / "children").read_text().split()]
+    return children
 
 
 def say(line: str) -> None:

@@ -371,3 +371,12 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path) -> None:
     )
     code, lines = ran(tmp_path, test_it=text)
     assert (code, re.sub(r" in .*", "", lines[-1].strip("= "))) == (1, "1 failed, 1 passed"), lines
+
+
+def test_a_thread_that_ends_while_children_are_looked_up_has_none(tmp_path: Path) -> None:
+    """A timer's thread is listed for a moment after it was joined."""
+    for name, children in (("11", "21 22 "), ("12", None), ("13", "23 ")):
+        (tmp_path / name).mkdir()
+        if children is not None:
+            (tmp_path / name / "children").write_text(children)
+    assert sorted(gate._children(tmp_path)) == [21, 22, 23]

@@ -255,5 +255,8 @@ def _netns(process: Path) -> Path:
 
 
 def _children(pid: int) -> list[int]:
-    lists = (task / "children" for task in (_PROC / str(pid) / "task").iterdir())
-    return [int(child) for each in lists for child in each.read_text().split()]
+    children = []
+    for task in (_PROC / str(pid) / "task").iterdir():
+        with suppress(OSError):  # it has ended
+            children += [int(child) for child in (task / "children").read_text().split()]
+    return children
