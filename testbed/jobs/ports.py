@@ -22,7 +22,7 @@ _TABLES = ("net/tcp", "net/tcp6")
 _LOCAL, _INODE = 1, 9  # columns
 _SESSION = 3  # in /proc/PID/stat, of the fields after the program's name
 _OWN = re.compile(rf"\0(?:(?:{VARIABLE}|{SERVICE_VARIABLE})=|workloads\.template\0)".encode())
-"""In the environment of a worker and of who serves it; the words of the template, and of its forks."""
+"""The sign of a job's process: in the environment of a worker or of who serves it, or the words of a fork."""
 
 
 class PortWatch:

@@ -29,7 +29,7 @@ from tests.privileged.packets import findings
 MTUS = (1500, ONE_BUFFER_MTU, 9000)  # natively and in generic mode, of each number of lanes that is a form
 FEATURES = (*NEEDED, "ovs", "bursts", "jumbo")
 STEP_S = 1800.0
-SLOWER = 10  # than a real machine, by which tests' limits are longer
+TIMES_SLOWER = 10  # than a real machine, by which tests' limits are longer
 TESTBED = (sys.executable, "-m", "testbed")
 SUMS = "tests/kernels/sums.py"
 CONFIGURATION = {
@@ -172,7 +172,7 @@ def pytest(*tests: str) -> str:
         text=True,
         check=False,
         timeout=4 * STEP_S,
-        env={**os.environ, SLOWER_VARIABLE: str(SLOWER)},
+        env={**os.environ, SLOWER_VARIABLE: str(TIMES_SLOWER)},
     )
     if done.returncode:
         raise StepError(" / ".join(done.stdout.strip().splitlines()[-6:]))

@@ -14,7 +14,7 @@ from tests.privileged.host_state import assert_unchanged, host_snapshot
 
 HERE = Path(__file__).resolve().parent
 # what a test starts has limits of its own, of up to 360 s, and says more when it exceeds them
-LIMIT_S = 420 * SLOWER
+LIMIT_S = 420
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,8 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.privileged)
             item.add_marker(pytest.mark.needs("root"))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(LIMIT_S))
+            own = item.get_closest_marker("timeout")
+            limit_s = own.args[0] if own else LIMIT_S
+            item.add_marker(pytest.mark.timeout(limit_s * SLOWER), append=False)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires,
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, command, entered
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
-from tests.limits import CALL_S
+from tests.limits import CALL_S, SLOWER
 from tests.privileged.wire_cases import (
     FRAME_BYTES,
     Case,
@@ -111,7 +111,12 @@ def measure(cases: Sequence[Case], timeout_s: float = 600) -> list[Found]:
         json.dumps([asdict(case) for case in cases]),
     ]
     ended = subprocess.run(
-        command(argv, "links"), cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+        command(argv, "links"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s * SLOWER,
+        check=False,
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     assert ended.returncode == 0, (

@@ -344,11 +344,7 @@ class XdpPlane:
 
     def _loaded(self) -> Programs:
         programs = Programs(spec.lanes_for(self._mtu))
-        try:
-            programs.load()
-        except BaseException:
-            programs.close()
-            raise
+        programs.load()
         return programs
 
     def _let_go(self) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -89,9 +90,16 @@ class Programs:
             load=False,
         )
 
-    def load(self) -> None:
-        """Load those of PORTS. HostError when this host's kernel does not."""
-        self.compiled.load(PORTS)
+    def load(self, *called: str) -> None:
+        """Load those of PORTS, and of CALLED those by these names. HostError when this host's kernel does
+        not; the descriptors are dropped then.
+        """
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self.compiled.load(PORTS)
+            for what in called:
+                self.need(what)
+            undo.pop_all()
 
     def need(self, what: str) -> None:
         """Load those of CALLED by this name, if they are not yet, and have them called; nothing for another
@@ -107,13 +115,7 @@ class Programs:
             self._loaded.add(what)
 
     def __enter__(self) -> Self:
-        try:
-            self.load()
-            for what in CALLED:
-                self.need(what)
-        except BaseException:
-            self.close()
-            raise
+        self.load(*CALLED)
         return self
 
     def __exit__(
