@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.records.measures import Measure, known, measures
 from testbed.records.record import Input, Record
-from testbed.records.statistics import Difference, Mean, differences, mean
+from testbed.records.statistics import Difference, Mean, Said, differences, mean
 
 ABSENT = "-"
 MOST_SHOWN = 70  # characters of a value
@@ -44,6 +44,11 @@ class Side:
         """The number of its runs that are trustworthy, and of those that were judged."""
         judged = [run.trustworthy for record in self.records for run in record.runs]
         return sum(each is True for each in judged), sum(each is not None for each in judged)
+
+    def is_doubtful(self) -> bool:
+        """Return whether a run of it is not trustworthy, so that the machine may have set its times."""
+        good, judged = self.verdicts()
+        return good < judged
 
     def ended(self) -> str:
         """The states of its records, in words."""
@@ -213,10 +218,16 @@ def _rows(sides: Sequence[Side]) -> Iterator[NumberRow]:
     values = [side.values() for side in sides]
     names = [name for name in _in_order(values) if sum(name in each for each in values) > 1]
     judged: list[dict[str, Difference]] = []
-    for other in values[1:]:
+    for side, other in zip(sides[1:], values[1:], strict=True):
         shared = [name for name in names if name in values[0] and name in other]
         pairs = [(values[0][name], other[name]) for name in shared]
-        judged.append(dict(zip(shared, differences(pairs), strict=True)))
+        is_doubtful = sides[0].is_doubtful() or side.is_doubtful()
+        judged.append(
+            {
+                name: replace(each, said=Said.UNJUDGED) if is_doubtful and known(name).timed else each
+                for name, each in zip(shared, differences(pairs), strict=True)
+            }
+        )
     for name in names:
         means = tuple(mean(each[name]) if name in each else None for each in values)
         yield NumberRow(known(name), means, tuple(each.get(name) for each in judged))

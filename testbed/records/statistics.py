@@ -28,6 +28,7 @@ class Said(enum.StrEnum):
     MORE = "more than the noise"
     WITHIN = "not more than the noise"
     UNKNOWN = "noise not known"  # too few runs
+    UNJUDGED = "not judged"  # the machine, not what differs, may have set the values
 
 
 @dataclass(frozen=True, slots=True)

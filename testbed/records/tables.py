@@ -238,7 +238,8 @@ def _said(difference: Difference | None) -> str:
     if difference.said == Said.SAME:
         return difference.said
     by = f"{difference.relative:+.1%}" if difference.relative is not None else f"{difference.absolute:+.4g}"
-    p = "" if difference.p is None else f" (p {difference.p:.2g})"
+    has_p = difference.p is not None and difference.said != Said.UNJUDGED
+    p = f" (p {difference.p:.2g})" if has_p else ""
     return f"{by}, {difference.said}{p}"
 
 
@@ -249,6 +250,7 @@ def _summary(compared: Comparison, letters: str) -> list[str]:
         judged = [(row.measure.title, row.differences[at]) for row in compared.rows]
         differ = [title for title, each in judged if each is not None and each.said == Said.MORE]
         unknown = any(each is not None and each.said == Said.UNKNOWN for _, each in judged)
+        unjudged = any(each is not None and each.said == Said.UNJUDGED for _, each in judged)
         if differ:
             named = (
                 ", ".join(differ) if len(differ) <= MOST_NAMED else f"{len(differ)} of {len(judged)} numbers"
@@ -257,6 +259,10 @@ def _summary(compared: Comparison, letters: str) -> list[str]:
         elif unknown:
             remedy = "too few runs to know the noise: testbed run --repeat N"
             lines.append(f"{letter} against {letters[0]}: {remedy}")
-        else:
+        elif not unjudged:
             lines.append(f"{letter} differs from {letters[0]} by no more than the noise")
+        if unjudged:
+            lines.append(
+                f"{letter} against {letters[0]}: times are not judged, for not all runs are trustworthy"
+            )
     return lines

@@ -122,10 +122,9 @@ def loss(report: Report) -> Figure:
     by_time.set_title("by time")
     by_time.set_xlabel("real seconds spent in iterations")
     by_time.legend(loc="upper right", frameon=False, fontsize=9, borderaxespad=0)
-    accuracies = spread([f"{job['test_accuracy']:.1%}" for job in jobs.values()])
     headline(
         figure,
-        f"They learn the same, at different speed: {accuracies} test accuracy",
+        accuracy(jobs),
         f"{loss_agreement(jobs)} Curves are medians over 9 iterations.",
     )
     figure.subplots_adjust(left=0.08, right=0.98, top=0.80, bottom=0.115, wspace=0.08)
@@ -270,8 +269,23 @@ def loss_agreement(jobs: Mapping[str, Any]) -> str:
     )
 
 
+def accuracy(jobs: Mapping[str, Any]) -> str:
+    """Return what the jobs learned: the same, or of which jobs the test accuracy is least and highest."""
+    ordered = sorted(jobs, key=lambda sync: float(jobs[sync]["test_accuracy"]))
+    least, most = ordered[0], ordered[-1]
+    low, high = (f"{jobs[sync]['test_accuracy']:.1%}" for sync in (least, most))
+    if low == high:
+        return f"Test accuracy is {low}" + (" by all of them" if len(jobs) > 1 else "")
+    return f"Test accuracy is from {low} ({least}) to {high} ({most})"
+
+
 def fastest(jobs: Mapping[str, Any]) -> str:
-    """Return which job has the shortest iteration, and how much longer the slowest's is."""
+    """Return which job has the shortest iteration, and how much longer the slowest's is; nothing of the kind
+    where one of the jobs is not trustworthy.
+    """
+    doubtful = [sync for sync in jobs if not jobs[sync]["verdict"]["trustworthy"]]
+    if doubtful:
+        return f"Time of an iteration; no headline, for {', '.join(doubtful)} cannot be trusted"
     ordered = sorted(jobs, key=lambda sync: float(jobs[sync]["iteration_ms"]))
     first, last = ordered[0], ordered[-1]
     share = jobs[first]["comm_ms"] / jobs[first]["iteration_ms"]
@@ -303,12 +317,6 @@ def dark_times(events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         f"{many} kept ports dark as long as asked, within {worst_us:,.0f} µs",
         "Optical times are real: volumes are scaled, not time.",
     )
-
-
-def spread(texts: Sequence[str]) -> str:
-    """`98.1%` or `97.8% to 98.3%`."""
-    low, high = min(texts), max(texts)
-    return low if low == high else f"{low} to {high}"
 
 
 def smoothed(values: Sequence[float], width: int = 9) -> list[float]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BUSY, SOFTIRQ = 0, 1  # columns of `cores` in the file (testbed/telemetry/summary.py, series)
 CORE_COLOURS = ("#1F2933", "#6B7785", "#A9B4C0")
+TRUST = {True: ("trustworthy", INK), False: ("not trustworthy", "#B42318"), None: ("no verdict", INK)}
 SMOOTH_S = 0.5  # processor time is counted in ticks of up to 10 ms, a tenth of a sample
 
 Floats = npt.NDArray[np.float64]
@@ -93,12 +94,9 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
                 label=label,
             )
         late.vlines(samples.time_s, 0, samples.late_ms, color=MUTED, linewidth=0.8)
-        trusted = report["jobs"][name]["verdict"]["trustworthy"]
         links.set_title(look(name).title, color=colour, fontweight="bold", pad=20)
-        verdict = "trustworthy" if trusted else "not trustworthy"
-        links.text(
-            0, 1.03, verdict, transform=links.transAxes, color=INK if trusted else "#B42318", fontsize=9
-        )
+        verdict, ink = TRUST[report["jobs"][name]["verdict"]["trustworthy"]]
+        links.text(0, 1.03, verdict, transform=links.transAxes, color=ink, fontsize=9)
         late.set_xlabel("seconds of the job")
         for axes in (links, cores, late):
             axes.set_xlim(0, float(samples.time_s[-1]) if len(samples.time_s) else 1.0)
@@ -124,10 +122,11 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
 
 def finding(report: Mapping[str, Any]) -> tuple[str, str]:
     """Title and explanation."""
-    doubtful = [name for name, job in report["jobs"].items() if not job["verdict"]["trustworthy"]]
+    verdicts = {name: job["verdict"]["trustworthy"] for name, job in report["jobs"].items()}
+    doubtful = [name for name, trustworthy in verdicts.items() if trustworthy is False]
     if not doubtful:
         title = "The links, not the machine, set these results"
-    elif len(doubtful) == len(report["jobs"]):
+    elif len(doubtful) == len(verdicts):
         title = "The machine may have set these results"
     else:
         title = f"The machine may have set the results of {', '.join(doubtful)}"

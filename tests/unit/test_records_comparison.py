@@ -203,6 +203,24 @@ def test_a_comparison_as_text(store: Store) -> None:
         assert part in text, text
 
 
+def test_times_of_runs_that_are_not_trustworthy_are_not_compared(store: Store) -> None:
+    doubtful = {"trustworthy": False, "line": "verdict: not trustworthy"}
+    slow = [recorded.result(each, verdict=doubtful) for each in (15.0, 15.2, 15.1)]
+    for result in slow:
+        result["links"] = [{**link, "bytes": 2 * link["bytes"]} for link in result["links"]]
+    sides = runs(store, 10.0, 10.1, 9.9), recorded.record(store, slow)
+    for first, second in (sides, sides[::-1]):
+        compared = against(first, second)
+        said = {row.measure.name: row.differences[0] for row in compared.rows}
+        assert {name for name, each in said.items() if each and each.said == Said.MORE} == {"link_mb"}
+        assert said["round_ms"] is not None
+        assert said["round_ms"].said == Said.UNJUDGED
+        text = comparison(compared)
+        assert "B differs from A by more than the noise in: on all links" in text
+        assert "B against A: times are not judged, for not all runs are trustworthy" in text
+        assert re.search(r"^  round  .* [+-]\d+\.\d%, not judged$", text, re.MULTILINE), text
+
+
 def test_one_run_each_says_what_to_do(store: Store) -> None:
     text = comparison(against(runs(store, 10.0), runs(store, 15.0)))
     assert "no difference that is recorded" in text

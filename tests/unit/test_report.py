@@ -14,7 +14,7 @@ from rich.console import Console
 
 from testbed.discovery.showing import shown_jobs
 from testbed.errors import HostError, TestbedError
-from testbed.report import document, host, measures, plots, style, tables
+from testbed.report import document, host, measures, plots, style, tables, timeline
 from testbed.topology.catalogue import find
 
 PARAMS = 13
@@ -309,7 +309,20 @@ def test_findings_are_computed(report: dict[str, Any]) -> None:
     jobs["ring"]["loss"] = [value + 0.25 for value in jobs["ring"]["loss"]]
     assert "differ by more than 0.2" in plots.loss_agreement(jobs)
     assert "within 250 µs" in plots.dark_times(report["ocs"]["events"])[0]
-    assert plots.spread(["98.3%", "97.8%", "98.1%"]) == "97.8% to 98.3%"
+    assert plots.accuracy({"ring": {"test_accuracy": 0.983}}) == "Test accuracy is 98.3%"
+    for sync, accuracy in (("inc", 0.983), ("ring", 0.978), ("ps", 0.1)):
+        jobs[sync]["test_accuracy"] = accuracy
+    assert plots.accuracy(jobs) == "Test accuracy is from 10.0% (ps) to 98.3% (inc)"
+
+
+@pytest.mark.parametrize("trustworthy", [False, None])
+def test_no_headline_is_of_a_job_that_cannot_be_trusted(
+    report: dict[str, Any], trustworthy: bool | None
+) -> None:
+    jobs = report["jobs"]
+    jobs["ring"]["verdict"] = {"trustworthy": trustworthy, "line": "x"}
+    assert plots.fastest(jobs) == "Time of an iteration; no headline, for ring cannot be trusted"
+    assert ("ring" in timeline.finding(report)[0]) == (trustworthy is False)
 
 
 def test_one_bad_batch_leaves_no_mark_on_a_curve() -> None:
