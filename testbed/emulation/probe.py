@@ -1,27 +1,48 @@
-"""Tries a link's marks, and bursts over a link, in the namespaces that it is run in: `python -m
-testbed.emulation.probe marks` or `bursts`, which testbed/probing/kernel.py runs. Prints what it saw; in one
-line why not, with exit code 1.
+"""Tries a link's marks, bursts over a link, and the testbed's own XDP programs, in the namespaces that it is
+run in: `python -m testbed.emulation.probe marks`, `bursts` or `programs`, which testbed/probing/kernel.py
+runs. Prints what it saw (of programs a JSON object: feature -> [works, detail]); in one line why not, with
+exit code 1.
 
 Makes and leaves devices and namespaces, for those that it is run in end with the probe.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import socket
 import struct
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
+from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
+from testbed.aggregation.held import group_ip
+from testbed.contract.codec import Header
+from testbed.contract.frame import ETHERTYPE_IPV4, Frame
+from testbed.contract.spec import Op
+from testbed.dataplanes.xdp import layout
+from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
+from testbed.dataplanes.xdp.places import XdpSwitch
+from testbed.dataplanes.xdp.program import PROGRAMS, Programs
+from testbed.dataplanes.xdp.syscall import MAP_TYPE_ARRAY, map_create, map_update, u32
 from testbed.emulation.ingress import attach
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket, add_ingress
+from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.emulation.pairs import pair
 from testbed.errors import TestbedError
 from testbed.probing.features import ProbeFailure
 from testbed.probing.frames import DEADLINE_S, RESEND_S, make_veth, send
+from testbed.topology import addresses
+from testbed.topology.units import Unit
 
 # An empty IPv4 packet whose sender heeds marks (RFC 3168, ECT(0)), to everybody on the link.
 _ECT = bytes.fromhex("4502001400000000403b0000") + b"\x0a\xff\x00\x01\x0a\xff\x00\xff"
@@ -107,7 +128,87 @@ def _is_right(frame: bytes) -> bool:
     return bool(total % 0xFFFF == 0)
 
 
-PROBES: Mapping[str, Callable[[], str]] = {"marks": marks, "bursts": bursts}
+def programs() -> str:
+    """Load the testbed's programs for the default MTU, put a map of slots where a job's would be, and have a
+    tick complete a sum.
+    """
+    with Programs() as loaded:
+        slots = map_create(MAP_TYPE_ARRAY, 4, layout.slot(loaded.lanes).itemsize, layout.SLOTS, 0, "slots")
+        map_update(loaded.map_fd("slots"), u32(0), u32(slots))
+        findings = {"programs": (True, f"{len(PROGRAMS)} programs loaded, and slots put into their map")}
+        try:
+            findings["ticks"] = (True, _ticked(loaded))
+        except (TestbedError, ProbeFailure, OSError) as lack:
+            findings["ticks"] = (False, str(lack).splitlines()[0])
+    return json.dumps(findings)
+
+
+_JOB, _UNIT, _WORKERS, _AGE_MS, _MTU = 1, Unit(1), 2, 250, 1500
+
+
+def _ticked(loaded: Programs) -> str:
+    """Push a worker's value at a switch with two workers, and tick the sum until both have it."""
+    ports = {worker + 1: f"ticks-{worker + 1}" for worker in range(_WORKERS)}
+    values = np.arange(loaded.lanes, dtype=np.uint32)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pair(addresses.CONTROL_DEVICES, _MTU))
+        open_control(loaded)
+        control = stack.enter_context(FeatureControl())
+        listeners = []
+        for device in ports.values():
+            make_veth(device, f"{device}2")
+            control.set(device, wire_features(gro=True))
+            loaded.attach("tor_port", f"{device}2")
+            listener = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+            listener.bind((device, ETHERTYPE_IPV4))
+            listener.settimeout(RESEND_S)
+            listeners.append(listener)
+        switch = XdpSwitch(
+            Cells(loaded),
+            addresses.tor_dpid(_UNIT),
+            {port: socket.if_nametoindex(f"{name}2") for port, name in ports.items()},
+        )
+        stack.callback(switch.close)
+        for worker, port in enumerate(ports):
+            switch.bind(port, Sender(_JOB, worker))
+        switch.set_group(_JOB, 0, [f"{name}2" for name in ports.values()])
+        switch_ip = addresses.tor_ip(addresses.tor_dpid(_UNIT))
+        everyone, to_all = (1 << _WORKERS) - 1, group_ip(_JOB)
+        switch.admit(_JOB, Entry(0, 1, everyone, 0, 0, 0, 1, 0, 0, switch_ip, NO_IP, to_all, loaded.lanes))
+        host_ip, mac = addresses.host_ip(_UNIT, 1), addresses.mac_of(switch_ip)
+        deadline, fragment, waiting = time.monotonic() + DEADLINE_S, 0, set(listeners)
+        while waiting:
+            if time.monotonic() > deadline:
+                raise ProbeFailure(f"{len(waiting)} of {len(listeners)} workers got no sum that was ticked")
+            header = Header(Op.PUSH, _JOB, 0, 1, 1, 0, fragment, loaded.lanes, lanes=loaded.lanes)
+            push = Frame(header, values, host_ip, switch_ip, addresses.host_mac(_UNIT, 1), mac)
+            listeners[0].send(push.pack())
+            switch.tick(Tick(_JOB, 1, 0, 0, fragment, _AGE_MS))
+            reached = {each for each in listeners if _has_sum(each, values)}
+            waiting -= reached
+            fragment += bool(reached)  # a tick may be before its push, and a new device drop what comes first
+    return "a sum that waited for a worker was completed by a tick, and reached both"
+
+
+def _has_sum(listener: socket.socket, values: npt.NDArray[np.uint32]) -> bool:
+    """Return whether a result comes; ProbeFailure where it is not of the one worker who pushed."""
+    while True:
+        try:
+            data = listener.recv(1 << 16)
+        except TimeoutError:
+            return False
+        try:
+            result = Frame.parse(data)
+        except ValueError:
+            continue
+        if result.header.op != Op.RESULT:
+            continue
+        if result.header.contributors != 1 or not (result.lanes == values).all():
+            raise ProbeFailure("a sum that was ticked is garbled")
+        return True
+
+
+PROBES: Mapping[str, Callable[[], str]] = {"marks": marks, "bursts": bursts, "programs": programs}
 
 
 def main(words: Sequence[str]) -> int:

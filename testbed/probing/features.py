@@ -144,6 +144,12 @@ FEATURES: tuple[Feature, ...] = (
         needs=("xdp",),
     ),
     Feature(
+        "ticks",
+        "a sum that a tick completes, by the testbed's own programs",
+        "a newer kernel (apt-get install -t bookworm-backports linux-image-amd64)",
+        needs=("programs",),
+    ),
+    Feature(
         "bursts",
         "bursts of packets that the kernel cuts (UDP_SEGMENT)",
         "without it each packet is sent by itself, which costs a worker up to half as much again",

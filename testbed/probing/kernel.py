@@ -112,8 +112,8 @@ def _xdp() -> dict[str, tuple[bool, str]]:
     return outcomes
 
 
-def _xdp_feature(name: str) -> str:
-    works, detail = _xdp().get(name) or (False, "not tried, XDP did not work")
+def _one_of(outcomes: dict[str, tuple[bool, str]], name: str, first: str) -> str:
+    works, detail = outcomes.get(name) or (False, f"not tried, {first} did not work")
     if not works:
         raise ProbeFailure(detail)
     return detail
@@ -124,9 +124,12 @@ def _links_feature(name: str) -> str:
     return said_by_ours([sys.executable, "-m", "testbed.emulation.probe", name])
 
 
-def programs() -> str:
+@functools.cache
+def _programs() -> dict[str, tuple[bool, str]]:
     # a process of its own, as for XDP
-    return said_by_ours([sys.executable, "-m", "testbed.dataplanes.xdp.probe", "programs"], ALL_S)
+    said = said_by_ours([sys.executable, "-m", "testbed.emulation.probe", "programs"], ALL_S)
+    outcomes: dict[str, tuple[bool, str]] = json.loads(said)
+    return outcomes
 
 
 @contextlib.contextmanager
@@ -198,13 +201,14 @@ PROBES: dict[str, Callable[[], str]] = {
     "veth": veth,
     "tbf": tbf,
     "mirred": mirred,
-    "xdp": lambda: _xdp_feature("xdp"),
+    "xdp": lambda: _one_of(_xdp(), "xdp", "XDP"),
     "marks": lambda: _links_feature("marks"),
     "bursts": lambda: _links_feature("bursts"),
-    "programs": programs,
-    "mmap": lambda: _xdp_feature("mmap"),
-    "broadcast": lambda: _xdp_feature("broadcast"),
-    "jumbo": lambda: _xdp_feature("jumbo"),
+    "programs": lambda: _one_of(_programs(), "programs", "the programs"),
+    "ticks": lambda: _one_of(_programs(), "ticks", "the programs"),
+    "mmap": lambda: _one_of(_xdp(), "mmap", "XDP"),
+    "broadcast": lambda: _one_of(_xdp(), "broadcast", "XDP"),
+    "jumbo": lambda: _one_of(_xdp(), "jumbo", "XDP"),
     "ovs": lambda: _bridged("netdev"),
     "ovs-kernel": lambda: _bridged("system"),
     "netem": netem,

@@ -15,34 +15,40 @@ from pathlib import Path
 from testbed.client import environment
 from testbed.errors import HostError, TestbedError
 from testbed.probing import kernel, tried
-from testbed.probing.features import BY_NAME, remedy_of
+from testbed.probing.features import BY_NAME, ProbeResult, remedy_of
 from testbed.probing.headers import cache_folder
 
-NEEDED = ("veth", "tbf", "mirred", "xdp", "marks", "mmap", "broadcast", "programs")
+NEEDED = ("veth", "tbf", "mirred", "xdp", "marks", "mmap", "broadcast", "programs", "ticks")
 BOOT, STATUS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/status")
+TOLD = ("bursts",)  # a testbed comes up without, and `up` says what that costs
 NAME = "kernel-tried"
 
 
 def require_kernel(say: Callable[[str], object], folder: Path | None = None) -> None:
     """Try what a testbed needs of this kernel, unless that was found to work since the machine was started: a
-    file in `folder`, the cache's, says so. `say` is told that it begins. HostError for the first lack, with
-    its remedy; TestbedError where a trial has a fault of its own.
+    file in `folder`, the cache's, says so. `say` is told that it begins, and each time a line for what is
+    lacking and can be done without. HostError for the first lack, with its remedy; TestbedError where a trial
+    has a fault of its own.
     """
     file = (folder or cache_folder()) / NAME
     facts = _facts(sources())
-    if file.is_file() and file.read_text() == facts:
-        return
-    say("trying what this kernel can do, once after each start of the machine")
-    lacking = next((finding for finding in kernel.findings(NEEDED) if not finding.works), None)
-    if lacking is not None:
-        _tell(lacking.name)
-        return  # it works by now
-    with contextlib.suppress(OSError):  # where nothing can be kept it is tried each time
-        _keep(file, facts)
+    kept = file.read_text().splitlines() if file.is_file() else []
+    if kept[:1] != [facts]:
+        say("trying what this kernel can do, once after each start of the machine")
+        lacking = [finding for finding in kernel.findings((*NEEDED, *TOLD)) if not finding.works]
+        needed = [finding.name for finding in lacking if finding.name in NEEDED]
+        if needed:
+            _tell(needed[0])
+            return  # it works by now
+        kept = [facts, *(_told(finding) for finding in lacking)]
+        with contextlib.suppress(OSError):  # where nothing can be kept it is tried each time
+            _keep(file, "\n".join(kept))
+    for line in kept[1:]:
+        say(line)
 
 
 def remember() -> None:
-    """Keep that all of it works."""
+    """Keep that all of it works, bursts included."""
     _keep(cache_folder() / NAME, _facts(sources()))
 
 
@@ -70,9 +76,19 @@ def _tell(name: str) -> None:
             )
 
 
+def _told(finding: ProbeResult) -> str:
+    what = BY_NAME[finding.name].what
+    if finding.broken:
+        return f"a fault of the testbed's own in what tries {finding.name}: {finding.detail}"
+    remedy = remedy_of(finding, environment.is_checkout())
+    return f"this host lacks {finding.name} ({what}): {finding.detail}; {remedy}"
+
+
 def _facts(files: Iterable[Path]) -> str:
     rights = re.findall(r"^CapEff:\s*(\S+)$", STATUS.read_text(), re.MULTILINE)
-    made = hashlib.sha256(f"{BOOT.read_text().strip()} {os.uname().release} {rights} {NEEDED}".encode())
+    made = hashlib.sha256(
+        f"{BOOT.read_text().strip()} {os.uname().release} {rights} {NEEDED} {TOLD}".encode()
+    )
     for path in files:
         made.update(path.read_bytes())
     return made.hexdigest()

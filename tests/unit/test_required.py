@@ -13,7 +13,7 @@ from testbed.daemon import supervisor
 from testbed.errors import HostError, TestbedError
 from testbed.probing import host, kernel, required
 from testbed.probing.features import ProbeFailure, ProbeResult
-from testbed.probing.required import NAME, NEEDED, require_kernel
+from testbed.probing.required import NAME, NEEDED, TOLD, require_kernel
 
 Trials = list[Sequence[str]]
 
@@ -53,9 +53,9 @@ def found(monkeypatch: pytest.MonkeyPatch, *lacking: str, is_broken: bool = Fals
     monkeypatch.setattr(kernel, "findings", findings)
 
 
-def test_our_programs_a_broadcast_and_a_mark_are_needed() -> None:
-    assert {"xdp", "programs", "broadcast", "marks", "mmap", "tbf", "mirred"} <= set(NEEDED)
-    assert set(NEEDED) <= set(kernel.PROBES)
+def test_our_programs_a_broadcast_a_mark_and_a_tick_are_needed() -> None:
+    assert {"xdp", "programs", "broadcast", "marks", "ticks", "mmap", "tbf", "mirred"} <= set(NEEDED)
+    assert {*NEEDED, *TOLD} <= set(kernel.PROBES)
     names = {path.name for path in required.sources()}
     assert {"programs.c", "link_marks.c", "doctor_probe.c", "kernel.py", "probe.py", "program.py"} <= names
 
@@ -66,7 +66,7 @@ def test_what_works_is_tried_once_for_each_start_of_the_machine_and_each_text(
     folder = tmp_path / "cache"
     for _ in range(2):
         require_kernel(quiet, folder)
-    assert trials == [NEEDED]
+    assert trials == [(*NEEDED, *TOLD)]
     text, boot, status = (tmp_path / name for name in ("text", "boot_id", "status"))
     text.write_text("another program\n")
     boot.write_text("another start\n")
@@ -89,6 +89,21 @@ def test_a_lack_is_a_line_with_its_remedy_and_is_not_remembered(
     with pytest.raises(HostError, match=rf"^this host lacks {lacking} \(.+\): no; needed is [^\n]+$"):
         require_kernel(quiet, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lacking", TOLD)
+def test_a_lack_that_can_be_done_without_is_said_each_time_and_tried_once(
+    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    found(monkeypatch, lacking)
+    require_kernel(said.append, tmp_path)
+    assert len(said) == 2
+    assert said[1].startswith(f"this host lacks {lacking} (")
+    assert "no; without it each packet is sent by itself" in said[1]
+    monkeypatch.setattr(kernel, "findings", lambda _: pytest.fail("it was tried again"))
+    require_kernel(said.append, tmp_path)
+    assert said[2:] == said[1:2]
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

@@ -14,7 +14,6 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from testbed.contract.spec import MAX_MTU
@@ -71,18 +70,6 @@ def probe() -> dict[str, tuple[bool, str]]:
     return findings
 
 
-def programs() -> str:
-    """Load the testbed's programs for the default MTU, and put a map of slots where a job's would be."""
-    from testbed.dataplanes.xdp import layout
-    from testbed.dataplanes.xdp.program import PROGRAMS, Programs
-    from testbed.dataplanes.xdp.syscall import MAP_TYPE_ARRAY, map_create, map_update, u32
-
-    with Programs() as loaded:
-        slots = map_create(MAP_TYPE_ARRAY, 4, layout.slot(loaded.lanes).itemsize, layout.SLOTS, 0, "slots")
-        map_update(loaded.map_fd("slots"), u32(0), u32(slots))
-    return f"{len(PROGRAMS)} programs loaded, and slots put into their map"
-
-
 def _jumbo(bpf: Any) -> tuple[bool, str]:
     """Send a frame of the largest MTU over what a shaped link is at it: two pairs that a bridge joins."""
     measure = bpf.load_func("measure", bpf.XDP)
@@ -115,14 +102,7 @@ def is_lack(error: Exception) -> bool:
     return type(error) is Exception or isinstance(error, lacks) or getattr(error, "name", "") == "bcc"
 
 
-def main(words: Sequence[str]) -> int:
-    if words == ["programs"]:
-        try:
-            print(programs())
-        except (HostError, OSError) as error:
-            print(str(error).splitlines()[0], file=sys.stderr)
-            return 1
-        return 0
+def main() -> int:
     try:
         findings = probe()
     except Exception as error:
@@ -134,4 +114,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
