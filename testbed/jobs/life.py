@@ -108,6 +108,7 @@ class Job:
         self._network_looked_at = 0.0
         self._looking = threading.Lock()  # the fields below; no other is taken under it
         self._board: JobBoard | None = None
+        self._observation: Observation | None = None
         self._summed_bytes, self._left_ns = 0, 0
         self._owing: dict[int, int] = {}  # workers of the last start that were to leave statistics
 
@@ -246,6 +247,11 @@ class Job:
                     if self._board is not None:
                         self._board.set_rate(rate_mbps or 0.0)  # 0: that of its start
 
+    def outlook(self) -> dict[str, Any] | None:
+        """Return the verdict on its last seconds; None where there is none yet, or none any more."""
+        observation = self._observation
+        return observation.outlook(self.layout, self.id) if observation else None
+
     # ------------------------------------------------------------------ its life
 
     def live(self) -> dict[str, Any]:
@@ -269,8 +275,9 @@ class Job:
                 with Observation(
                     means.sampler, means.hosts, senders, means.mtu, means.surroundings
                 ) as observation:
+                    self._observation = observation
                     specs, ending = self._attempts(folder)
-                    self.ended_at = time.monotonic()
+                    self._observation, self.ended_at = None, time.monotonic()
                 self._give_back()  # before the result is made, which takes a moment
                 return self._result(specs, ending, observation, history)
         finally:

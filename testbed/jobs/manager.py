@@ -25,7 +25,6 @@ from testbed.jobs.attempt import Executor
 from testbed.jobs.holdings import Holdings
 from testbed.jobs.journal import ENDED, Journaling, circumstances, ended_in_words, epitaph, silent
 from testbed.jobs.life import Job, Means, Terms
-from testbed.jobs.outlook import LOOK_BACK_S, outlook
 from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
 from testbed.jobs.request import JobRequest
@@ -130,14 +129,7 @@ class Jobs:
         last seconds of it.
         """
         running = [job for job in self._all() if job.state == "running"]
-        recent = self.means.sampler.recent(LOOK_BACK_S) if running else None
-        return [
-            {
-                **circumstances(job),
-                "verdict": outlook(recent, [*job.hosts, *job.other_hosts], self.means.mtu),
-            }
-            for job in running
-        ]
+        return [{**circumstances(job), "verdict": job.outlook()} for job in running]
 
     def _heard(self, terms: Terms, number: int, queued: int | None) -> Terms:
         """Return terms by which the journal hears, too, what a reader of the result must know. A queue tells

@@ -5,6 +5,7 @@ verdict.
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from testbed.emulation.links import burst_bytes
 from testbed.errors import ChangedError
 from testbed.jobs.ports import PortWatch
 from testbed.jobs.result import link_deltas, unused
-from testbed.jobs.surroundings import Surrounding, Surroundings
+from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
@@ -102,11 +103,29 @@ class Observation:
 
     def _look_around(self) -> None:
         if self._surroundings is not None:
-            states = [*self._hosts.fault_states()]
-            if self._scenes:  # those that ended meanwhile count as well
-                states = [*self._hosts.ended_faults(self._scenes[0].spent.at_s), *states]
-            faults = faults_in_words(states)
-            self._scenes.append(self._surroundings.look(faults))
+            since_s = self._scenes[0].spent.at_s if self._scenes else None
+            self._scenes.append(self._surroundings.look(self._faults(since_s)))
+
+    def _faults(self, since_s: float | None) -> list[tuple[str, str]]:
+        """Return the faults on links, and those that ended since then."""
+        ended = [] if since_s is None else self._hosts.ended_faults(since_s)
+        return faults_in_words([*ended, *self._hosts.fault_states()])
+
+    def outlook(self, layout: Layout, job: int) -> dict[str, Any] | None:
+        """Return the verdict on the last seconds of a job that still runs, by a coarse bound, for what its
+        workers measure is known at its end; None where it is too early for one, or nobody looks around.
+        """
+        if self._surroundings is None:
+            return None
+        began, lately = self._scenes[0], self._surroundings.lately(self._faults)
+        scenes = of_late([began, *(each for each in lately if each.spent.at_s > began.spent.at_s)])
+        recent = self._sampler.recent(time.monotonic() - scenes[0].spent.at_s)
+        if recent is None or len(scenes) < 2:
+            return None
+        bursts = bursts_of(zip(recent.names, recent.rates_mbps, strict=True), self._mtu)
+        _, happened = self._happened(scenes, layout, job, recent)
+        seen = evidence(recent, bursts, {}, self._job_hosts)
+        return verdict(seen, coarse(seen), hosts=self._job_hosts, happened=happened).as_json()
 
     def report(
         self,
@@ -139,7 +158,7 @@ class Observation:
             for link in links
             if link["rate_mbps"]
         }
-        network, happened = self._happened(layout, job)
+        network, happened = self._happened(self._scenes, layout, job, self._recording)
         others_sent = happened.uncounted is not None or bool(happened.crowding(seen))
         allowed = bound(self._recording, workers, traffic, depths_s, network, others_sent)
         if allowed is None and not any(read(left) for left in workers):
@@ -178,39 +197,37 @@ class Observation:
         samples = series(self._recording, seen_rounds)
         return report | {"series": base64.b64encode(samples).decode()}
 
-    def _held_by_others(self, job: int) -> set[str]:
-        """Return the hosts that other jobs had at some time."""
-        assert self._recording is not None
-        return {
-            host
-            for sample in self._recording.samples
-            for host, holder in sample.holders.items()
-            if holder != job
-        }
-
-    def _happened(self, layout: Layout | None, job: int) -> tuple[LitNetwork | None, Happened]:
-        """Return the network over the job's time, and what happened on its links and beside it."""
-        assert self._recording is not None
+    def _happened(
+        self, scenes: Sequence[Surrounding], layout: Layout | None, job: int, recording: Recording
+    ) -> tuple[LitNetwork | None, Happened]:
+        """Return the network between the first and the last of several looks around, and what happened on the
+        job's links and beside it.
+        """
         changes = self._hosts.ever_by_hand()
-        if self._surroundings is None or layout is None or len(self._scenes) < 2:
-            return None, Happened(changes=changed(self._recording, changes), uncounted="nothing counted it")
-        began, ended = self._scenes
+        if self._surroundings is None or layout is None or len(scenes) < 2:
+            return None, Happened(changes=changed(recording, changes), uncounted="nothing counted it")
+        began, ended = scenes[0], scenes[-1]
         over_time = self._surroundings.network(began, ended)
         links = over_time.links(layout)
-        faults = dict.fromkeys([*began.faults, *ended.faults])
+        faults = dict.fromkeys(fault for scene in scenes for fault in scene.faults)
         return over_time, Happened(
             links=links,
             faults=[text for link, text in faults if link in links],
-            changes=changed(self._recording, links.intersection(changes)),
+            changes=changed(recording, links.intersection(changes)),
             lost=over_time.losses(layout),
             timetables=over_time.timetables if layout.demands else (),
             traffic=self._surroundings.traffic(
-                began, ended, layout, job, self._held_by_others(job), over_time, self._ports.ports
+                began, ended, layout, job, _held_by_others(recording, job), over_time, self._ports.ports
             ),
             company=self._surroundings.company(began, ended),
             unknown=over_time.unknown if layout.demands else None,
             uncounted=self._surroundings.uncounted(began, ended),
         )
+
+
+def _held_by_others(recording: Recording, job: int) -> set[str]:
+    """Return the hosts that other jobs had at some time."""
+    return {host for sample in recording.samples for host, holder in sample.holders.items() if holder != job}
 
 
 def faults_in_words(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

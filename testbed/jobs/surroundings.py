@@ -4,6 +4,7 @@ beside the links' counters.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+
+LOOK_BACK_S, LOOK_EVERY_S = 10.0, 2.5  # of a job that still runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,13 @@ class Surrounding:
     why: str = ""
 
 
+def of_late(looks: Sequence[Surrounding]) -> Sequence[Surrounding]:
+    """Return the looks of the last LOOK_BACK_S, and the one before."""
+    since_s = time.monotonic() - LOOK_BACK_S
+    first = max((at for at, each in enumerate(looks) if each.spent.at_s <= since_s), default=0)
+    return looks[first:]
+
+
 class Surroundings:
     """Whom an observation asks: the controller, and `testbeds` for the names of those that run."""
 
@@ -46,6 +56,8 @@ class Surroundings:
         self._name, self._controller, self._testbeds = name, controller, testbeds
         self._units = tuple(unit.index for unit in topology.units)
         self._has_core = topology.core_link is not None
+        self._looking = threading.Lock()  # of the field below
+        self._looks: Sequence[Surrounding] = ()
         self._silent = sorted({unit.engine for unit in topology.units if not unit.data_plane.is_bridge})
 
     def look(self, faults: Sequence[tuple[str, str]]) -> Surrounding:
@@ -57,6 +69,18 @@ class Surroundings:
         except TestbedError as error:
             return Surrounding(now, faults, None, (), ahead_s, str(error))
         return Surrounding(now, faults, light, events, ahead_s)
+
+    def lately(self, faults: Callable[[float], Sequence[tuple[str, str]]]) -> Sequence[Surrounding]:
+        """Return the looks around of late, with a new one if the last is LOOK_EVERY_S old: one asks for all
+        jobs that run. `faults` says which were on links since a moment of the monotonic clock.
+        """
+        with self._looking:
+            now_s = time.monotonic()
+            last_s = self._looks[-1].spent.at_s if self._looks else now_s
+            if not self._looks or now_s - last_s >= LOOK_EVERY_S:
+                self._looks = [*self._looks, self.look(faults(last_s))]
+            self._looks = of_late(self._looks)
+            return self._looks
 
     def network(self, began: Surrounding, ended: Surrounding) -> LitNetwork:
         """Return the network between two looks."""

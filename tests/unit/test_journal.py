@@ -1,4 +1,4 @@
-"""The journal: what is kept of what happened, and the verdict on the last seconds of a job."""
+"""The journal: what is kept of what happened, and of the jobs that ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from testbed.errors import TestbedError
 from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs, means_of
-from testbed.jobs.outlook import outlook
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.topology import catalogue
 from tests.processes import spawn
-from tests.unit.recordings import made
 from tests.unit.test_jobs_manager import NoHosts
 
 MTU = 1500
@@ -134,22 +132,3 @@ def test_what_befalls_a_job_is_heard_but_of_a_queue_s_which_tells_itself(
     _, queued = living(tmp_path, journal, number=12)
     queued._terms.emit({"note": "worker 1 left u1"})
     assert len(journal.after(0)) == 1
-
-
-# ---- the verdict so far ----
-
-
-def test_the_verdict_so_far_is_by_how_full_the_links_are() -> None:
-    full = outlook(made([0.2] * 50, [0.97] * 50), ["u1h1", "u1h2"], MTU)
-    half = outlook(made([0.9] * 50, [0.5] * 50), ["u1h1", "u1h2"], MTU)
-    idle = outlook(made([0.1] * 50, [0.0] * 50), ["u1h1", "u1h2"], MTU)
-    assert full is not None
-    assert half is not None
-    assert idle is not None
-    assert full["trustworthy"] is True
-    assert (half["trustworthy"], half["reasons"][0]["name"]) == (False, "machine_bound")
-    assert idle["trustworthy"] is None
-    assert outlook(None, ["u1h1"], MTU) is None
-    elsewhere = outlook(made([0.2] * 50, [0.97] * 50, drops=9), ["u1h2"], MTU)
-    assert elsewhere is not None
-    assert "queue_drops" not in [note["name"] for note in elsewhere["notes"]], "those are of another's link"

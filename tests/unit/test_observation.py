@@ -19,6 +19,7 @@ from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from tests.unit.recordings import made
 from tests.unit.test_bound import ACROSS, ALONE_S, MTU, Neighbours
 
 
@@ -74,6 +75,7 @@ class Hosts:
 
     def __init__(self, sent: Mapping[str, int]) -> None:
         self._sent, self._looks = sent, 0
+        self.faults: Sequence[Mapping[str, Any]] = ()
 
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]:
         self._looks += 1
@@ -87,7 +89,7 @@ class Hosts:
         return dict.fromkeys(hosts, 0)
 
     def fault_states(self) -> Sequence[Mapping[str, Any]]:
-        return ()
+        return self.faults
 
     def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]:
         return ()
@@ -108,6 +110,63 @@ class Recorded(Sampler):
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recording]:
         yield self._made
+
+    def recent(self, seconds: float) -> Recording | None:
+        return self._made
+
+
+def outlook(
+    recording: Recording,
+    hosts: Sequence[str] = ("u1h1", "u1h2"),
+    flows: Sequence[Sequence[Any]] = (),
+    faults: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the verdict on the last seconds of a job at these hosts, after whose begin there were these
+    flows and faults.
+    """
+    looks: list[int] = []
+
+    def controller(op: str, **_: object) -> Any:
+        if op == "history":
+            return []
+        looks.append(1)
+        light = {"circuits": [], "timetables": [], "crossings": {}, "last_event": 0}
+        return {**light, "flows": flows if len(looks) > 1 else []}
+
+    around = Surroundings("h", parse({"units": [{"hosts": 2}]}, "made up"), controller, list)
+    layout = Layout("inc", tuple((1, int(host[-1])) for host in hosts), GLOO)
+    fabric = Hosts(dict.fromkeys(recording.names, 0))
+    with Observation(Recorded(recording), fabric, hosts, MTU, around) as observation:
+        fabric.faults = faults
+        seen = observation.outlook(layout, 1)
+        assert observation.outlook(layout, 1) is not None
+        assert len(looks) == 2, "one looks around at most every few seconds, however many ask"
+    assert seen is not None
+    return seen
+
+
+def test_the_verdict_so_far_is_by_how_full_the_links_are() -> None:
+    full = outlook(made([0.2] * 50, [0.97] * 50))
+    half = outlook(made([0.9] * 50, [0.5] * 50))
+    assert full["trustworthy"] is True
+    assert (half["trustworthy"], half["reasons"][0]["name"]) == (False, "machine_bound")
+    assert outlook(made([0.1] * 50, [0.0] * 50))["trustworthy"] is None
+    elsewhere = outlook(made([0.2] * 50, [0.97] * 50, drops=9), ["u1h2"])
+    assert "queue_drops" not in [note["name"] for note in elsewhere["notes"]], "those are of another's link"
+
+
+def test_the_verdict_so_far_knows_what_happened() -> None:
+    recording = made([0.2] * 50, [0.97] * 50)
+    crowded = outlook(recording, flows=[["10.0.1.1", "10.0.1.2", 17, 5001, 20_000_000]])
+    assert [reason["name"] for reason in crowded["reasons"]] == ["other_traffic"]
+    faults = [{"link": "u1h1", "direction": "up", "loss": 0.1}]
+    assert "faults" in [note["name"] for note in outlook(recording, faults=faults)["notes"]]
+
+
+def test_a_job_that_nobody_looks_around_for_has_no_verdict_yet() -> None:
+    recording = made([0.2] * 50, [0.97] * 50)
+    with Observation(Recorded(recording), Hosts({"u1h1": 0}), ("u1h1",), MTU) as observation:
+        assert observation.outlook(Layout("inc", ((1, 1),), GLOO), 1) is None
 
 
 def report(
