@@ -224,6 +224,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="gate-"))
     folder.chmod(0o755)
     argv = [sys.executable, "-m", "pytest", "--gate", *lanes.options(count), f"--basetemp={folder}/tests"]
+    argv += ["--durations=30", "--durations-min=10"]  # where the time went
     code = Run([*argv, *(arguments or FOLDERS)], limit_s).run()
     if code == 0:
         shutil.rmtree(folder)

@@ -80,13 +80,13 @@ def test_a_job_and_its_result(shared: Testbed, tmp_path: Path, monkeypatch: pyte
     listed = command("testbed.runs", "list", "--json", env={"OPTINC_RUNS": str(tmp_path)})
     (record,) = json.loads(listed.stdout)
     assert (record["name"], record["state"]) == (result.record.name, "done")
-    assert shared.run(LONG, 0.1, place="u1:2", record=False).record is None
+    assert shared.run(LONG, 0.1, place="u1:2", record=False, preload=True).record is None
     assert [path.name for path in tmp_path.iterdir()] == [result.record.name]
 
 
 def test_a_job_that_fails_has_a_result(shared: Testbed) -> None:
     with pytest.raises(JobError, match=r"^job \d+ failed: not done after 0.5 s") as failed:
-        shared.run(LONG, 60, place="u1:2", timeout_s=0.5)
+        shared.run(LONG, 60, place="u1:2", timeout_s=0.5, preload=True)
     assert failed.value.result.verdict.reasons[0].name == "failed"
 
 
@@ -100,9 +100,9 @@ def test_who_interrupts_a_job_can_run_the_next_at_once(shared: Testbed) -> None:
             return len(text)
 
     with pytest.raises(KeyboardInterrupt):
-        shared.run(LONG, 120, place="u1:2,u2:2", show=Interrupting())
+        shared.run(LONG, 120, place="u1:2,u2:2", show=Interrupting(), preload=True)
     assert shared.status()["jobs"] == []
-    assert shared.run(LONG, 0.1, place="u1:2,u2:2").failure is None
+    assert shared.run(LONG, 0.1, place="u1:2,u2:2", preload=True).failure is None
 
 
 def test_circuits_links_faults_and_counters_are_the_commands(shared: Testbed, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_links_change_while_another_thread_waits_for_a_job(shared: Testbed, tmp_
     over = tmp_path / "over"
     shown = io.StringIO()
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(shared.run, LONG, over, place="u1:2", timeout_s=CALL_S, show=shown)
+        job = pool.submit(shared.run, LONG, over, place="u1:2", timeout_s=CALL_S, show=shown, preload=True)
         wait_for(lambda: "first sum" in shown.getvalue() or job.done(), "the job's first sum")
         shared.links.set("u1h1", rate_mbps=20)
         over.touch()

@@ -47,7 +47,7 @@ def run(testbed: Testbed, tmp_path: Path, place: str, *words: str) -> subprocess
         "import torch, torch.distributed as dist; dist.init_process_group('inc')\n"
         "dist.all_reduce(torch.ones(5003)); print('summed')\n"
     )
-    options = ["--place", place, "--timeout", "60", *words]
+    options = ["--preload", "--place", place, "--timeout", "60", *words]
     return command("testbed.run", "--name", testbed.name, *options, str(script))
 
 
@@ -97,7 +97,7 @@ def summing(testbed: Testbed, folder: Path, place: str) -> Iterator[subprocess.P
         "dist.all_reduce(torch.ones(9)); print('began', flush=True)\n"
         "while True: dist.all_reduce(torch.ones(5003))\n"
     )
-    options = ("--name", testbed.name, "--place", place, "--timeout", "120")
+    options = ("--name", testbed.name, "--preload", "--place", place, "--timeout", "120")
     with bounded(start("testbed.run", *options, str(script), together=True)) as process:
         assert process.stdout is not None
         said: list[str] = []

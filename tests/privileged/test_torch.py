@@ -71,7 +71,8 @@ def test_what_is_gathered_broadcast_and_scattered_is_as_gloo_has_it(testbed: Tes
 
 @pytest.mark.parametrize("sync", ["ring", "ps"])
 def test_what_waits_within_callbacks_works_with_every_kind_of_sums(testbed: Testbed, sync: str) -> None:
-    ended = run(testbed, "--place", "u1:2", "--sync", sync, str(JOBS / "habits.py"), *BY_ALL)
+    words = ("--preload", "--place", "u1:2", "--sync", sync)
+    ended = run(testbed, *words, str(JOBS / "habits.py"), *BY_ALL)
     assert outcomes(ended) == {name: ["ok"] * 2 for name in BY_ALL}, ended.stdout + ended.stderr
     assert ended.returncode == 0
 
@@ -84,14 +85,16 @@ def groups_of(result: Path) -> dict[tuple[int, ...], dict[str, int]]:
 def test_a_mesh_of_two_dimensions_trains(testbed: Testbed, tmp_path: Path) -> None:
     """Its rows, by which layers are parallel, sum in the network."""
     name, result = "sharded_and_parallel", tmp_path / "result.json"
-    ended = run(testbed, "--place", "u1:2,u2:2", "--json", str(result), str(JOBS / "habits.py"), name)
+    words = ("--preload", "--place", "u1:2,u2:2", "--json", str(result))
+    ended = run(testbed, *words, str(JOBS / "habits.py"), name)
     assert outcomes(ended) == {name: ["ok"] * 4}, ended.stdout + ended.stderr
     assert all(groups_of(result)[ranks]["packets"] for ranks in ((0, 1), (2, 3)))
 
 
 def test_groups_of_a_mesh_sum_in_the_network_by_trees_of_their_own(testbed: Testbed, tmp_path: Path) -> None:
     result, names = tmp_path / "result.json", ("all_at_once", "small_and_uneven", "made_again", "intruded")
-    ended = run(testbed, "--place", "u1:2,u2:2", "--json", str(result), str(JOBS / "mesh.py"), *names)
+    words = ("--preload", "--place", "u1:2,u2:2", "--json", str(result))
+    ended = run(testbed, *words, str(JOBS / "mesh.py"), *names)
     assert [ended.stdout.count(f"mesh: {name}: ok") for name in names] == [4] * len(names), (
         ended.stdout + ended.stderr
     )

@@ -59,7 +59,9 @@ def test_ddp_equals_a_plain_all_reduce_within_the_bound(place: str) -> None:
 @pytest.mark.usefixtures("running")
 def test_parts_of_a_bucket_whose_losses_are_far_apart_train_alike(tmp_path: Path) -> None:
     result = tmp_path / "ranges.json"
-    ended = call("run", "--place", "u1:3", "--json", str(result), str(JOBS / "ranges.py"), "1e10")
+    ended = call(
+        *("run", "--preload", "--place", "u1:3", "--json", str(result)), str(JOBS / "ranges.py"), "1e10"
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (text,) = re.findall(r"finding: (\{.*\})", ended.stdout)
     loss = json.loads(text)
@@ -80,7 +82,7 @@ def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path
     for way in ("backend", "hook"):
         saved, result = tmp_path / f"{way}.pt", tmp_path / f"{way}.json"
         ended = call(
-            *("run", "--place", "u1:3", "--strict-finite", "--json", str(result)),
+            *("run", "--preload", "--place", "u1:3", "--strict-finite", "--json", str(result)),
             *(str(JOBS / "hooked.py"), way, str(saved)),
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -97,7 +99,7 @@ def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("sync", ["inc", "ring", "ps"])
 def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
-    ended = call("run", "--place", "u1:3", "--sync", sync, str(JOBS / "dies.py"))
+    ended = call("run", "--preload", "--place", "u1:3", "--sync", sync, str(JOBS / "dies.py"))
     assert ended.returncode == 1
     messages = re.findall(r"\[(u1h\d)\] told after ([\d.]+) s: (.*)", ended.stdout)
     assert {host for host, _, _ in messages} == {"u1h1", "u1h3"}, ended.stdout + ended.stderr
@@ -108,7 +110,7 @@ def test_the_death_of_a_worker_is_an_exception_that_names_it(sync: str) -> None:
 
 @pytest.mark.usefixtures("running")
 def test_a_job_goes_on_when_its_circuits_are_changed_by_hand(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "testbed.run", "--name", NAME, "--place", "u1:2,u2:1"]
+    argv = [sys.executable, "-m", "testbed.run", "--name", NAME, "--preload", "--place", "u1:2,u2:1"]
     argv += [str(JOBS / "long.py"), str(tmp_path / "enough")]
     pipes = {
         "stdout": subprocess.PIPE,

@@ -91,7 +91,7 @@ def run(testbed: Testbed, folder: Path, *argv: str) -> tuple[dict[str, Any], str
     """The job's result, and the last line that the command said."""
     out = folder / "r.json"
     place = [] if "--place" in argv else ["--place", "u1:2"]
-    done = command("testbed.run", "--name", testbed.name, *place, "--json", str(out), *argv)
+    done = command("testbed.run", "--name", testbed.name, "--preload", *place, "--json", str(out), *argv)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(out.read_text())), done.stderr.splitlines()[-1]
 
@@ -219,7 +219,7 @@ def test_links_without_rates_are_never_trustworthy(tmp_path: Path) -> None:
 def a_neighbour_across(testbed: Testbed) -> Iterator[None]:
     """A job of a worker in either unit, once it sends: it sums, without a pause, until it is ended."""
     neighbour = start(
-        "testbed.run", "--name", testbed.name, "--sync", "ring", "--place", "u1:1,u2:1",
+        "testbed.run", "--name", testbed.name, "--preload", "--sync", "ring", "--place", "u1:1,u2:1",
         PACED, "300", SLOW[1], "0",
     )  # fmt: skip
 
@@ -330,7 +330,7 @@ def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tm
     )
     with running(str(config)) as testbed:
         job = start(
-            "testbed.run", "--name", testbed.name, "--sync", "switches", "--place", "u1:1,u2:1",
+            "testbed.run", "--name", testbed.name, "--preload", "--sync", "switches", "--place", "u1:1,u2:1",
             "--json", str(tmp_path / "r.json"), PACED, "40", *SLOW[1:],
         )  # fmt: skip
         with bounded(job, 280):
