@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from testbed.contract.ends import REQUESTS, Format, State
 from testbed.reference import owned
@@ -24,6 +26,7 @@ from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import Nic, Request, bound, scale_of
 
 LIMIT_S = 60.0
+NOT_FINITE = 255  # an exponent of no number
 CLEAN, ROUGH = Chaos(), Chaos(lost=0.05, twice=0.05, late_s=0.002)
 Floats = npt.NDArray[np.float32]
 
@@ -106,6 +109,48 @@ def test_sums_and_parameters_are_exact(workers: int, pods: Sequence[Sequence[int
         assert not chaos.lost or switch.lost > 0
 
 
+@pytest.mark.hypothesis
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 2**32), workers=st.integers(1, 4), late_ms=st.lists(st.integers(0, 20), min_size=4)
+)
+def test_a_sum_of_any_magnitudes_is_of_all_however_late_they_are(
+    seed: int, workers: int, late_ms: list[int]
+) -> None:
+    """Blocks of magnitudes that are log-uniform, and zeros; packets are lost, repeated and late. Each sum is
+    within the stated bound of the workers' exact one, and one that has an infinity is none.
+    """
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 3000))
+    exponents = random.uniform(-60, 60, (workers, -(-count // 64))).repeat(64, 1)[:, :count]
+    is_there = random.random(exponents.shape) < 0.8
+    pushed = (random.uniform(-1, 1, exponents.shape) * 2.0**exponents * is_there).astype(np.float32)
+    is_finite = random.random() < 0.8
+    if not is_finite:
+        pushed[random.integers(workers), random.integers(count)] = np.inf
+    with ends(workers, 4 * count, (), ROUGH) as (_, owner, nics):
+        requests = []
+        for nic, array, each_ms in zip(nics, pushed, late_ms, strict=False):
+            time.sleep(each_ms / 1e3)
+            nic.memory[:] = array.tobytes()
+            requests.append(nic.give_numbers("push", 0, count))
+        largest = max(each.measured() for each in requests)
+        assert (largest == NOT_FINITE) is not is_finite
+        if not is_finite:
+            return
+        scale = scale_of(largest, workers)
+        for each, each_ms in zip(requests, reversed(late_ms), strict=False):
+            time.sleep(each_ms / 1e3)
+            each.scale(scale)
+        owner.get_numbers("sum", 0, count, 2.0**-scale).wait(CALL_S)
+        for each in requests:
+            each.wait(CALL_S)
+        got = np.frombuffer(owner.memory, np.float32, count)
+        np.testing.assert_array_equal(got, summed(list(pushed), scale))
+        exact = pushed.astype(np.float64).sum(0)
+        assert (np.abs(got - exact) <= bound(scale, workers) + np.abs(exact) * 2.0**-24).all()
+
+
 @pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY16])
 def test_narrow_formats_are_widened_exactly(format: Format) -> None:
     """Every number of the format, finite."""
@@ -130,7 +175,7 @@ def test_values_that_are_not_finite_are_seen_when_they_are_measured() -> None:
         for strange in (np.inf, -np.inf, np.nan):
             values[997] = strange
             nic.memory[:4000] = values.tobytes()
-            assert nic.give_numbers("push", 0, 1000).measured() == 255
+            assert nic.give_numbers("push", 0, 1000).measured() == NOT_FINITE
 
 
 def test_receivers_that_are_slow_hold_their_sender() -> None:
