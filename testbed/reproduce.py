@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
+from testbed.interpreters import isolated
 
 if TYPE_CHECKING:
     from testbed.aggregation.figure import Figure
@@ -55,8 +56,7 @@ def _become_the_caller(paper: str, argv: list[str]) -> None:
         return
     fresh_keys()
     caller.become()
-    # -P: what lies in the caller's folder must not stand in for Python's own modules
-    words = [sys.executable, "-P", "-m", "testbed.reproduce", *argv]
+    words = isolated("-m", "testbed.reproduce", *argv)
     try:
         os.execve(sys.executable, words, worker_environment(os.environ, caller))
     except OSError as error:

@@ -24,6 +24,7 @@ from typing import Self
 from testbed.cgroups import keeper
 from testbed.cgroups.hierarchy import REMEDY, Hierarchy, find, limit
 from testbed.errors import HostError, RequestError
+from testbed.interpreters import isolated
 
 _GONE_S = 10.0
 _LOCK_S = 2.0
@@ -77,7 +78,7 @@ class HostCgroups:
     def _keep(self, folder: Path, lock: int) -> None:
         """Start the keeper, which has the lock from now on."""
         reader, self._pipe = os.pipe2(os.O_CLOEXEC)
-        argv = [sys.executable, "-I", "-S", keeper.__file__, str(reader), str(lock), str(folder)]
+        argv = isolated("-I", "-S", keeper.__file__, str(reader), str(lock), str(folder))
         try:
             # a terminal's Ctrl-C is not for it
             self._keeper = subprocess.Popen(

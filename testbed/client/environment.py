@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.errors import HostError, TestbedError, disk_is_full
+from testbed.interpreters import isolated
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VENV = CHECKOUT / ".venv"
@@ -40,7 +41,7 @@ RYU_VENV = CHECKOUT / ".venv-ryu"
 TORCH_VENV = ".venv-torch-"  # and the version: scripts/install_torch.py
 NEWEST_FOR_RYU = (3, 11)
 INTERRUPTED = 130
-_ONCE = "OPTINC_ENVIRONMENT_ENTERED"
+_BEFORE = "OPTINC_PYTHONPATH_BEFORE"  # the environment was entered; set for that moment alone
 
 
 def interpreter() -> Path:
@@ -51,10 +52,10 @@ def interpreter() -> Path:
     """
     if not is_checkout() or _has_another_torch():
         return Path(sys.executable)
-    python = VENV / "bin" / "python"
-    if not python.exists():
+    of_checkout = VENV / "bin" / "python"
+    if not of_checkout.exists():
         raise HostError("not set up: run sudo make setup")
-    return python
+    return of_checkout
 
 
 def _has_another_torch() -> bool:
@@ -70,13 +71,13 @@ def controller_interpreter(library: str) -> Path:
     """
     if library != "ryu":
         return Path(sys.executable)
-    python = RYU_VENV / "bin" / "python"
-    if not python.exists():
+    of_ryu = RYU_VENV / "bin" / "python"
+    if not of_ryu.exists():
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         if sys.version_info[:2] > NEWEST_FOR_RYU:
             raise HostError(f"ryu 4.34 cannot be built for Python {version}: take os-ken, its continuation")
         raise HostError("ryu is not installed: run sudo make ryu in a checkout of this project")
-    return python
+    return of_ryu
 
 
 def enter() -> None:
@@ -84,15 +85,21 @@ def enter() -> None:
 
     Raises HostError when the environment is missing or is not an environment.
     """
-    python = interpreter()
-    entered = os.environ.pop(_ONCE, None) is not None
+    project = interpreter()
+    before = os.environ.pop(_BEFORE, None)
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+        if not before:
+            del os.environ["PYTHONPATH"]
     if not is_checkout() or Path(sys.prefix).resolve() == VENV.resolve() or _has_another_torch():
         return
-    if entered:
-        raise HostError(f"{python} is no environment of its own: remove {VENV} and run sudo make setup")
-    os.environ[_ONCE] = "1"
+    if before is not None or not (VENV / "pyvenv.cfg").exists():
+        raise HostError(f"{project} is no environment of its own: remove {VENV} and run sudo make setup")
+    os.environ[_BEFORE] = os.environ.get("PYTHONPATH", "")
+    # of this checkout, whichever the environment was made for
+    os.environ["PYTHONPATH"] = ":".join(filter(None, [str(CHECKOUT), os.environ[_BEFORE]]))
     sys.stdout.flush()
-    os.execv(python, [str(python), "-m", _module(), *sys.argv[1:]])
+    os.execv(project, isolated("-m", _module(), *sys.argv[1:], path=project))
 
 
 def ensure() -> None:

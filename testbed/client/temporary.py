@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -14,6 +13,7 @@ from typing import IO
 
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError, from_exit_code
+from testbed.interpreters import isolated
 
 END_S = 15.0  # for a command that was told to end, before it is killed
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,7 +45,7 @@ def command(*words: str, output: IO[bytes] | None = None) -> int:
     """Return another testbed command's exit code, its output shown as it comes, or in a file. It is told to
     end when this process is.
     """
-    argv = [sys.executable, "-m", f"testbed.{words[0]}", *words[1:]]
+    argv = isolated("-m", f"testbed.{words[0]}", *words[1:])
     with subprocess.Popen(argv, stdout=output, stderr=output) as process:
         try:
             return process.wait()

@@ -12,7 +12,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from testbed.client.caller import Caller
 from testbed.client.rpc import Emit
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
+from testbed.interpreters import isolated
 from testbed.jobs.leftovers import end_leftovers, end_session
 from testbed.jobs.ready import ready
 from testbed.jobs.request import absolute, environ, word, words
@@ -96,7 +96,7 @@ class Commands:
             try:
                 process = self._popen_in(
                     host,
-                    [sys.executable, "-I", "-S", keeper.__file__, str(keepers.fileno()), *argv],
+                    isolated("-I", "-S", keeper.__file__, str(keepers.fileno()), *argv),
                     uid=caller.uid,
                     gid=caller.gid,
                     groups=caller.groups,

@@ -7,6 +7,7 @@ started again: while the controller is away circuits go on forwarding; what a sw
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -38,6 +39,7 @@ from testbed.emulation.net import FabricNet
 from testbed.emulation.pairs import pair
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
+from testbed.interpreters import isolated
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -215,7 +217,8 @@ class Network:
     def _start_controller(self, held: bool = False) -> None:
         """Start the controller. `held`: it waits for `_begin_controller`."""
         library = self.topology.controller
-        argv = [str(environment.controller_interpreter(library)), "-m", "controller", "--library", library]
+        python = environment.controller_interpreter(library)
+        argv = isolated("-m", "controller", "--library", library, path=python)
         argv += ["--topology", str(self._folder / "topology.json")]
         argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
         argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
@@ -225,7 +228,13 @@ class Network:
         stdin = subprocess.PIPE if held else subprocess.DEVNULL
         with (self._log / "controller.log").open("ab") as log:
             self._controller = subprocess.Popen(
-                argv, stdin=stdin, stdout=log, stderr=log, preexec_fn=die_with_parent
+                argv,
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                # ryu's environment has ryu alone
+                env={**os.environ, "PYTHONPATH": str(environment.CHECKOUT)},
+                preexec_fn=die_with_parent,
             )
 
     def _begin_controller(self) -> None:

@@ -26,11 +26,13 @@ import psutil
 
 from testbed.cgroups.held import HostCgroups
 from testbed.client.caller import Caller
+from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.emulation import namespaces
 from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, from_exit_code
+from testbed.interpreters import isolated
 from testbed.topology.model import Topology
 
 END_S = 20.0  # for an end in order; then by force
@@ -156,7 +158,7 @@ class DaemonTree:
 
     def __enter__(self) -> DaemonTree:
         self._socket, theirs = socket.socketpair()
-        argv = [sys.executable, "-m", "testbed.daemon.process", "--folder", str(self._runtime.folder)]
+        argv = isolated("-m", "testbed.daemon.process", "--folder", str(self._runtime.folder))
         argv += ["--main", str(theirs.fileno()), "--main-pid", str(os.getpid())]
         argv += ["--uid", str(self._caller.uid)]
         argv += ["--cgroups", str(self._cgroups)] if self._cgroups else []
@@ -170,9 +172,14 @@ class DaemonTree:
         with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 namespaces.command(argv, f"optinc-{self._runtime.name}"),
-                cwd=Path(__file__).resolve().parents[2],
-                # Mininet needs a module of distutils; setuptools', put in its place, takes 100 ms to import.
-                env={**os.environ, "SETUPTOOLS_USE_DISTUTILS": "stdlib"},
+                cwd=CHECKOUT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(CHECKOUT),  # this project's, whichever the environment was made for
+                    # Mininet needs a module of distutils; setuptools', put in its place, takes 100 ms to
+                    # import.
+                    "SETUPTOOLS_USE_DISTUTILS": "stdlib",
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

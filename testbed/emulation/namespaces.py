@@ -46,7 +46,9 @@ def command(argv: Sequence[str], name: str) -> list[str]:
     `unshare` itself blocks SIGTERM and SIGINT while it waits: an orderly end is asked of its child, the init,
     which passes it on; SIGKILL to `unshare` ends all of it.
     """
-    init = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, *argv]
+    from testbed.interpreters import isolated  # not by the init, which is this file without packages
+
+    init = isolated("-I", "-S", str(Path(__file__).resolve()), name, *argv)
     kinds = ["--net", "--mount", "--pid", "--ipc", "--uts"]
     return ["unshare", *kinds, "--fork", "--kill-child=KILL", "--mount-proc", "--", *init]
 

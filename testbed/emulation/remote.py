@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from testbed.client.runtime import Runtime
 from testbed.emulation.nodes import FabricHost, FabricLink, FabricSwitch, FabricView
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError, TestbedError
+from testbed.interpreters import isolated
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -41,7 +41,7 @@ class RemoteHost(FabricHost):
     def __init__(
         self, name: str, testbed: str, make_room: Callable[[RemoteHost], None], **params: Any
     ) -> None:
-        self._entering = [sys.executable, "-m", "testbed.exec", "--name", testbed, name, "--"]
+        self._entering = isolated("-m", "testbed.exec", "--name", testbed, name, "--")
         self._make_room = make_room
         self.is_kept = False
         super().__init__(name, **params)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import IO, Any
 from testbed.cgroups.hierarchy import members
 from testbed.emulation import entering
 from testbed.emulation.namespaces import die_with_parent, entered
+from testbed.interpreters import isolated
 
 _LONGEST_REASON_BYTES = 4096
 
@@ -95,7 +95,7 @@ class Spawner:
             if uid is None or cwd is None:
                 return popen(argv, cwd, pass_fds)
             report = ErrorPipe()
-            enter = [sys.executable, "-I", "-S", entering.__file__, str(report.writer), str(cwd)]
+            enter = isolated("-I", "-S", entering.__file__, str(report.writer), str(cwd))
             try:
                 started = popen([*enter, *argv], None, (*pass_fds, report.writer))
             except BaseException:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from testbed.emulation.namespaces import die_with_parent, fresh_keys
 from testbed.emulation.question import ask
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
+from testbed.interpreters import isolated
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 
@@ -27,9 +27,8 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
     """
 
     def start(stdin: int) -> Started:
-        # -P: what lies in the caller's folder must not stand in for Python's own modules
         return Started(
-            [sys.executable, "-u", "-P", "-m", "testbed.emulation.topo_host", name],
+            isolated("-u", "-m", "testbed.emulation.topo_host", name),
             env=environ,
             stdin=stdin,
             stdout=subprocess.DEVNULL,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from testbed.aggregation.held import Admission
 from testbed.aggregation.system import Layout
 from testbed.contract.transports import OWNED
+from testbed.interpreters import isolated
 from testbed.jobs.environment import PS_PORT_BASE, SERVICE_VARIABLE, worker_environment
 from testbed.jobs.processes import ProcessSpec
 from testbed.jobs.request import JobRequest
@@ -39,7 +39,7 @@ def server_spec(
     if address is None or layout.server is None or layout.service is None:
         return None
     host, workers = addresses.host_name(*layout.server), len(layout.workers)
-    argv = [sys.executable, "-u", "-m", layout.service.module]
+    argv = isolated("-u", "-m", layout.service.module)
     if layout.transport == OWNED:
         assert admission
         argv.append(json.dumps({**owner_description(layout, admission, address), "slate": slate_fd}))

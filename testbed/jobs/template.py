@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from testbed.client.environment import CHECKOUT
 from testbed.emulation.spawner import ErrorPipe
 from testbed.errors import TestbedError
+from testbed.interpreters import isolated
 
 READY_S = 120.0
 _ANSWER_S = 30.0
@@ -141,7 +141,7 @@ class Template:
             # nothing of root's own: a fork's first environment stays where its user can read it
             env = {name: os.environ[name] for name in _PASSED if name in os.environ}
             env |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
-            argv = [sys.executable, "-u", "-m", "workloads.template"]
+            argv = isolated("-u", "-m", "workloads.template")
             self._process = self._spawn(
                 argv, stdin=theirs.fileno(), env=env, cwd=str(CHECKOUT), new_session=True
             )

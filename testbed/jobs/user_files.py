@@ -11,13 +11,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
+from testbed.interpreters import isolated
 from testbed.jobs import file_host
 
 WITHIN_S = 30.0
@@ -105,7 +105,7 @@ class UserFiles:
     def _asked(self, action: str, paths: Sequence[Path], caller: Caller) -> Iterator[_Peer]:
         """Start a process at this work, which ends with the block. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        argv = [sys.executable, "-I", "-S", file_host.__file__, action, *map(str, paths)]
+        argv = isolated("-I", "-S", file_host.__file__, action, *map(str, paths))
         with ours:
             with theirs:
                 process = self._spawn(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from testbed.contract.transports import GLOO, PACKETS
 from testbed.emulation.question import ask
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
+from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.request import age_out_ms
@@ -86,8 +86,7 @@ class UserSystem(System):
 
     def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
         mark = secrets.token_hex()
-        # -P: what lies in the caller's folder must not stand in for Python's own modules
-        argv = [sys.executable, "-u", "-P", "-m", "testbed.jobs.system_host", self.name]
+        argv = isolated("-u", "-m", "testbed.jobs.system_host", self.name)
 
         def start(stdin: int) -> Started:
             return self._spawn(

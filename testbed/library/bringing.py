@@ -17,6 +17,7 @@ from testbed.client import environment
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime, check_name
 from testbed.errors import RequestError, TestbedError, from_exit_code
+from testbed.interpreters import isolated
 from testbed.library.ending import end
 
 Config = str | Path | Mapping[str, Any]  # of what is ready, a file, FILE.py:CLASS; or a file's content
@@ -46,7 +47,7 @@ def said(*words: str, undo: Callable[[], object] = lambda: None) -> str:
     its last line. The command is no terminal's: an interrupt is passed on, and waited for; `undo` is called
     where the command had done its work by then.
     """
-    argv = [str(environment.interpreter()), "-m", f"testbed.{words[0]}", *words[1:]]
+    argv = isolated("-m", f"testbed.{words[0]}", *words[1:], path=environment.interpreter())
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from testbed.cgroups.held import HostCgroups
 from testbed.cgroups.hierarchy import find
 from testbed.client import environment
 from testbed.errors import HostError, TestbedError
+from testbed.interpreters import isolated
 from testbed.probing import container, headers
 from testbed.probing.features import ProbeFailure
 
@@ -106,11 +107,12 @@ def project_environment() -> str:
         python = environment.interpreter()
     except HostError as error:
         raise ProbeFailure(str(error)) from error
-    return output_of([str(python), "-c", "import sys; print('Python', sys.version.split()[0])"])
+    code = "import sys; print('Python', sys.version.split()[0])"
+    return output_of(isolated("-c", code, path=python))
 
 
 def _imported(code: str) -> str:
-    return output_of([str(environment.interpreter()), "-c", code])
+    return output_of(isolated("-c", code, path=environment.interpreter()))
 
 
 def torch() -> str:
@@ -137,7 +139,7 @@ def ryu() -> str:
         "from controller import adapter, app, planes; assert adapter.LIBRARY == 'ryu'; "
         "print(adapter.library())"
     )
-    return output_of([str(python), "-c", code]).removeprefix("ryu ")
+    return output_of(isolated("-c", code, path=python)).removeprefix("ryu ")
 
 
 def mininet() -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from testbed.client import environment
 from testbed.errors import TestbedError
+from testbed.interpreters import isolated
 from testbed.probing.features import ProbeFailure, ProbeResult, broken
 from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
 from testbed.probing.host import UNSHARE, ProbeFault, output_of, said_by_ours
@@ -32,11 +33,12 @@ PRIVATE = Path("/run")  # a tmpfs of our own is mounted there, so that a killed 
 def findings(names: Sequence[str]) -> list[ProbeResult]:
     """Return what became of the features `names`, all keys of PROBES, tried in the same namespaces."""
     try:
-        python = str(environment.interpreter())
+        python = environment.interpreter()
     except TestbedError:
-        python = sys.executable
+        python = Path(sys.executable)
     try:
-        said = said_by_ours([*UNSHARE, python, "-m", "testbed.probing.kernel", *names], ALL_S)
+        argv = isolated("-m", "testbed.probing.kernel", *names, path=python)
+        said = said_by_ours([*UNSHARE, *argv], ALL_S)
     except ProbeFailure as failure:
         return [ProbeResult(name, False, str(failure)) for name in names]
     except ProbeFault as fault:
@@ -107,7 +109,7 @@ def mirred() -> str:
 def _xdp() -> dict[str, tuple[bool, str]]:
     # a process of its own: bcc belongs to testbed/dataplanes/xdp, and prints the compiler's complaints
     outcomes: dict[str, tuple[bool, str]] = json.loads(
-        said_by_ours([sys.executable, "-m", "testbed.dataplanes.xdp.probe"])
+        said_by_ours(isolated("-m", "testbed.dataplanes.xdp.probe"))
     )
     return outcomes
 
@@ -121,13 +123,13 @@ def _one_of(outcomes: dict[str, tuple[bool, str]], name: str, first: str) -> str
 
 def _links_feature(name: str) -> str:
     # a process of its own, as for XDP
-    return said_by_ours([sys.executable, "-m", "testbed.emulation.probe", name])
+    return said_by_ours(isolated("-m", "testbed.emulation.probe", name))
 
 
 @functools.cache
 def _programs() -> dict[str, tuple[bool, str]]:
     # a process of its own, as for XDP
-    said = said_by_ours([sys.executable, "-m", "testbed.emulation.probe", "programs"], ALL_S)
+    said = said_by_ours(isolated("-m", "testbed.emulation.probe", "programs"), ALL_S)
     outcomes: dict[str, tuple[bool, str]] = json.loads(said)
     return outcomes
 
@@ -194,7 +196,7 @@ def netem() -> str:
 def bmv2() -> str:
     # a process of its own, as for XDP: the Thrift client belongs to testbed/dataplanes/bmv2
     version = output_of(["simple_switch", "--version"])
-    return f"{version}: {said_by_ours([sys.executable, '-m', 'testbed.dataplanes.bmv2.probe'])}"
+    return f"{version}: {said_by_ours(isolated('-m', 'testbed.dataplanes.bmv2.probe'))}"
 
 
 PROBES: dict[str, Callable[[], str]] = {

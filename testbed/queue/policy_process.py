@@ -11,7 +11,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from typing import Any, Self
 from testbed.client.caller import Caller
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
+from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
@@ -169,8 +169,7 @@ class PolicyProcess:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         env = worker_environment(self._options.environ, self._options.caller) | {_MARK: self._mark}
-        # -P: what lies in the caller's folder must not stand in for Python's own modules
-        argv = [sys.executable, "-u", "-P", "-m", "testbed.queue.policy_host"]
+        argv = isolated("-u", "-m", "testbed.queue.policy_host")
         argv += [f"--seed={self._options.seed}", "--", self._options.policy]
         try:
             log = own_log(self._options.log, self._options.caller)

@@ -51,7 +51,7 @@ def command(
     """Runs a module of the project to its end, as another user if asked."""
     groups: list[int] | None = None if uid is None else []
     return subprocess.run(
-        [sys.executable, "-m", *argv],
+        [sys.executable, *(["-P"] if cwd != ROOT else []), "-m", *argv],
         cwd=cwd,
         env=environment(env or {}),
         capture_output=True,
@@ -125,10 +125,12 @@ def fresh_name() -> str:
 
 
 @contextmanager
-def running(config: str = "default", env: Mapping[str, str] | None = None, *words: str) -> Iterator[Testbed]:
+def running(
+    config: str = "default", env: Mapping[str, str] | None = None, *words: str, cwd: Path = ROOT
+) -> Iterator[Testbed]:
     """A testbed, up, that ends with the block if it has not by then."""
     name = fresh_name()
-    up = command("testbed.up", "--config", config, "--name", name, "--detach", *words, env=env)
+    up = command("testbed.up", "--config", config, "--name", name, "--detach", *words, env=env, cwd=cwd)
     assert up.returncode == 0, up.stderr
     try:
         yield Testbed(name, int(json.loads(Runtime.of(name).main.read_text())["pid"]))

@@ -43,7 +43,8 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one command, `probe`, that was not set up."""
-    for name in ("__init__.py", "client/__init__.py", "client/environment.py", "errors.py"):
+    names = ("__init__.py", "client/__init__.py", "client/environment.py", "errors.py", "interpreters.py")
+    for name in names:
         target = tmp_path / "testbed" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / "testbed" / name, target)

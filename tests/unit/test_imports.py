@@ -20,7 +20,7 @@ OURS = ("testbed", "controller", "workloads")
 
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"testbed.errors", "testbed.encoding", "testbed.contract"}),
+    frozenset({"testbed.errors", "testbed.encoding", "testbed.interpreters", "testbed.contract"}),
     frozenset(
         {
             "testbed.topology",
@@ -111,8 +111,11 @@ CONTROLLER_MAY = frozenset(
         "testbed.dataplanes.xdp",
     }
 )
-# Errors, the numbers that jobs share with the data plane, and the loading of a user's reducer, alone.
-WORKLOADS_MAY = frozenset({"testbed.errors", "testbed.contract", "testbed.discovery.user_class"})
+# Errors, the start of an interpreter, the numbers that jobs share with the data plane, and the loading of a
+# user's reducer, alone.
+WORKLOADS_MAY = frozenset(
+    {"testbed.errors", "testbed.interpreters", "testbed.contract", "testbed.discovery.user_class"}
+)
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.
 BARE = ("testbed.client.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
@@ -270,6 +273,21 @@ def test_what_loads_by_name_is_on_a_list() -> None:
     files = [file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py"))]
     loading = {str(file.relative_to(CHECKOUT)) for file in files if _loads(file)}
     assert sorted(loading) == sorted(LOADERS)
+
+
+def test_every_interpreter_is_started_by_one_function() -> None:
+    """But a worker's, whose script is to find what lies beside it. library/files.py only looks at files."""
+    starts = [
+        f"{file.relative_to(CHECKOUT)}:{node.lineno}"
+        for noun in OURS
+        for file in (CHECKOUT / noun).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.List | ast.Tuple)
+        and node.elts
+        and "sys.executable" in ast.unparse(node.elts[0])
+    ]
+    files = {start.partition(":")[0] for start in starts}
+    assert files == {"testbed/interpreters.py", "testbed/library/files.py"}, starts
 
 
 def test_nothing_pure_loads_by_name() -> None:

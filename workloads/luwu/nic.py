@@ -37,6 +37,7 @@ from testbed.contract.ends import (
     Wrong,
 )
 from testbed.contract.records import Kind, Record
+from testbed.interpreters import isolated
 from workloads.luwu.errors import LuwuError
 
 _PACKAGES = Path(__file__).parents[2]  # where the packages `workloads` and `testbed` lie
@@ -402,8 +403,7 @@ class Nic:
     def _start_process(self, settings: _Settings) -> None:
         settled = {name: getattr(settings, name) for name, _ in _Settings._fields_}
         fds = tuple(settled[name] for name in ("memory_fd", "socket_fd", "event_fd"))
-        # of the script's folder and the working one it takes no modules: a re.py there would be its end
-        argv = [sys.executable, "-P", "-m", "workloads.luwu.nic", json.dumps(settled)]
+        argv = isolated("-m", "workloads.luwu.nic", json.dumps(settled))
         environ = {**os.environ, "PYTHONPATH": str(_PACKAGES)}
         self._process = subprocess.Popen(argv, pass_fds=fds, stdin=subprocess.PIPE, env=environ)
 

@@ -14,7 +14,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +39,7 @@ from testbed.emulation.namespaces import NetworkNamespaces, die_with_parent, ent
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.emulation.spawner import Spawner
 from testbed.errors import TestbedError
+from testbed.interpreters import isolated
 from testbed.systems.aleph.figures.micro.clocks import Threads, Used, process_used, threaded
 from testbed.systems.aleph.figures.micro.native import HERE, compiled
 
@@ -291,7 +291,7 @@ class Rig:
         """Start the sockets' program, or Python with a module behind -m, on a core, at the head if no host is
         given.
         """
-        program = [sys.executable] if words[0] == "-m" else [str(self.tools.traffic)]
+        program = isolated() if words[0] == "-m" else [str(self.tools.traffic)]
         namespace = None if host is None else self._namespaces[host]
         argv = ["taskset", "-c", str(core), *program, *words]
         process = self.spawner.popen(namespace, argv, stdout=subprocess.PIPE, cwd=HERE.parents[4])

@@ -20,6 +20,7 @@ from testbed.client import environment
 from testbed.contract.spec import LANES
 from testbed.emulation.namespaces import command, die_with_parent, private_mounts
 from testbed.errors import TestbedError, from_exit_code
+from testbed.interpreters import isolated
 from testbed.systems.aleph.figures.micro.clocks import DONE, PINS
 from testbed.systems.aleph.figures.micro.plan import NEEDS_LONG, Extent, rows
 
@@ -46,7 +47,7 @@ def _run(
 ) -> list[dict[str, Any]]:
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     settings = json.dumps(asdict(asked) | {"lanes": lanes, "proc": proc})
-    argv = command([sys.executable, "-m", _MODULE, figure, settings], NAME)
+    argv = command(isolated("-m", _MODULE, figure, settings), NAME)
     measured: list[dict[str, Any]] = []
     pipe = subprocess.PIPE
     try:

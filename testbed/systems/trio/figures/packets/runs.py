@@ -9,7 +9,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from testbed.client.caller import Caller
 from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
 from testbed.emulation.namespaces import die_with_parent
+from testbed.interpreters import isolated
 from testbed.reproduction import kept, live, load
 
 WORKERS = 3
@@ -140,7 +140,7 @@ def _busy_cores() -> Iterator[None]:
     """A process on every core that does nothing but compute, for as long as the block lasts."""
     with contextlib.ExitStack() as stack:
         for _ in range(os.cpu_count() or 1):
-            words = [sys.executable, "-c", "while True: pass"]
+            words = isolated("-c", "while True: pass")
             process = subprocess.Popen(words, preexec_fn=die_with_parent)
             stack.callback(process.wait)
             stack.callback(process.kill)
