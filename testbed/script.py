@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     from testbed.errors import TestbedError
     from testbed.library.files import STDOUT, check_result
     from testbed.records.recorder import Asked, add_options, recording, store_of
-    from testbed.topology.fields import read_yaml
+    from testbed.topology.yaml_text import read_yaml
 
     parser = argparse.ArgumentParser(
         prog="testbed script",

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     from testbed.library.files import STDOUT
     from testbed.library.submitting import QueueRequest
     from testbed.records.recorder import Asked, add_options, recording, store_of
-    from testbed.topology.fields import read_yaml
+    from testbed.topology.yaml_text import read_yaml
 
     parser = argparse.ArgumentParser(
         prog="testbed submit",

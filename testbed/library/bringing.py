@@ -88,11 +88,13 @@ def file_with(data: Any, name: str) -> Iterator[str]:
     """
     import yaml
 
+    from testbed.topology.yaml_text import written
+
     caller = Caller.of_this_process()
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-")))
-            (folder / name).write_text(yaml.safe_dump(_plain(data), sort_keys=False))
+            (folder / name).write_text(written(data))
             if os.geteuid() == 0:
                 for path in (folder / name, folder):
                     os.chown(path, caller.uid, caller.gid)
@@ -101,10 +103,3 @@ def file_with(data: Any, name: str) -> Iterator[str]:
         except OSError as error:
             raise TestbedError(f"write {error.filename or name}: {error.strerror}") from error
         yield str(folder / name)
-
-
-def _plain(value: Any) -> Any:
-    """Return mappings and sequences as those that YAML has."""
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

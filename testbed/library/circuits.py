@@ -11,7 +11,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.ocs.timetable import parse
-from testbed.topology.fields import read_yaml
+from testbed.topology.yaml_text import read_yaml
 
 ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
 Pair = str | Sequence[str]  # "u1-u3", or ("u1", "u3"): of units; of optical ports likewise

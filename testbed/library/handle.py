@@ -32,7 +32,7 @@ from testbed.library.telemetry import Telemetry
 from testbed.records.record import failure_of_queue
 from testbed.records.recorder import Asked, Recorder, recording
 from testbed.records.store import Store
-from testbed.topology.fields import read_yaml
+from testbed.topology.yaml_text import plain, read_yaml
 
 _LOG = logging.getLogger("testbed")
 _END_S = 10.0  # longer than a job takes to end that nobody waits for
@@ -266,7 +266,7 @@ class Testbed:
         caller = Caller.of_this_process()
         files: list[tuple[str, Path]] = []
         if isinstance(jobs, Mapping):
-            data: Any = dict(jobs)
+            data: Any = plain(jobs)
         else:
             files = [("jobs", Path(jobs))]
             with caller.acting():

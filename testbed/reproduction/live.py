@@ -16,6 +16,7 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError, from_exit_code
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from testbed.topology.yaml_text import written
 
 _ANSWER_S = 60.0
 
@@ -64,11 +65,9 @@ def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed
     """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name
     gets this process's number.
     """
-    import yaml
-
     file, log = folder / f"{what}.yaml", folder / f"{what}.log"
     with Caller.of_this_process().acting():
-        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        file.write_text(written(config))
         log.write_text("")
     name = f"{what}-{os.getpid()}"
     with temporary.running(name, str(file)):

@@ -3,64 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from testbed.errors import RequestError
+from testbed.topology.yaml_text import written
 
 MOST_NAME = 60
 MOST_BYTES = 1 << 20
 TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key is there once: of a key's two values yaml itself takes the later one, and says
-    nothing.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Any:
-    """Return the content of a file, or of a pipe to which somebody writes. RequestError if it is not there,
-    nothing comes from it, it is no YAML, or has a key twice.
-    """
-    try:
-        return yaml.load(_content(path), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise RequestError(f"read {path}: {reason}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        raise RequestError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
-
-
-def _content(path: Path) -> str:
-    """A pipe whose other end nobody has would be waited for without end."""
-    if not stat.S_ISFIFO(path.stat().st_mode):
-        return path.read_text()
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with open(fd, "rb", buffering=0) as pipe:
-        begin = pipe.read(1)  # None: a writer has written nothing yet
-        if begin == b"":
-            raise RequestError(f"read {path}: a pipe to which nobody writes; a file is accepted")
-        os.set_blocking(fd, True)
-        return ((begin or b"") + pipe.read()).decode()
 
 
 def read_lines(path: Path) -> list[str]:
@@ -123,6 +76,8 @@ def name_of(data: Mapping[str, Any], key: str, default: str) -> str:
     if key not in data:
         return default
     raw = data[key]
+    if is_number(raw):
+        raise RequestError(f"{key}: {raw} is a number; in quotes it is a name")
     if not isinstance(raw, str) or not 1 <= len(raw) <= MOST_NAME or not raw.isprintable():
         raise RequestError(f"{key}: {shown(raw)!r}; a line of 1 to {MOST_NAME} characters is accepted")
     return raw
@@ -138,9 +93,5 @@ def listed(words: Iterable[str]) -> str:
 
 
 def shown(raw: Any) -> str:
-    words = (
-        str(raw)
-        if not isinstance(raw, dict | list)
-        else yaml.safe_dump(raw, default_flow_style=True, width=10_000).strip()
-    )
+    words = str(raw) if not isinstance(raw, dict | list) else written(raw, in_a_line=True)
     return words if len(words) <= 60 else words[:57] + "..."

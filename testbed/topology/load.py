@@ -21,7 +21,6 @@ from testbed.topology.fields import (
     listed,
     mapping,
     name_of,
-    read_yaml,
     shown,
 )
 from testbed.topology.load_optical import ocs, optical_ports, plane_names
@@ -37,6 +36,7 @@ from testbed.topology.model import (
     UnitSpec,
 )
 from testbed.topology.units import Unit
+from testbed.topology.yaml_text import read_yaml
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel gives out shares of 100 ms, of which 1 ms is the least

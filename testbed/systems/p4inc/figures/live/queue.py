@@ -31,6 +31,7 @@ from testbed.systems.p4inc.figures.live.model import JobKind, Pace, iteration_s
 from testbed.systems.p4inc.figures.live.prediction import Asked, Given, Predicted, Queue, predict
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.model import Topology
+from testbed.topology.yaml_text import written
 
 FOUR = ("noinc-fcfs", "noinc-tw", "inc-fcfs", "inc-tw")
 WORKERS = (2, 4)
@@ -126,15 +127,13 @@ def run(
     """Submits a trial's jobs and waits for them; the result of `testbed submit`, each job with what its
     script wrote as `script`.
     """
-    import yaml
-
     asked = demands(trial.jobs, trial.seed, slot_s) if asked is None else asked
     wanted, result = folder / f"{trial.stem}.jobs.yaml", folder / f"{trial.stem}.run.json"
     data = submission(trial, testbed.topology, slot_s, folder, asked)
     logs = folder / f"{trial.stem}.logs"
     caller = Caller.of_this_process()
     with caller.acting():
-        wanted.write_text(yaml.safe_dump(data, sort_keys=False))
+        wanted.write_text(written(data))
         logs.mkdir(exist_ok=True)
     testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))

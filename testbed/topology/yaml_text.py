@@ -1,0 +1,146 @@
+"""YAML, read and written as it stands there: by the core schema of YAML 1.2 (section 10.3), in which `010` is
+ten, `4e4` a number, and `25:00`, `yes`, `off` and a date are texts. PyYAML's own rules are 1.1's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from collections.abc import Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.errors import RequestError
+
+_BYTE_ORDER_MARK = "\ufeff"
+_TAG = "tag:yaml.org,2002:"
+_CORE: tuple[
+    tuple[str, str, list[str]], ...
+] = (  # of a plain scalar: its type, what it looks like, how it begins
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", [*"-+0123456789"]),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        [*"-+.0123456789"],
+    ),
+    ("merge", r"<<", ["<"]),
+)
+_NUMPY_SCALAR = re.compile(rf"{_TAG}python/object/apply:numpy\.(?:_core|core)\.multiarray\.scalar")
+_STRUCT = {"b1": "?", "f2": "e", "f4": "f", "f8": "d"}
+
+
+class _Loader(yaml.SafeLoader):
+    """The core schema, and a key is there once: of its two values PyYAML takes the later, and says nothing.
+    NumPy's numbers are read as yaml.dump writes them.
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 of PyYAML's class; its own are 1.1's
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def whole_number(self, node: yaml.ScalarNode) -> int:
+        digits = node.value
+        return int(digits, {"0o": 8, "0x": 16}.get(digits[:2], 10))
+
+    def unknown(self, node: yaml.Node) -> Any:
+        if _NUMPY_SCALAR.fullmatch(node.tag) and (number := _numpy_number(node)) is not None:
+            return number
+        kind = node.tag.removeprefix(_TAG)
+        raise yaml.constructor.ConstructorError(
+            problem=f"a value of the type {kind}; numbers, texts, true, false, lists and keys are accepted",
+            problem_mark=node.start_mark,
+        )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts that the core schema would take for something else."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 as above
+
+
+for _kind, _looks, _begins in _CORE:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_looks})$"), _begins)
+_Loader.add_constructor(f"{_TAG}int", _Loader.whole_number)
+_Loader.add_constructor(None, _Loader.unknown)  # of all other tags
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a file, or of a pipe to which somebody writes. RequestError if it is not there,
+    nothing comes from it, it is no YAML, or has a key twice.
+    """
+    try:
+        return yaml.load(_content(path).removeprefix(_BYTE_ORDER_MARK), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise RequestError(f"read {path}: {reason}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        raise RequestError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+
+
+def written(data: Any, in_a_line: bool = False) -> str:
+    """Return data as YAML that `read_yaml` has the same of. Raises yaml.YAMLError for what has no such."""
+    if in_a_line:
+        return yaml.dump(plain(data), Dumper=_Dumper, default_flow_style=True, width=10_000).strip()
+    return yaml.dump(plain(data), Dumper=_Dumper, sort_keys=False)
+
+
+def plain(value: Any) -> Any:
+    """Return mappings, sequences and numbers, NumPy's among them, as those that YAML has."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bool) or type(value) in (int, float, str):
+        return value
+    if type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy":
+        return bool(value)
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
+
+
+def _numpy_number(node: yaml.Node) -> int | float | bool | None:
+    """Return a scalar of NumPy's by its type and bytes; None where it is none that is a number."""
+    try:
+        kind, data = node.value
+        arguments = next(value for key, value in kind.value if key.value == "args")
+        state = next(value for key, value in kind.value if key.value == "state")
+        content = yaml.constructor.SafeConstructor().construct_yaml_binary(data)
+        order, (type_, size) = state.value[1].value, arguments.value[0].value
+        code = _STRUCT.get(type_ + size)
+        if type_ in "iu":
+            return int.from_bytes(content, "big" if order == ">" else "little", signed=type_ == "i")
+        number: int | float | bool = struct.unpack((order if order in "<>" else "=") + str(code), content)[0]
+        return number
+    except (AttributeError, IndexError, LookupError, StopIteration, TypeError, ValueError, struct.error):
+        return None
+
+
+def _content(path: Path) -> str:
+    """A pipe whose other end nobody has would be waited for without end."""
+    if not stat.S_ISFIFO(path.stat().st_mode):
+        return path.read_text()
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(fd, "rb", buffering=0) as pipe:
+        begin = pipe.read(1)  # None: a writer has written nothing yet
+        if begin == b"":
+            raise RequestError(f"read {path}: a pipe to which nobody writes; a file is accepted")
+        os.set_blocking(fd, True)
+        return ((begin or b"") + pipe.read()).decode()
