@@ -8,6 +8,7 @@ of what a process needs to start.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -38,6 +39,7 @@ def begin_worker() -> None:
     usual = dist.Backend.default_device_backend_map  # what torch takes where a script says none
     theirs, usual["cpu"] = usual["cpu"], "inc"
     os.register_at_fork(after_in_child=lambda: usual.update(cpu=theirs))  # which is no worker
+    _name_the_usual(dist.distributed_c10d)
     if "gate" in settings:
         # DDP's constructor loads it, which would take as long after the gate as torch before it
         import torch._dynamo  # noqa: F401
@@ -52,6 +54,23 @@ def begin_worker() -> None:
         stragglers.install(settings)
     if settings.get("init_group"):
         dist.init_process_group("inc")
+
+
+def _name_the_usual(c10d: Any) -> None:
+    """Have a group that names no backend, and so is of `inc`, name that. `c10d` is the module
+    torch.distributed.distributed_c10d. Torch says of such a group that gloo is its default, whatever it is
+    made of, and DDP asks for that.
+    """
+    theirs = c10d._new_process_group_helper
+
+    @functools.wraps(theirs)
+    def make(size: int, rank: int, ranks: Any, backend: Any, *more: Any, **settings: Any) -> Any:
+        if str(backend) == c10d.Backend.UNDEFINED:
+            made_of = set(c10d.BackendConfig(backend).get_device_backend_map().values())
+            backend = c10d.Backend("inc") if made_of == {"inc"} else backend
+        return theirs(size, rank, ranks, backend, *more, **settings)
+
+    c10d._new_process_group_helper = make
 
 
 def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:

@@ -302,6 +302,25 @@ def test_who_leaves_the_choice_to_torch_sums_in_the_network(
     assert (report["bytes_by"], report["notes"]) == ({"packets": 2 * 4 * 1003}, [])
 
 
+def test_ddp_over_a_group_that_names_no_backend(testbed: Testbed, tmp_path: Path) -> None:
+    """And over one that is made of it."""
+    script = tmp_path / "unnamed.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "dist.init_process_group()\n"
+        "mesh = dist.device_mesh.init_device_mesh('cpu', (2,))\n"
+        "for group in (None, dist.new_group([0, 1]), mesh.get_group()):\n"
+        "    model = DDP(torch.nn.Linear(64, 64), process_group=group)\n"
+        "    model(torch.ones(4, 64)).sum().backward()\n"
+        "print('trained by', dist.get_backend())\n"
+    )
+    for sync in ("inc", "ring"):
+        ended = run(testbed, "--preload", "--place", "u1:2", "--sync", sync, str(script))
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert ended.stdout.count("trained by inc") == 2
+
+
 def test_a_script_may_end_without_destroying_its_group(testbed: Testbed, tmp_path: Path) -> None:
     script = tmp_path / "leaves.py"
     script.write_text(
