@@ -5,6 +5,7 @@ a job.
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from testbed.errors import TestbedError
 from testbed.topology.places import Host
 
 MAX_JOB_ID = 65535  # 16 bits in the wire format
-_GROUPS_FROM = 1 << 31  # generations of groups, so that jobs are counted without gaps
+_GENERATION_BITS = 32  # in the wire format
 
 
 class Holdings:
@@ -25,24 +26,21 @@ class Holdings:
     def __init__(self, racks: Sequence[Rack]) -> None:
         self.racks = tuple(racks)
         self._layouts: dict[int, Layout] = {}
-        self._numbers, self._of_groups = itertools.count(1), itertools.count(_GROUPS_FROM)
+        self._numbers, self._generations = itertools.count(), set[int]()
         self._closed = False
         self._lock = threading.Lock()  # the fields above
 
     def generation(self) -> int:
-        """Return a number that no other generation of a job has."""
+        """Return a number that no generation had before, of a job or of a group of one's workers. The kernel
+        draws it: packets that others forge have another one.
+        """
         with self._lock:
-            return next(self._numbers)
-
-    def group_generation(self) -> int:
-        """Return a number that no other generation has, of a job or of a group of one's workers."""
-        with self._lock:
-            return next(self._of_groups) % (1 << 32) | _GROUPS_FROM
+            return self._generation()
 
     def number(self) -> int:
         """Return a number that no other job has."""
         with self._lock:
-            return self._number(next(self._numbers))
+            return self._number()
 
     def take(self, layout: Layout, number: int | None = None) -> tuple[int, int] | None:
         """Give a job the layout's hosts; return its number, a new one unless it has one, and its first
@@ -53,10 +51,9 @@ class Holdings:
                 raise TestbedError("the testbed is ending")
             if layout.hosts() & self._busy():
                 return None
-            generation = next(self._numbers)
-            number = self._number(generation) if number is None else number
+            number = self._number() if number is None else number
             self._layouts[number] = layout
-            return number, generation
+            return number, self._generation()
 
     def replace(self, number: int, layout: Layout) -> bool:
         """Give a job this layout's hosts in place of those that it has. False, and nothing is changed, if
@@ -91,8 +88,14 @@ class Holdings:
     def _busy(self, beside: int | None = None) -> set[Host]:
         return {host for number, held in self._layouts.items() if number != beside for host in held.hosts()}
 
-    def _number(self, generation: int) -> int:
-        number = (generation - 1) % MAX_JOB_ID + 1
+    def _generation(self) -> int:
+        while (generation := secrets.randbits(_GENERATION_BITS)) in self._generations:
+            continue
+        self._generations.add(generation)
+        return generation
+
+    def _number(self) -> int:
+        number = next(self._numbers) % MAX_JOB_ID + 1
         if number in self._layouts:
             raise TestbedError(f"job number {number} is still running, after {MAX_JOB_ID} others")
         return number

@@ -139,7 +139,7 @@ class Supply:
             if own.forest is None or not own.hosts() <= layout.hosts():
                 raise RequestError(f"{layout.system} needs more hosts for them than the job has")
             way = ways(own.forest, self._controller)
-            generation = self._holdings.group_generation()
+            generation = self._holdings.generation()
             return self._places.admit_group(number, generation, own.forest, group, way)
 
     def take_group_back(self, group: Admission) -> None:

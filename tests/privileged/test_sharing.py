@@ -88,7 +88,7 @@ def test_a_job_whose_worker_dies_starts_again_in_a_new_generation(testbed: Testb
     first, second = result["attempts"]
     assert "worker 1 on u1h2 was ended by SIGKILL" in first["failure"]
     assert second["failure"] is None
-    assert second["generation"] > first["generation"]
+    assert second["generation"] != first["generation"]
     checkpoint.unlink()
     failed = run(testbed, "--place", "u1:2", str(JOBS / "resumes.py"), str(checkpoint))
     assert failed.returncode == 1, "without --restarts a worker's death ends the job"

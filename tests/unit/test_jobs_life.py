@@ -106,7 +106,7 @@ def test_it_starts_again_in_a_new_generation_with_places_of_its_own(run: Run) ->
     result = run(sync="inc", restarts=2)
     first, second = run.machine.attempts
     assert (first.number, second.number) == (0, 1)
-    assert first.generation < second.generation
+    assert first.generation != second.generation
     assert [attempt["generation"] for attempt in result["attempts"]] == [first.generation, second.generation]
     assert run.machine.calls == ["admit 1", "release 1", "admit 1", "release 1"]
     assert result["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 2"]

@@ -37,24 +37,22 @@ class NoHosts:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:
-    """Two that live: job 1 in generation 3, which is its second, and job 2 in its first, which is another
-    user's.
-    """
+    """Two that live: job 1 in its second generation, and job 2 in its first, which is another user's."""
     hosts: Any = NoHosts()
     places: Any = object()  # no job gets as far
     runtime = Runtime("t", tmp_path)
     means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
     made = Jobs(means)
-    for number, caller, host in ((1, Caller.of(os.getuid()), (1, 1)), (2, MINE, (1, 2))):
+    for caller, host in ((Caller.of(os.getuid()), (1, 1)), (MINE, (1, 2))):
         request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
         layout = Layout("inc", (host,), PACKETS)
-        assert made.hold(request, lambda busy, layout=layout: layout, lambda _: Terms(None), number)
-    made.job(1).generation = 3
+        assert made.hold(request, lambda busy, layout=layout: layout, lambda _: Terms(None))
+    made.job(1).generation = means.holdings.generation()
     return made
 
 
 def test_jobs_whose_sums_were_lost_fail_and_the_others_go_on(jobs: Jobs) -> None:
-    jobs.fail({2: 2}, LOST)
+    jobs.fail({2: jobs.job(2).generation}, LOST)
     assert {number: jobs.job(number).failure for number in (1, 2)} == {1: None, 2: LOST}
     assert jobs.job(2).stop_reason is None, "so that it may start again"
 
@@ -69,7 +67,7 @@ def test_a_job_is_stopped_by_its_user_or_root_and_by_nobody_else(jobs: Jobs) -> 
 
 
 def test_what_befell_an_earlier_generation_or_a_job_that_is_gone_fails_nobody(jobs: Jobs) -> None:
-    jobs.fail({1: 1, 9: 4}, LOST)
+    jobs.fail({1: jobs.job(2).generation, 9: jobs.job(1).generation}, LOST)
     assert jobs.job(1).failure is jobs.job(2).failure is None
 
 

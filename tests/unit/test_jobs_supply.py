@@ -200,14 +200,13 @@ def test_a_job_whose_results_the_kernel_does_not_send_elsewhere_is_told_and_the_
             network.supply.follow_circuits()
 
 
-def test_generations_of_groups_are_no_jobs_and_jobs_are_counted_without_gaps() -> None:
+def test_generations_are_of_one_job_or_group_and_jobs_are_counted_without_gaps() -> None:
     network = Network()
     number, share = network.run("inc", (1, 1), (1, 2))
     pair = Group((0, 1), (40_000, 40_001))
     generations = [network.supply.give_group(number, share.layout, pair).generation for _ in range(3)]
     assert len({*generations, network.holdings.generation()}) == 4
-    assert min(generations) >= 1 << 31
-    assert network.run("inc", (3, 1), (3, 2))[0] == 3, "behind the one that was asked for"
+    assert network.run("inc", (3, 1), (3, 2))[0] == 2
 
 
 def test_a_users_own_system_lays_out_whole_jobs() -> None:

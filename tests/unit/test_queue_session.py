@@ -264,7 +264,7 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
     assert (first.gates is not None, first.admission, second.gates) == (True, None, None)
     assert second.admission is not None, "it has its place at the switch anew"
     assert (second.number, second.rate_mbps) == (1, 100.0), "and the rate that it had last"
-    assert second.generation > first.generation
+    assert second.generation != first.generation
     assert machine.rates == {"u1h1": 100.0, "u1h2": 100.0}
     assert (queued.state, queued.started is not None, queued.mode) == ("running", True, "inc")
     slot = made.session.slot
