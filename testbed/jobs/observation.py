@@ -215,6 +215,7 @@ class Observation:
             faults=[text for link, text in faults if link in links],
             changes=changed(recording, links.intersection(changes)),
             lost=over_time.losses(layout),
+            apart_s=over_time.apart_s(layout.demands, ended.spent.at_s),
             timetables=over_time.timetables if layout.demands else (),
             traffic=self._surroundings.traffic(
                 began, ended, layout, job, _held_by_others(recording, job), over_time, self._ports.ports

@@ -25,13 +25,14 @@ def changed(recording: Recording, links: Collection[str]) -> list[str]:
     return phrases
 
 
+WAS_DOWN = "was down"
 Floats = npt.NDArray[np.float64]
 
 
 def _of_a_link(rates: Floats, lengths_s: Floats) -> Iterator[str]:
     """Yield how long it was down, and the rates that it had one after the other."""
     if down_s := float(lengths_s[rates[:-1] == 0].sum()):
-        yield f"was down for {down_s:.1f} s"
+        yield f"{WAS_DOWN} for {down_s:.1f} s"
     lit = [rate for rate in rates.tolist() if rate > 0]
     had = [rate for at, rate in enumerate(lit) if at == 0 or rate != lit[at - 1]]
     if len(had) > 1:

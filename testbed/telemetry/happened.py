@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.ocs.timetable import Timetable
+from testbed.telemetry.changes import WAS_DOWN
 from testbed.telemetry.company import Company
 from testbed.telemetry.evidence import Evidence, LinkUse
 from testbed.telemetry.left import number
@@ -23,7 +24,8 @@ ALONE = Company()
 @dataclass(frozen=True, slots=True)
 class Happened:
     """`links`: those that the job's traffic went by, None: any. `lost`: by optical port or unit, the frames
-    lost in the dark and without a circuit. `traffic`: what others sent over the job's links. `unknown`: why
+    lost in the dark and without a circuit; `apart_s`: by pair of units, the time in which no light joined
+    them. `traffic`: what others sent over the job's links. `unknown`: why
     circuits are not known, `uncounted`: why not all other traffic is.
     """
 
@@ -31,6 +33,7 @@ class Happened:
     faults: Sequence[str] = ()
     changes: Sequence[str] = ()
     lost: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    apart_s: Mapping[str, float] = field(default_factory=dict)
     timetables: Sequence[Timetable] = ()
     traffic: Sequence[OthersTraffic] = ()
     company: Company = ALONE
@@ -77,8 +80,15 @@ class Happened:
             text = f"faults were set on links: {'; '.join(self.faults)}; the bound is without them"
             yield "faults", text
         if self.changes:
-            text = f"links were changed by hand, which the bound heeds: {'; '.join(self.changes)}"
-            yield "links_changed", text
+            heeds = {
+                (False, True): "which the bound heeds",
+                (True, False): "which the bound does not count",
+                (True, True): "of which the bound heeds the rates, and does not count the time down",
+            }[bool(self.downs), len(self.downs) < len(self.changes)]
+            yield "links_changed", f"links were changed by hand, {heeds}: {'; '.join(self.changes)}"
+        if self.apart_s and not self.timetables:
+            pairs = "; ".join(f"{pair} for {_lasted(lasted_s)}" for pair, lasted_s in self.apart_s.items())
+            yield "apart", f"no light joined units of the job, which the bound heeds: {pairs}"
         for table in self.timetables:
             text = (
                 f"circuits went by a timetable of {len(table.matchings)} matchings in "
@@ -109,12 +119,16 @@ class Happened:
             causes.append(("lost_light", self.lost_words()))
         if lossy := [fault for fault in self.faults if "delay" not in fault or again]:
             causes.append(("faults", f"faults were set on links ({'; '.join(lossy)})"))
-        downs = [change for change in self.changes if "was down" in change]
-        if downs:
-            causes.append(("links_changed", "; ".join(downs)))
+        if self.downs:
+            causes.append(("links_changed", "; ".join(self.downs)))
         if crowding := self.crowding(evidence):
             causes.append(("other_traffic", f"other traffic was on its links ({in_words(crowding)})"))
         return causes
+
+    @property
+    def downs(self) -> list[str]:
+        """Return those of the changes that say for how long a link was down."""
+        return [change for change in self.changes if WAS_DOWN in change]
 
     def lost_words(self) -> str:
         """Return how many frames light did not carry."""
@@ -133,6 +147,10 @@ def in_words(traffic: Sequence[OthersTraffic]) -> str:
     most = sorted(traffic, key=lambda each: -each.bytes)
     more = f"; {len(most) - 3} more" if len(most) > 3 else ""
     return "; ".join(str(each) for each in most[:3]) + more
+
+
+def _lasted(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _by_port(lost: Mapping[str, tuple[int, int]]) -> str:

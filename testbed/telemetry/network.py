@@ -147,6 +147,17 @@ class LitNetwork:
                 lights[pair] = light
         return lights
 
+    def apart_s(self, pairs: Iterable[UnitPair], until_s: float) -> dict[str, float]:
+        """Return, by its name, for how long until then each pair of units that was apart had no light."""
+        lights = self.lights(pairs) if self.stretches else {}
+        began_s = self.stretches[0].began_s if self.stretches else until_s
+        lasted = {
+            "-".join(map(addresses.unit_name, sorted(pair))): (1 - light.share(began_s, until_s))
+            * (until_s - began_s)
+            for pair, light in lights.items()
+        }
+        return {name: lasted_s for name, lasted_s in lasted.items() if lasted_s > 0}
+
     def _light(self, pair: UnitPair) -> Light:
         windows, most = [], 1
         for stretch in self.stretches:

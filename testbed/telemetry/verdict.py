@@ -113,7 +113,7 @@ def verdict(
         *_sampling(evidence, tolerances),
     ]
     notes = [Reason(name, text) for name, text in happened.notes()]
-    notes += _notes(evidence, bound, workers, tolerances, not reasons)
+    notes += _notes(evidence, bound, workers, tolerances, not reasons, happened)
     return Verdict(not reasons, tuple(reasons), (*first, *notes), bound, slept)
 
 
@@ -248,6 +248,7 @@ def _notes(
     workers: Sequence[Mapping[str, Any] | None],
     tolerances: Tolerances,
     trusted: bool,
+    happened: Happened,
 ) -> Iterator[Reason]:
     if bound and bound.shared:
         text = (
@@ -270,7 +271,7 @@ def _notes(
         text = f"the kernel dropped {counted(evidence.softnet_dropped)} before it looked at them"
         yield Reason("softnet_drops", text)
     if sum(evidence.device_drops.values()):
-        yield Reason("device_drops", _device_drops(evidence))
+        yield Reason("device_drops", _device_drops(evidence, happened))
     again, timeouts = (
         round(sum(number(each, key) for each in workers)) for key in ("retransmits", "timeouts")
     )
@@ -332,12 +333,14 @@ def _mean(seconds: Sequence[Second], column: str) -> float:
     return statistics.fmean(shares) if shares else 0.0
 
 
-def _device_drops(evidence: Evidence) -> str:
+def _device_drops(evidence: Evidence, happened: Happened) -> str:
     drops = evidence.device_drops
     worst = max(drops, key=lambda name: drops[name])
     count = sum(drops.values())
     lost = f"{counted(count)} {'was' if count == 1 else 'were'} lost"
-    return f"{lost} where a device had no room, {drops[worst]} of them at {worst}"
+    is_down = any(change.startswith(f"{worst} ") for change in happened.downs)
+    where = "a device was down, or had no room" if is_down else "a device had no room"
+    return f"{lost} where {where}, {drops[worst]} of them at {worst}"
 
 
 def by_core(

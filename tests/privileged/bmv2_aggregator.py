@@ -57,7 +57,8 @@ class Wires:
     sockets.
     """
 
-    def __init__(self, unit: int, ports: Sequence[int]) -> None:
+    def __init__(self, unit: int, ports: Sequence[int], mtu: int = _MTU) -> None:
+        self._mtu = mtu
         self.names = {port: _device(unit, port) for port in ports}
         self.adopted: dict[int, str] = {}
         self.sockets: dict[int, socket.socket] = {}
@@ -65,7 +66,7 @@ class Wires:
     def __enter__(self) -> Wires:
         lines = []
         for name in self.names.values():
-            lines.append(f"link add {name} mtu {_MTU} type veth peer name t{name} mtu {_MTU}")
+            lines.append(f"link add {name} mtu {self._mtu} type veth peer name t{name} mtu {self._mtu}")
         _ip([*lines])
         for end in (end for name in self.names.values() for end in (name, f"t{name}")):
             Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6").write_text("1")

@@ -25,8 +25,7 @@ from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.plane import set_port
-from testbed.dataplanes.xdp.program import Programs, in_namespace
-from testbed.dataplanes.xdp.syscall import run_live
+from testbed.dataplanes.xdp.program import Programs, in_namespace, verdict_counts
 from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.offloads import FeatureControl, wire_features
@@ -66,7 +65,7 @@ def ticked(programs: Programs) -> dict[str, Any]:
     of one that was complete before its tick.
     """
     ports = (1, 2, OPTICAL[0])
-    with Wires(UNIT, ports) as wires, pair(addresses.CONTROL_DEVICES, 1500):
+    with Wires(UNIT, ports, 1500) as wires, pair(addresses.CONTROL_DEVICES, 1500):
         open_control(programs)
         with FeatureControl() as control:
             for name in wires.names.values():
@@ -78,16 +77,26 @@ def ticked(programs: Programs) -> dict[str, Any]:
             switch.bind(port, Sender(JOB, port - 1))
         switch.set_group(JOB, 0, [wires.names[port] for port in ports])
         switch.admit(JOB, job_in_unit(2))
-        program = programs.program_fd("tor_port")
+        for port in (1, 2):
+            programs.attach("tor_port", wires.names[port])
+
+        def come(worker: int, fragment: int) -> None:
+            """Have a worker's push come in by its port, and wait until it was worked on."""
+            counted = sum(verdict_counts(programs.map_fd("verdicts")).values())
+            wires.sockets[worker + 1].send(push(worker, fragment))
+            deadline = time.monotonic() + LATE_S
+            while sum(verdict_counts(programs.map_fd("verdicts")).values()) == counted:
+                assert time.monotonic() < deadline, f"the push of worker {worker} did not come in"
+
         try:
-            run_live(program, push(1, 2), devices[2])
+            come(1, 2)
             began = time.monotonic()
             switch.tick(Tick(JOB, GENERATION, 0, BASE + 2, 2, 250))
             seconds = time.monotonic() - began
             for worker in (0, 1):
-                run_live(program, push(worker, 3), devices[worker + 1])
+                come(worker, 3)
             switch.tick(Tick(JOB, GENERATION, 0, BASE + 3, 3, 250))  # too late: nothing leaves for it
-            run_live(program, push(0, 4), devices[1])
+            come(0, 4)
             switch.tick(Tick(JOB, GENERATION, 0, BASE + 4, 4, 1))
             came = {port: _results(wires.sockets[port], 3) for port in ports}
         finally:

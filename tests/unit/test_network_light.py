@@ -85,6 +85,8 @@ def test_a_reconfiguration_is_dark_from_its_begin_to_its_light() -> None:
     lights = made(events=[gone]).lights([(1, 2), (1, 3)])
     assert lights[1, 2].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(0.5)
     assert lights[1, 3].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(1.5 / 4)
+    apart_s = made(events=[gone]).apart_s([(1, 2), (1, 3), (2, 2)], BEGAN_S + 4)
+    assert apart_s == {"u1-u2": pytest.approx(2.0), "u1-u3": pytest.approx(3.5)}, "from a second before"
 
 
 @given(

@@ -317,6 +317,46 @@ def test_nothing_is_trusted_without_statistics_and_the_reason_is_that(allowed: B
     assert given.line == f"verdict: not trustworthy: {text}"
 
 
+DOWN, RATES = "u1h1 was down for 2.0 s", "u1h2 had 100, then 50 Mb/s"
+
+
+@pytest.mark.parametrize(
+    ("happened", "name", "text"),
+    [
+        (
+            Happened(changes=[RATES]),
+            "links_changed",
+            f"links were changed by hand, which the bound heeds: {RATES}",
+        ),
+        (
+            Happened(changes=[DOWN]),
+            "links_changed",
+            f"links were changed by hand, which the bound does not count: {DOWN}",
+        ),
+        (
+            Happened(changes=[DOWN, RATES]),
+            "links_changed",
+            "links were changed by hand, of which the bound heeds the rates, and does not count the time "
+            f"down: {DOWN}; {RATES}",
+        ),
+        (
+            Happened(apart_s={"u1-u2": 3.04, "u1-u3": 0.0152}),
+            "apart",
+            "no light joined units of the job, which the bound heeds: u1-u2 for 3.0 s; u1-u3 for 15.2 ms",
+        ),
+        (
+            Happened(changes=[DOWN]),
+            "device_drops",
+            "7 frames were lost where a device was down, or had no room, 7 of them at u1h1",
+        ),
+    ],
+)
+def test_notes_say_what_the_bound_counts(happened: Happened, name: str, text: str) -> None:
+    drops = {"u1h1": 7} if name == "device_drops" else {}
+    given = verdict(evidence_with(device_drops=drops), ALLOWED, hosts=HOSTS, happened=happened)
+    assert [note.text for note in given.notes if note.name == name] == [text]
+
+
 SLOW = bound_with(measured_ms=435.0)
 TABLE = parse({"period_ms": 15, "guard_ms": 0.5, "matchings": [{"start_ms": 0, "circuits": []}]}, ())
 CAUSES: dict[str, tuple[Happened, str, str]] = {
