@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
  * The fast path of a unit's switches: IPv4 destination -> port, as the flows in Open vSwitch say. What has
- * no entry goes there. While a timetable holds each matching has routes of its own, and what is for a unit
- * that none leads to is lost here.
+ * no entry goes there; what is for a unit that none leads to is counted as lost for want of a circuit. While a
+ * timetable holds each matching has routes of its own, and such packets are lost here.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
@@ -52,6 +52,14 @@ static __always_inline void count_plain(struct iphdr *ip, void *end, u64 bytes)
 		flows.update(&key, &bytes);
 }
 
+/* Whether a packet is for another unit than the switch's own. */
+static __always_inline int is_elsewhere(struct iphdr *ip, u32 owner)
+{
+	u32 goal = bpf_ntohl(ip->daddr);
+
+	return goal >> 24 == 10 && (goal >> 8 & 0xff) != (owner & 0xff);
+}
+
 static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 *verdict)
 {
 	u64 now = 0, since_ns;
@@ -72,10 +80,12 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 		key.prefix = 0;
 		route = routes.lookup(&key);
 	}
-	if (!route && table && (bpf_ntohl(ip->daddr) >> 8 & 0xff) != (owner & 0xff)) {
-		*verdict = V_UNLIT;
+	if (!route && is_elsewhere(ip, owner)) { /* Open vSwitch knows no way to it either */
 		count_crossing(FIRST_PORT(owner & 0xff), V_UNLIT);
-		return XDP_DROP;
+		if (table) {
+			*verdict = V_UNLIT;
+			return XDP_DROP;
+		}
 	}
 	*verdict = V_TO_OVS;
 	if (!route || !route->ifindex)

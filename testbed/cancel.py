@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 from testbed.client import environment
@@ -15,7 +14,7 @@ def main(argv: list[str]) -> int:
     from testbed.errors import RequestError
     from testbed.library.submitting import cancel
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed cancel", description="End queued jobs, whether they wait or run."
     )
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")

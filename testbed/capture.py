@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import select
@@ -27,7 +26,7 @@ def main(argv: list[str]) -> int:
     from testbed.errors import RequestError
     from testbed.library.capturing import COUNT, MOST, SECONDS, STDOUT, capture
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed capture",
         description="Write the frames of one link to a pcap file: each once, when it leaves the link's "
         "queue. Ctrl-C ends it early; the file then holds what came by until then.",

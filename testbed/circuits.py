@@ -4,7 +4,6 @@ socket.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -36,7 +35,7 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.library.circuits import CircuitControl
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed circuits",
         description="Show, plan and set the circuits of the optical switch.",
     )

@@ -4,7 +4,6 @@ starts nothing.
 
 from __future__ import annotations
 
-import argparse
 import json
 
 from testbed.client import environment
@@ -23,7 +22,7 @@ def main(argv: list[str]) -> int:
 
     clustering = {name: system for name, system in systems().items() if system.clusterer is not None}
     first = next(iter(clustering), None)
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed cluster",
         description="Print who would head whom among a job's workers, by each method that a system has for "
         "it, and the time an iteration's gradients take by the links alone. Nothing is started.",

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
     from testbed.client.once import Once
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed demo",
         description="Bring a testbed up, train one real job over it with each kind of synchronisation, "
         "report, and end it.",

@@ -4,7 +4,6 @@ too.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,7 +22,7 @@ def main(argv: list[str]) -> int:
     from testbed.probing import tried
     from testbed.probing.features import FEATURES, lacks
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed doctor",
         description="Try each feature of this host that a testbed uses, and say the remedy for each lack.",
     )

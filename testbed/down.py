@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 
@@ -14,9 +13,7 @@ def main(argv: list[str]) -> int:
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.library.ending import end
 
-    parser = argparse.ArgumentParser(
-        prog="testbed down", description="End a testbed and all that runs on it."
-    )
+    parser = environment.Parser(prog="testbed down", description="End a testbed and all that runs on it.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 
@@ -15,7 +14,7 @@ def main(argv: list[str]) -> int:
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import RequestError
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed exec",
         usage="testbed exec [-h] [--name NAME] HOST [-- COMMAND [ARGUMENT...]]",
         description="Run a command in a host, as the user who asks, with the standard input, output and "

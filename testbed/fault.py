@@ -34,10 +34,10 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(default_name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed fault", description="Lose, duplicate, reorder and corrupt frames on links."
     )
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common = environment.Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
         either.add_argument("--name", help="of the testbed (default)")
         either.add_argument("--json", action="store_true", help="print one JSON object")

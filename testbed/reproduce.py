@@ -78,9 +78,7 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     if name not in figures:
         raise RequestError(f"no figure {name!r}; accepted: {', '.join(figures)}")
     figure = figures[name]
-    parser = argparse.ArgumentParser(
-        prog=f"testbed reproduce {paper} {name}", description=type(figure).__doc__
-    )
+    parser = environment.Parser(prog=f"testbed reproduce {paper} {name}", description=type(figure).__doc__)
     folder = Path("out") / Path(paper).stem
     parser.add_argument(
         "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
@@ -131,7 +129,7 @@ def _named(argv: list[str]) -> tuple[str, str, list[str]]:
     from testbed.discovery.papers import papers
 
     known = papers()
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed reproduce",
         description="Run a published evaluation again, print its figures beside ours, and write JSON "
         "and a plot.",

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
-    parser = argparse.ArgumentParser(prog="testbed run", description="Run a training job on a testbed.")
+    parser = environment.Parser(prog="testbed run", description="Run a training job on a testbed.")
     parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
     parser.add_argument(
         "--place",

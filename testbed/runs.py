@@ -42,11 +42,11 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     from testbed.records.store import FOLDER, LAST
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed runs",
         description="Show what commands left of what they ran, hold it against each other, and remove it.",
     )
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common = environment.Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
         either.add_argument(
             "--records", type=Path, metavar="DIR", help=f"where they are ({FOLDER}, or your data folder)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -37,7 +36,7 @@ def main(argv: list[str]) -> int:
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.topology.yaml_text import read_yaml
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed script",
         description="Do what a file says when it says so: faults, links and circuits by a timetable. A step "
         "that fails is told of, and the others are done.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 
@@ -14,7 +13,7 @@ def main(argv: list[str]) -> int:
     from testbed.client.runtime import DEFAULT_NAME, Runtime
     from testbed.errors import HostError
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed shell",
         description="Open Mininet's prompt on a testbed: u1h1 ping u2h1, pingall, dump, links, "
         "py net.get('u1h1').IP(), help. "

@@ -20,7 +20,7 @@ WATCH_S = 1.0
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    parser = argparse.ArgumentParser(prog="testbed status", description="Show what runs on a testbed.")
+    parser = environment.Parser(prog="testbed status", description="Show what runs on a testbed.")
     parser.add_argument(
         "--name", help="of one testbed; without it, the one that runs, or a list if several do"
     )

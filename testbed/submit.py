@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.topology.yaml_text import read_yaml
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed submit",
         description="Queue training jobs on a testbed; a policy says when they start, and with what.",
     )

@@ -6,7 +6,6 @@ to end. The daemon runs below `unshare`; when this process dies, of whatever, th
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -44,7 +43,7 @@ def main(argv: list[str]) -> int:
     from testbed.topology.model import CONTROLLERS
 
     does = "Bring a testbed up and keep it until Ctrl-C or `testbed down`."
-    parser = argparse.ArgumentParser(prog="testbed up", description=does)
+    parser = environment.Parser(prog="testbed up", description=does)
     parser.add_argument(
         "--config",
         default="default",
@@ -79,6 +78,7 @@ def main(argv: list[str]) -> int:
         topology = replace(topology, controller=arguments.controller)
     if os.geteuid() != 0:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
+    runtime.require_free()  # before what takes seconds; that nobody takes it meanwhile is seen to later
     check_tools()
     require(topology)
     check_mtu(topology.mtu)

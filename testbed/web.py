@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -24,7 +23,7 @@ def main(argv: list[str]) -> int:
     from testbed.errors import RequestError
     from testbed.records.store import Store
 
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed web",
         description="Show a testbed as a page in the browser, on this machine alone, until Ctrl-C; and "
         "metrics for Prometheus at /metrics. It needs no root, and costs nothing while nobody looks.",

@@ -5,15 +5,13 @@ A command's file keeps its own top as bare, because any Python may be the one th
 
     from __future__ import annotations
 
-    import argparse
-
     from testbed.client import environment
 
 
     def main(argv: list[str]) -> int:
         from testbed.topology import load  # what needs the environment is imported in here
 
-        parser = argparse.ArgumentParser(prog="testbed up", description="...")
+        parser = environment.Parser(prog="testbed up", description="...")
         ...
         return 0
 
@@ -32,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from testbed.client.arguments import Parser as Parser
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.interpreters import isolated
 

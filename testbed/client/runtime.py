@@ -136,6 +136,19 @@ class Runtime:
         main = self.read_main()
         return LastWords.of_killed(main) if main and not self.alive() else None
 
+    def require_free(self) -> None:
+        """Raise RequestError, naming the pid, where a testbed of this name lives."""
+        if self.alive():
+            raise self.taken()
+
+    def taken(self) -> RequestError:
+        """Return the error of who wants this name while a testbed has it."""
+        pid = self.read_main().get("pid", "not yet known")
+        return RequestError(
+            f"testbed {self.name!r} is running already (pid {pid}): choose another --name, or end it: "
+            f"{typed('down', self.name)}"
+        )
+
     def require_alive(self) -> None:
         """Raise TestbedError that says why it died, or names what runs instead; OwnerError where that is
         others' alone.
@@ -214,12 +227,7 @@ class HeldName:
         deadline = time.monotonic() + _PROBE_S
         while not self._try():
             if time.monotonic() > deadline:
-                pid = self.runtime.read_main().get("pid", "not yet known")
-                raise RequestError(
-                    f"testbed {self.runtime.name!r} is running already (pid {pid}): choose another --name, "
-                    f"or end it:"
-                    f" {typed('down')} --name {self.runtime.name}"
-                )
+                raise self.runtime.taken()
             time.sleep(0.02)  # another command may be probing the lock
 
     def _try(self) -> bool:

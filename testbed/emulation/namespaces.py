@@ -28,7 +28,7 @@ OPEN_FILES = 65536  # that are enough for the largest fabrics
 # <sched.h>, <sys/mount.h>, <sys/prctl.h>: Python 3.11 has none of these.
 CLONE_NEWNET = 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x2, 0x4, 0x8
-_MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 0x1000, 0x2000, 0x4000, 0x40000
+_MS_BIND, _MS_MOVE, _MS_REC, _MS_SLAVE = 0x1000, 0x2000, 0x4000, 0x80000
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}  # by machine; glibc has no function for it
@@ -49,7 +49,7 @@ def command(argv: Sequence[str], name: str) -> list[str]:
     from testbed.interpreters import isolated  # not by the init, which is this file without packages
 
     init = isolated("-I", "-S", str(Path(__file__).resolve()), name, *argv)
-    kinds = ["--net", "--mount", "--pid", "--ipc", "--uts"]
+    kinds = ["--net", "--mount", "--pid", "--ipc", "--uts", "--propagation=slave"]
     return ["unshare", *kinds, "--fork", "--kill-child=KILL", "--mount-proc", "--", *init]
 
 
@@ -100,11 +100,11 @@ def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
 
 def private_mounts(hostname: str) -> None:
     """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits, keys. Call before any
-    thread starts.
+    thread starts. What the machine mounts later is seen here, too, and what is mounted here nowhere else.
 
     Raises OSError naming the mount that this host refuses.
     """
-    _mount("none", Path("/"), flags=_MS_REC | _MS_PRIVATE)
+    _mount("none", Path("/"), flags=_MS_REC | _MS_SLAVE)
     folders = {
         Path(base).resolve() / leaf for base in ("/run", "/var/run") for leaf in ("openvswitch", "netns")
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from testbed.aggregation.system import System
+from testbed.client import environment
 from testbed.discovery.papers import papers
 from testbed.discovery.policies import policies, usual
 from testbed.discovery.registry import systems
@@ -15,7 +15,7 @@ from testbed.discovery.registry import systems
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    parser = argparse.ArgumentParser(
+    parser = environment.Parser(
         prog="testbed systems",
         description="List the aggregation systems that `run --sync` and `sync:` in a file of jobs take, "
         "what each needs, and the policies and figures that it brings. A system of your own is FILE.py:CLASS "

@@ -51,8 +51,8 @@ TESTS = {
         "test_links.py::TestQueues::test_every_frame_arrives_or_is_counted_as_dropped",
     ),
 }
-"""Of tests/privileged, in the long form. The first are jobs of torch's. Rates that links hold are no matter of
-an emulated processor.
+"""Of tests/privileged, in the long form. The first are jobs of torch's. Rates of links are no matter of an
+emulated processor.
 """
 # what is there before anything is brought up
 NAMES = "/run/optinc"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.limits import CALL_S
-from tests.privileged.commands import WAIT_S, Testbed, bounded, command, pids_in_testbed, wait_for
+from tests.privileged.commands import WAIT_S, Testbed, bounded, command, pids_in_testbed, running, wait_for
 from tests.privileged.owned import GROUP, OTHER_GROUP, OWNER, owned, rights
 from tests.terminals import Screen
 
@@ -151,3 +151,38 @@ def test_the_testbed_s_end_is_the_command_s(nothing_left: None) -> None:
             assert client.wait(CALL_S) == 1
         assert client.stderr is not None
         assert client.stderr.read() == "testbed exec: the testbed is ending\n"
+
+
+def test_what_the_machine_mounts_later_is_seen_in_hosts_and_what_a_testbed_mounts_stays_there(
+    tmp_path: Path,
+) -> None:
+    """A machine's mounts are shared, with systemd; those of a container and of a lane of tests may not be."""
+    shared, later = tmp_path / "shared", tmp_path / "shared" / "later"
+    later.mkdir(parents=True)
+    mount(str(shared), str(shared), "--bind")
+    try:
+        mount("--make-shared", str(shared))
+        with running("rack") as testbed:
+            mount("-t", "tmpfs", "later", str(later))
+            try:
+                (later / "file").write_text("here")
+                said = command(
+                    "testbed.exec", "--name", testbed.name, "u1h1", "--", "cat", str(later / "file")
+                )
+                assert (said.returncode, said.stdout) == (0, "here"), said.stderr
+                mounting = ("mount", "-t", "tmpfs", "inside", str(shared))
+                done = command("testbed.exec", "--name", testbed.name, "u1h1", "--", *mounting)
+                assert done.returncode == 0, done.stderr
+                assert (later / "file").read_text() == "here"
+            finally:
+                umount(later)
+    finally:
+        umount(shared)
+
+
+def mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True, timeout=CALL_S)
+
+
+def umount(folder: Path) -> None:
+    subprocess.run(["umount", str(folder)], check=True, timeout=CALL_S)

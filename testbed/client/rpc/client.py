@@ -6,13 +6,16 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from testbed.client.environment import typed
 from testbed.errors import OwnerError, TestbedError, from_exit_code
 
+_DYING_S = 2.0  # from when its server is gone until it is seen that a testbed died
 _PIECE_BYTES = 1 << 16
 SILENT_S = 10.0  # a server says in milliseconds whether it is ready
 
@@ -69,7 +72,21 @@ def call(
             raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
         except OSError as error:
             raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
-    raise TestbedError(f"{op} at {path}: the server went away before it answered")
+    raise _gone(path, op)
+
+
+def _gone(path: Path, op: str) -> TestbedError:
+    """Return the error of a server that went away: why its testbed died, if it did."""
+    from testbed.client.runtime import Runtime  # which knows callers, and they the peers of this package
+
+    runtime, deadline = Runtime(path.parent.name, path.parent), time.monotonic() + _DYING_S
+    while runtime.main.exists() and time.monotonic() < deadline:
+        with suppress(TestbedError):
+            if last := runtime.last_words():
+                words = typed("status", runtime.name)
+                return TestbedError(f"{op}: testbed {runtime.name!r} is gone: {last}; more: {words}")
+        time.sleep(_DYING_S / 50)
+    return TestbedError(f"{op} at {path}: the server went away before it answered")
 
 
 def require_answer(path: Path, what: str, state: str = "ready") -> bool:

@@ -1,0 +1,48 @@
+"""The words of a command: what is wrong with them is one line, and no option of ours may be shortened, for
+what begins like one may be the script's. Imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, NoReturn
+
+_SAID: tuple[tuple[str, str], ...] = (  # what argparse says of a word, and how we do
+    (r"argument (?P<name>.+?): invalid (?:int|integer) value: '(?P<word>.*)'", "a whole number is accepted"),
+    (r"argument (?P<name>.+?): invalid (?:float|number) value: '(?P<word>.*)'", "a number is accepted"),
+    (
+        r"argument (?P<name>.+?): invalid choice: '(?P<word>.*)' \(choose from (?P<choices>.*)\)",
+        "{choices} are accepted",
+    ),
+)
+_MISSING = r"the following arguments are required: (?P<names>.*)"
+_ARGUMENT = r"argument (?P<name>.+?): (?P<rest>.*)"
+_UNKNOWN = r"unrecognized arguments: (?P<words>.*)"
+
+
+class Parser(argparse.ArgumentParser):
+    """As argparse's, of whose settings it takes all."""
+
+    def __init__(self, *words: Any, **settings: Any) -> None:
+        super().__init__(*words, **{"allow_abbrev": False, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with code 2, and a line that names what was wrong and what is accepted."""
+        self.exit(2, f"{self.prog}: {in_a_line(message)}; see {self.prog} --help\n")
+
+
+def in_a_line(message: str) -> str:
+    """Return in our words what argparse says, if it is known; else as it says it, in a line."""
+    message = " ".join(message.split())
+    for looks, accepted in _SAID:
+        if match := re.fullmatch(looks, message):
+            choices = match.groupdict().get("choices", "").replace("'", "")
+            return f"{match['name']} {match['word']}: {accepted.format(choices=choices)}"
+    if match := re.fullmatch(_MISSING, message):
+        return f"{match['names']} is missing"
+    if match := re.fullmatch(_UNKNOWN, message):
+        return f"{match['words']}: not known here"
+    if match := re.fullmatch(_ARGUMENT, message):
+        return f"{match['name']}: {match['rest']}"
+    return message
