@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
  * The fast path of a unit's switches: IPv4 destination -> port, as the flows in Open vSwitch say. What has
- * no entry goes there; what is for a unit that none leads to is counted as lost for want of a circuit. While a
+ * no entry goes there; what is for a unit that none leads to counts as lost for want of a circuit. While a
  * timetable holds each matching has routes of its own, and such packets are lost here.
  */
 #ifndef FORWARD_H

@@ -22,7 +22,7 @@ _UNKNOWN = r"unrecognized arguments: (?P<words>.*)"
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's, of whose settings it takes all."""
+    """Takes what argparse's does."""
 
     def __init__(self, *words: Any, **settings: Any) -> None:
         super().__init__(*words, **{"allow_abbrev": False, **settings})
@@ -38,7 +38,8 @@ def in_a_line(message: str) -> str:
     for looks, accepted in _SAID:
         if match := re.fullmatch(looks, message):
             choices = match.groupdict().get("choices", "").replace("'", "")
-            return f"{match['name']} {match['word']}: {accepted.format(choices=choices)}"
+            name = f"{match['name']} " if match["name"].startswith("-") else ""  # else it is a place's
+            return f"{name}{match['word']}: {accepted.format(choices=choices)}"
     if match := re.fullmatch(_MISSING, message):
         return f"{match['names']} is missing"
     if match := re.fullmatch(_UNKNOWN, message):

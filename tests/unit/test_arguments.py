@@ -20,7 +20,7 @@ from tests.privileged.commands import ROOT
         (["run"], "testbed run: SCRIPT, ARGS is missing"),
         (["up", "--con", "rack"], "testbed up: --con rack: not known here"),
         (["up", "--config"], "testbed up: --config: expected one argument"),
-        (["circuits", "se", "u1-u2"], "testbed circuits: action se: "),
+        (["circuits", "se", "u1-u2"], "testbed circuits: se: "),
         (["down", "--nonesuch"], "testbed down: --nonesuch: not known here"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",

@@ -22,8 +22,7 @@ DESCRIBED = {"period_ms": 5, "matchings": [{"start_ms": 0, "circuits": [["u1o1",
         ("period_ms: 2026-01-01", "period_ms: 2026-01-01; 1 to 60000 ms is accepted"),
         (
             "{period_ms: 5, matchings: [{start_ms: 0, circuits: [[2026-01-01, u1o1]]}]}",
-            "matchings[0].circuits: [[2026-01-01, u1o1]]; a list of pairs of optical ports like [u1o1, u2o1] "
-            "is accepted",
+            "matchings[0].circuits: '2026-01-01' is no optical port; a name is like u1o2",
         ),
         (
             "{period_ms: 5, matchings: [{start_ms: 0, circuits: [[there, u1o1]]}]}",

@@ -43,7 +43,8 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one command, `probe`, that was not set up."""
-    names = ("__init__.py", "client/__init__.py", "client/environment.py", "errors.py", "interpreters.py")
+    client = ("client/__init__.py", "client/arguments.py", "client/environment.py")
+    names = ("__init__.py", *client, "errors.py", "interpreters.py")
     for name in names:
         target = tmp_path / "testbed" / name
         target.parent.mkdir(parents=True, exist_ok=True)
