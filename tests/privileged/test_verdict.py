@@ -321,17 +321,17 @@ def test_other_traffic_between_the_jobs_own_hosts_is_no_part_of_its_bound(tmp_pa
     assert "other_traffic" in {reason["name"] for reason in result["verdict"]["reasons"]}
 
 
-def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tmp_path: Path) -> None:
-    config, table = tmp_path / "testbed.yaml", tmp_path / "table.yaml"
+@contextlib.contextmanager
+def a_job_across(tmp_path: Path, rounds: int) -> Iterator[Testbed]:
+    """A job over one circuit, whose sums cross it when the block begins; it is over after the block. Its result
+    is in r.json.
+    """
+    config = tmp_path / "testbed.yaml"
     config.write_text("units: [{hosts: 1}, {hosts: 1}]\noptical_ports: 1\nhost_rate_mbps: 20\nscale: 1\n")
-    table.write_text(
-        "period_ms: 20\nguard_ms: 1\nmatchings:\n"
-        "  - {start_ms: 0, circuits: [[u1o1, u2o1]]}\n  - {start_ms: 10, circuits: []}\n"
-    )
     with running(str(config)) as testbed:
         job = start(
             "testbed.run", "--name", testbed.name, "--preload", "--sync", "switches", "--place", "u1:1,u2:1",
-            "--json", str(tmp_path / "r.json"), PACED, "40", *SLOW[1:],
+            "--json", str(tmp_path / "r.json"), PACED, str(rounds), *SLOW[1:],
         )  # fmt: skip
         with bounded(job, 280):
 
@@ -340,11 +340,37 @@ def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tm
                 return any("o" in link["name"] and link["bytes"] > 1e5 for link in state["links"])
 
             wait_for(sends, "the job's sums cross the optical switch")
-            done = command("testbed.circuits", "schedule", "--name", testbed.name, str(table))
-            assert done.returncode == 0, done.stderr
+            yield testbed
             job.communicate(timeout=280)
+
+
+def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tmp_path: Path) -> None:
+    table = tmp_path / "table.yaml"
+    table.write_text(
+        "period_ms: 20\nguard_ms: 1\nmatchings:\n"
+        "  - {start_ms: 0, circuits: [[u1o1, u2o1]]}\n  - {start_ms: 10, circuits: []}\n"
+    )
+    with a_job_across(tmp_path, 40) as testbed:
+        done = command("testbed.circuits", "schedule", "--name", testbed.name, str(table))
+        assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "r.json").read_text())
     assert 0.4 < result["bound"]["lit_share"] < 1, result["bound"]
     assert sum(lost["dark"] + lost["unlit"] for lost in result["optical_losses"].values()) > 100
     assert {"timetable", "lost_light"} <= {note["name"] for note in result["verdict"]["notes"]}
     assert "machine-bound" not in result["verdict"]["line"]
+
+
+def test_circuits_that_are_cleared_under_a_job_are_in_its_bound_and_its_losses_in_the_result(
+    tmp_path: Path,
+) -> None:
+    with a_job_across(tmp_path, 30) as testbed:
+        for words in (["clear", "--force"], ["reset"]):
+            done = command("testbed.circuits", *words, "--name", testbed.name)
+            assert done.returncode == 0, done.stderr
+            time.sleep(1.0)
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["bound"]["lit_share"] < 1, result["bound"]
+    assert sum(lost["unlit"] for lost in result["optical_losses"].values()) > 20, result["optical_losses"]
+    notes = {note["name"]: note["text"] for note in result["verdict"]["notes"]}
+    assert re.search(r"which the bound heeds: u1-u2 for [12]\.\d s$", notes["apart"]), notes
+    assert "lost_light" in notes
