@@ -323,8 +323,8 @@ def test_other_traffic_between_the_jobs_own_hosts_is_no_part_of_its_bound(tmp_pa
 
 @contextlib.contextmanager
 def a_job_across(tmp_path: Path, rounds: int) -> Iterator[Testbed]:
-    """A job over one circuit, whose sums cross it when the block begins; it is over after the block. Its result
-    is in r.json.
+    """A job over one circuit, whose sums cross it when the block begins, and which is over after the block:
+    its result is in r.json.
     """
     config = tmp_path / "testbed.yaml"
     config.write_text("units: [{hosts: 1}, {hosts: 1}]\noptical_ports: 1\nhost_rate_mbps: 20\nscale: 1\n")
