@@ -36,7 +36,9 @@ CONNECTIONS = 2
 # from one who is behind. Small chunks are more, or a sum's way there and back would be longer than what is
 # under way.
 AHEAD = 4
-AHEAD_BYTES = 64 * 1024
+# Of all workers by all their connections, so that a queue of 256 full segments, which a link has unless told
+# otherwise, holds them: TCP that loses a part waits for it.
+AHEAD_BYTES = 256 * 1024
 CONNECT_RETRY_S = 0.05
 # above every job's server's, so that a flow's lower port is the server's (testbed/telemetry/traffic.py), and
 # below those that the kernel gives out
@@ -62,6 +64,7 @@ class _Link:
     """One of a worker's connections. A chunk's sum comes by the one that the chunk went by."""
 
     channel: Channel
+    ahead_bytes: int  # its part of AHEAD_BYTES
     awaited: int = 0  # chunks pushed whose sums are to come
     awaited_bytes: int = 0
     is_taken: bool = False  # the server has said that it knows whose it is
@@ -69,14 +72,14 @@ class _Link:
 
     @property
     def has_room(self) -> bool:
-        return self.awaited < AHEAD or self.awaited_bytes < AHEAD_BYTES
+        return self.awaited < AHEAD or self.awaited_bytes < self.ahead_bytes
 
 
 class PsClient:
     """One worker's connections. Vectors come in the same order on all workers; a vector that is submitted
     while another is waited for is sent behind it. A chunk goes by the connection on which least is under
-    way; at most `AHEAD` chunks or `AHEAD_BYTES` are pushed by each before their sums are there. `submit` is
-    called by one thread at a time, so are the other calls.
+    way; at most `AHEAD` chunks, or its part of `AHEAD_BYTES`, are pushed by each before their sums are there.
+    `submit` is called by one thread at a time, so are the other calls.
 
     After an error the connections are of no use: every later call raises the same error.
     """
@@ -102,7 +105,9 @@ class PsClient:
         self._arrays: dict[int, Floats] = {}
         self._pending: dict[int, set[int]] = {}  # offsets of chunks whose sums are to come
         self._unpushed: deque[Message] = deque()
-        self._links = [_Link(Channel(self._connect(address, 0, time.monotonic() + timeout_s)))]
+        self._ahead_bytes = AHEAD_BYTES // (workers * CONNECTIONS)
+        first = Channel(self._connect(address, 0, time.monotonic() + timeout_s))
+        self._links = [_Link(first, self._ahead_bytes)]
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
         self._woken.setblocking(False)
@@ -227,7 +232,8 @@ class PsClient:
                 time.sleep(CONNECT_RETRY_S)
 
     def _connect_also(self, address: tuple[str, int], number: int) -> None:
-        link = _Link(Channel(self._connect(address, number, time.monotonic() + self._timeout_s)))
+        channel = Channel(self._connect(address, number, time.monotonic() + self._timeout_s))
+        link = _Link(channel, self._ahead_bytes)
         self._links.append(link)
         self._selector.register(link.channel.socket, selectors.EVENT_READ, link)
         link.channel.put(Message(Kind.ALSO, self._rank))

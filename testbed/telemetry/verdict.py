@@ -76,6 +76,7 @@ class Verdict:
 
 TOLERANCES = Tolerances()
 NOTHING = Happened()
+DROPS_SHARE = 1e-3  # of the frames: TCP that loses a part waits for it
 COMPANY_CORES = 0.1  # taken by programs outside of the testbed: from there on they are named as a cause
 
 
@@ -151,7 +152,7 @@ def _set_by_links(
             also = f"; besides, {happened.company.words}" if _has_company(happened) else ""
             yield Reason(causes[0][0], f"{_times(bound)}: {words}; other rates do not mend that{also}")
         else:
-            yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(happened)}")
+            yield Reason("machine_bound", f"machine-bound: {_times(bound)}; {_remedy(evidence, happened)}")
     elif bound.ratio < tolerances.least_ratio and not _sums_lack_workers(workers):
         yield Reason(
             "beyond_links", f"faster than links can be: {_times(bound)}; they let pass more than their rates"
@@ -196,11 +197,14 @@ def _numbers(bound: Bound) -> str:
     return f"{bound.measured_ms:.4g} ms a round, {bound.bound_ms:.4g} allowed"
 
 
-def _remedy(happened: Happened) -> str:
+def _remedy(evidence: Evidence, happened: Happened) -> str:
     """Return what would make the machine's part small enough beside the links'. Nothing says by how much: no
     number was found that held when it was tried (docs/verdict.md).
     """
     lower = "lower the rates (a larger scale), or use fewer workers"
+    drops = sum(link.queue_drops for link in evidence.links)
+    if drops >= DROPS_SHARE * max(1, evidence.frames):
+        lower = f"{counted(drops)} dropped at a full queue may be why (see buffer_packets); else {lower}"
     if _has_company(happened):
         return f"{happened.company.words}: run it without them, or {lower}"
     return lower

@@ -184,7 +184,8 @@ def test_a_vector_is_sent_while_the_one_before_is_waited_for() -> None:
 def test_a_worker_is_no_more_than_so_much_ahead_of_its_sums(size: int) -> None:
     vectors = [np.ones(size, np.float32), np.ones(size, np.float32)]
     chunks = 2 * len(range(0, size, chunk_of(size)))
-    ahead = CONNECTIONS * max(AHEAD, -(-AHEAD_BYTES // (4 * min(size, chunk_of(size)))))
+    chunk_bytes = 4 * min(size, chunk_of(size))
+    ahead = CONNECTIONS * max(AHEAD, -(-AHEAD_BYTES // CONNECTIONS // chunk_bytes))
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         connecting = pool.submit(PsClient, listener.getsockname(), 0, 1, DEADLINE_S)
         servers = welcomed(listener)

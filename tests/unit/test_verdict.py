@@ -309,6 +309,22 @@ def test_the_limits_are_the_callers() -> None:
     ]
 
 
+def test_frames_that_a_full_queue_dropped_are_named_where_they_may_be_why() -> None:
+    few, many = (
+        verdict(
+            evidence_with(links=(dataclasses.replace(LINK, queue_drops=count),)),
+            bound_with(measured_ms=300.0),
+            hosts=HOSTS,
+        ).line
+        for count in (1, 100_000)
+    )
+    assert "lower the rates" in few
+    assert "dropped" not in few
+    assert (
+        "100000 frames dropped at a full queue may be why (see buffer_packets); else lower the rates" in many
+    )
+
+
 @pytest.mark.parametrize("allowed", [ALLOWED, bound_with(measured_ms=300.0), None])
 def test_nothing_is_trusted_without_statistics_and_the_reason_is_that(allowed: Bound | None) -> None:
     text = "statistics of workers 0, 1 are missing: No space left on device"
