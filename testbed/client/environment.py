@@ -32,7 +32,7 @@ from typing import NoReturn
 
 from testbed.client.arguments import Parser as Parser
 from testbed.errors import HostError, TestbedError, disk_is_full
-from testbed.interpreters import isolated
+from testbed.interpreters import isolated, with_checkout
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VENV = CHECKOUT / ".venv"
@@ -94,11 +94,9 @@ def enter() -> None:
         return
     if before is not None or not (VENV / "pyvenv.cfg").exists():
         raise HostError(f"{project} is no environment of its own: remove {VENV} and run sudo make setup")
-    os.environ[_BEFORE] = os.environ.get("PYTHONPATH", "")
-    # of this checkout, whichever the environment was made for
-    os.environ["PYTHONPATH"] = ":".join(filter(None, [str(CHECKOUT), os.environ[_BEFORE]]))
+    environ = {**with_checkout(os.environ), _BEFORE: os.environ.get("PYTHONPATH", "")}
     sys.stdout.flush()
-    os.execv(project, isolated("-m", _module(), *sys.argv[1:], path=project))
+    os.execve(project, isolated("-m", _module(), *sys.argv[1:], path=project), environ)
 
 
 def ensure() -> None:

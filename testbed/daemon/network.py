@@ -39,7 +39,7 @@ from testbed.emulation.net import FabricNet
 from testbed.emulation.pairs import pair
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
-from testbed.interpreters import isolated
+from testbed.interpreters import isolated, with_checkout
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -232,8 +232,7 @@ class Network:
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
-                # ryu's environment has ryu alone
-                env={**os.environ, "PYTHONPATH": str(environment.CHECKOUT)},
+                env=with_checkout(os.environ),  # ryu's environment has ryu alone
                 preexec_fn=die_with_parent,
             )
 

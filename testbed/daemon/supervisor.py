@@ -32,7 +32,7 @@ from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.emulation import namespaces
 from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, from_exit_code
-from testbed.interpreters import isolated
+from testbed.interpreters import isolated, with_checkout
 from testbed.topology.model import Topology
 
 END_S = 20.0  # for an end in order; then by force
@@ -173,13 +173,8 @@ class DaemonTree:
             self._process = subprocess.Popen(
                 namespaces.command(argv, f"optinc-{self._runtime.name}"),
                 cwd=CHECKOUT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(CHECKOUT),  # this project's, whichever the environment was made for
-                    # Mininet needs a module of distutils; setuptools', put in its place, takes 100 ms to
-                    # import.
-                    "SETUPTOOLS_USE_DISTUTILS": "stdlib",
-                },
+                # Mininet needs a module of distutils; setuptools', put in its place, takes 100 ms to import.
+                env={**with_checkout(os.environ), "SETUPTOOLS_USE_DISTUTILS": "stdlib"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
