@@ -72,15 +72,18 @@ class Surroundings:
 
     def lately(self, faults: Callable[[float], Sequence[tuple[str, str]]]) -> Sequence[Surrounding]:
         """Return the looks around of late, with a new one if the last is LOOK_EVERY_S old: one asks for all
-        jobs that run. `faults` says which were on links since a moment of the monotonic clock.
+        jobs that run, and while it waits for a controller that is stopped the others have what there is.
+        `faults` says which were on links since a moment of the monotonic clock.
         """
-        with self._looking:
-            now_s = time.monotonic()
-            last_s = self._looks[-1].spent.at_s if self._looks else now_s
-            if not self._looks or now_s - last_s >= LOOK_EVERY_S:
-                self._looks = [*self._looks, self.look(faults(last_s))]
-            self._looks = of_late(self._looks)
-            return self._looks
+        if self._looking.acquire(blocking=False):
+            try:
+                now_s = time.monotonic()
+                last_s = self._looks[-1].spent.at_s if self._looks else now_s
+                if not self._looks or now_s - last_s >= LOOK_EVERY_S:
+                    self._looks = of_late([*self._looks, self.look(faults(last_s))])
+            finally:
+                self._looking.release()
+        return self._looks
 
     def network(self, began: Surrounding, ended: Surrounding) -> LitNetwork:
         """Return the network between two looks."""

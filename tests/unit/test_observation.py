@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from tests.limits import CALL_S
 from tests.unit.recordings import made
 from tests.unit.test_bound import ACROSS, ALONE_S, MTU, Neighbours
 
@@ -161,6 +164,25 @@ def test_the_verdict_so_far_knows_what_happened() -> None:
     assert [reason["name"] for reason in crowded["reasons"]] == ["other_traffic"]
     faults = [{"link": "u1h1", "direction": "up", "loss": 0.1}]
     assert "faults" in [note["name"] for note in outlook(recording, faults=faults)["notes"]]
+
+
+def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def controller(op: str, **_: object) -> Any:
+        asked.set()
+        assert answers.wait(CALL_S)
+        return [] if op == "history" else {}
+
+    around = Surroundings("h", two_units(), controller, list)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(around.lately, lambda _: [])
+        try:
+            assert asked.wait(CALL_S)
+            assert around.lately(lambda _: []) == ()
+        finally:
+            answers.set()
+        assert len(first.result()) == 1
 
 
 def test_a_job_that_nobody_looks_around_for_has_no_verdict_yet() -> None:
