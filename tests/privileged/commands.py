@@ -157,6 +157,7 @@ def pid_of(main: int, program: str) -> int:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         except (FileNotFoundError, ProcessLookupError):  # a passing one
             continue
-        if words[0].endswith(program) or ["-m", program] in (words[1:3], words[2:4]):
+        options = list(itertools.pairwise(words[1:6]))  # of an interpreter: -P, -u
+        if words[0].endswith(program) or ("-m", program) in options:
             return pid
     raise AssertionError(f"no {program} below process {main}")
