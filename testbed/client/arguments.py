@@ -22,7 +22,7 @@ _UNKNOWN = r"unrecognized arguments: (?P<words>.*)"
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes what argparse's does."""
+    """A parser of argparse's that says in one line what is wrong, and takes no shortened option."""
 
     def __init__(self, *words: Any, **settings: Any) -> None:
         super().__init__(*words, **{"allow_abbrev": False, **settings})

@@ -89,8 +89,9 @@ class Holdings:
         return {host for number, held in self._layouts.items() if number != beside for host in held.hosts()}
 
     def _generation(self) -> int:
-        while (generation := secrets.randbits(_GENERATION_BITS)) in self._generations:
-            continue
+        generation = secrets.randbits(_GENERATION_BITS)
+        while generation in self._generations:
+            generation = secrets.randbits(_GENERATION_BITS)
         self._generations.add(generation)
         return generation
 

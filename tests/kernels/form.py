@@ -51,8 +51,8 @@ TESTS = {
         "test_links.py::TestQueues::test_every_frame_arrives_or_is_counted_as_dropped",
     ),
 }
-"""Of tests/privileged, in the long form. The first are jobs of torch's. Rates of links are no matter of an
-emulated processor.
+"""The tests of the long form, by step, below tests/privileged; those of the first step are torch's jobs. How
+fast links are is not tested there: an emulated processor is too slow to tell.
 """
 # what is there before anything is brought up
 NAMES = "/run/optinc"
