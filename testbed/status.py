@@ -131,6 +131,12 @@ def page(testbed: dict[str, Any]) -> str:
     if failed := testbed.get("failed_locks"):
         lines.append(f"  locks       {failed_text(failed)}")
     lines.append(f"  links       {links_text(testbed['links'])}")
+    if visited := [host for host in testbed["hosts"] if host.get("commands_of")]:
+        who = ", ".join(f"{host['name']} ({' and '.join(host['commands_of'])})" for host in visited)
+        lines.append(f"  commands    at {who}; these hosts are kept from jobs of others")
+    if apart := testbed.get("kept_apart"):
+        frames = ", ".join(f"{host} {count}" for host, count in apart.items())
+        lines.append(f"  apart       frames to hosts of other users' jobs, dropped: {frames}")
     if down := [link["name"] for link in testbed["links"] if not link.get("up", True)]:
         lines.append(f"  down        {' '.join(down)} ({environment.typed('link list', testbed['name'])})")
     for link, device in testbed.get("gone_links", {}).items():

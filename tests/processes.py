@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.emulation.enclosures import Enclosure, Enclosures
 from testbed.emulation.spawner import Started
 
 ENDED = (
@@ -22,8 +24,21 @@ def alive(pid: int) -> bool:
         return False
 
 
-def spawn(argv: Sequence[str], **options: Any) -> Started:
+def no_namespace(host: str) -> int:
+    """Return a descriptor that stands for a host's network namespace, in which no process is."""
+    return _NOTHING
+
+
+_NOTHING = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+ENCLOSURES = Enclosures(None, {}, no_namespace)
+
+
+def spawn(argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any) -> Started:
     """Start a process as a fabric's `popen_in` does, for this user alone."""
     for name in ("uid", "gid", "groups"):
         options.pop(name, None)
-    return Started(argv, start_new_session=options.pop("new_session", False), **options)
+    own = enclosure or ENCLOSURES.open("test", os.getuid())
+    options["env"] = {**options.pop("env", os.environ), **own.mark}
+    started = Started(argv, start_new_session=options.pop("new_session", False), **options)
+    started.enclosure = own
+    return started

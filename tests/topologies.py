@@ -59,6 +59,7 @@ def configurations(draw: st.DrawFn, most_units: int = 5, bmv2: bool = False) -> 
         "buffer_packets": draw(st.sampled_from((64, 256, 1000))),
         "mtu": draw(mtus),
         "scale": draw(st.sampled_from((100, 200, 400))),
+        "shared": draw(st.booleans()),
         "inc": {"jobs": draw(st.integers(1, 8))},
         "ocs": {"switch_ms": draw(DELAYS), "lock_ms": draw(DELAYS), "seed": draw(st.integers(0, 99))},
     }

@@ -17,6 +17,7 @@ from typing import Any
 from testbed.attach import keeper
 from testbed.attach.terminal import STANDARD, Terminal
 from testbed.client import rpc
+from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 
 _LOOK_S = 0.3
@@ -31,7 +32,8 @@ def attended(
     with contextlib.ExitStack() as stack:
         terminal = stack.enter_context(Terminal()) if os.isatty(0) else None
         attendance = stack.enter_context(_Attendance(terminal))
-        request = {"host": host, "argv": list(argv), "cwd": cwd, "environ": dict(environ)}
+        behind = Caller.of_this_process(environ).uid
+        request = {"host": host, "argv": list(argv), "cwd": cwd, "environ": dict(environ), "behind": behind}
         return attendance.run(daemon, request)
 
 

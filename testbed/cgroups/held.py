@@ -1,6 +1,7 @@
-"""The cgroups of a testbed's hosts: made before anything of it starts, removed after all of it is gone.
+"""The cgroups of a testbed: made before anything of it starts, removed after all of it is gone.
 
     TOP/optinc-NAME-XXXXXXXX/u1h1  u2h3  ...       TOP: hierarchy.py; one for each host that has a limit
+    OWN/optinc-NAME-XXXXXXXX/job-1-1  ...          OWN: the cgroup of the main process; one for each job
 
 A lock on the folder says whose it is: it is held until the cgroups are gone, by the main process and by the
 keeper (keeper.py), which removes them when the main process dies. Only root may look into the folder: whoever
@@ -9,6 +10,7 @@ can open it could hold the lock.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -22,7 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from testbed.cgroups import keeper
-from testbed.cgroups.hierarchy import REMEDY, Hierarchy, find, limit
+from testbed.cgroups.hierarchy import NO_CGROUPS, REMEDY, Cgroups, Hierarchy, enclosing, find, limit, tops
 from testbed.errors import HostError, RequestError
 from testbed.interpreters import isolated
 
@@ -33,59 +35,79 @@ _SWEEP_S = 2.0
 
 
 class HostCgroups:
-    """The cgroups of the testbed `name`, with what the hosts in `cpus` may use, in cores. A context manager;
-    without such hosts it makes nothing. `folder` has one for each host, by its name.
+    """The cgroups of the testbed `name`, with what the hosts in `cpus` may use, in cores. A context manager.
+    `folders` has no limits where there are no such hosts, and nothing for jobs, whose cgroups
+    testbed/emulation/enclosures.py makes, where this machine gives none.
     """
 
     def __init__(self, name: str, cpus: Mapping[str, float]) -> None:
         self._name, self._cpus = name, cpus
-        self.folder: Path | None = None
+        self.folders = NO_CGROUPS
         self._keeper: subprocess.Popen[bytes] | None = None
         self._pipe = -1
 
     def __enter__(self) -> Self:
-        """Raises HostError where cgroups cannot be made, RequestError for more cores than there are."""
-        if not self._cpus:
-            return self
+        """Raises HostError where limits cannot be set, RequestError for more cores than there are."""
         cores = len(os.sched_getaffinity(0))
         for host, cpus in self._cpus.items():
             if cpus > cores:
                 raise RequestError(f"{host}: cpus: {cpus:g}; this machine has {cores} cores for it")
-        hierarchy = find()
+        hierarchy = find() if self._cpus else None
         try:
             self._make(hierarchy)
         except OSError as error:
             self._close()
-            raise HostError(f"{error.filename or hierarchy.top}: {error.strerror}; {REMEDY}") from error
+            where = error.filename or (hierarchy.top if hierarchy else "cgroups")
+            raise HostError(f"{where}: {error.strerror}; {REMEDY}") from error
         except BaseException:
             self._close()
             raise
         return self
 
-    def _make(self, hierarchy: Hierarchy) -> None:
-        self.folder = folder = hierarchy.top / f"optinc-{self._name}-{secrets.token_hex(4)}"
-        os.mkdir(folder, 0o700)
-        try:
-            self._keep(folder, _lock(folder))
-        except BaseException:
-            os.rmdir(folder)
-            raise
-        hierarchy.pass_on(folder)
-        for host, cpus in self._cpus.items():
-            os.mkdir(folder / host)
-            limit(hierarchy, folder / host, cpus)
+    def _make(self, hierarchy: Hierarchy | None) -> None:
+        with contextlib.ExitStack() as undo:
+            locks: dict[Path, int] = {}
+            limits = self._made(hierarchy.top, locks, undo) if hierarchy else None
+            enclosures = None
+            if (own := enclosing()) is not None:
+                with contextlib.suppress(OSError):  # a container's may be read-only
+                    enclosures = self._made(own, locks, undo)
+            if locks:
+                self._keep(locks)
+            undo.pop_all()
+            self.folders = Cgroups(limits, enclosures)
+        if hierarchy and limits:
+            hierarchy.pass_on(limits)
+            for host, cpus in self._cpus.items():
+                os.mkdir(limits / host)
+                limit(hierarchy, limits / host, cpus)
 
-    def _keep(self, folder: Path, lock: int) -> None:
-        """Start the keeper, which has the lock from now on."""
+    def _made(self, top: Path, locks: dict[Path, int], undo: contextlib.ExitStack) -> Path:
+        """Make a cgroup of the testbed's there, and lock it; `undo` takes both back."""
+        folder = top / f"optinc-{self._name}-{secrets.token_hex(4)}"
+        os.mkdir(folder, 0o700)
+        undo.callback(os.rmdir, folder)
+        locks[folder] = _lock(folder)
+        undo.callback(os.close, locks[folder])
+        return folder
+
+    def _keep(self, locks: Mapping[Path, int]) -> None:
+        """Start the keeper, which has the locks from now on."""
         reader, self._pipe = os.pipe2(os.O_CLOEXEC)
-        argv = isolated("-I", "-S", keeper.__file__, str(reader), str(lock), str(folder))
+        words = [str(word) for folder, lock in locks.items() for word in (lock, folder)]
+        argv = isolated("-I", "-S", keeper.__file__, str(reader), *words)
         try:
             # a terminal's Ctrl-C is not for it
             self._keeper = subprocess.Popen(
-                argv, pass_fds=[reader, lock], cwd="/", stdin=subprocess.DEVNULL, start_new_session=True
+                argv,
+                pass_fds=[reader, *locks.values()],
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
         finally:
             os.close(reader)
+        for lock in locks.values():
             os.close(lock)
 
     def _close(self) -> None:
@@ -93,15 +115,16 @@ class HostCgroups:
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
-        if self._keeper is None or self.folder is None:
+        if self._keeper is None:
             return
         try:
-            is_gone = self._keeper.wait(_GONE_S) == 0 or keeper.remove(self.folder, _SWEEP_S)
+            is_gone = self._keeper.wait(_GONE_S) == 0
         except subprocess.TimeoutExpired:
             is_gone = False
         self._keeper = None
-        if not is_gone:
-            _report_left(self.folder)
+        for folder in (self.folders.limits, self.folders.enclosures):
+            if folder is not None and not is_gone and not keeper.remove(folder, _SWEEP_S):
+                _report_left(folder)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -114,11 +137,13 @@ def dead(name: str | None = None) -> list[Path]:
     host has no cgroups that one could have made.
     """
     pattern = re.compile(rf"optinc-{'[a-z0-9-]+' if name is None else re.escape(name)}-[0-9a-f]{{8}}")
-    try:
-        folders = [folder for folder in find().top.iterdir() if pattern.fullmatch(folder.name)]
-    except (HostError, FileNotFoundError, PermissionError):
-        return []
-    return [folder for folder in folders if _is_free(folder)]
+    folders: set[Path] = set()
+    for top in tops():
+        for folder, below, _ in os.walk(top):
+            made = [each for each in below if pattern.fullmatch(each)]
+            folders.update(Path(folder, each) for each in made)
+            below[:] = [each for each in below if each not in made]
+    return [folder for folder in sorted(folders) if _is_free(folder)]
 
 
 def sweep(name: str) -> None:

@@ -1,4 +1,5 @@
-"""Removes a testbed's cgroups once it has ended, however it did: `python -I -S keeper.py PIPE LOCK FOLDER`.
+"""Removes a testbed's cgroups once it has ended, however it did: `python -I -S keeper.py PIPE LOCK FOLDER`,
+and further locks and folders.
 
 Cgroups outlive namespaces and their makers. So this process stays outside of the testbed's namespaces, and
 waits for the end of PIPE, whose other end the main process holds alone: the kernel closes it, whatever that
@@ -13,6 +14,7 @@ import errno
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 REMOVE_S = 30.0
@@ -26,12 +28,9 @@ def remove(folder: Path, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while True:
         try:
-            for below in [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]:
+            for below, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(FileNotFoundError):
                     os.rmdir(below)
-            os.rmdir(folder)
-        except FileNotFoundError:
-            return True
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:
                 return False
@@ -40,11 +39,11 @@ def remove(folder: Path, within_s: float) -> bool:
             return True
 
 
-def main(pipe: int, folder: Path) -> int:
+def main(pipe: int, folders: Sequence[Path]) -> int:
     while os.read(pipe, 1):  # nothing is ever written
         pass
-    return 0 if remove(folder, REMOVE_S) else 1
+    return 0 if all([remove(folder, REMOVE_S) for folder in folders]) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), Path(sys.argv[3])))
+    sys.exit(main(int(sys.argv[1]), [Path(folder) for folder in sys.argv[3::2]]))

@@ -16,6 +16,14 @@ NOGROUP = 65534  # of a user that the user database does not have
 _NO_USER = 2**32 - 1  # to the kernel: leave the user as it is
 
 
+def user_name(uid: int) -> str:
+    """Return a user's name, or its number where the user database has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The user on whose behalf something is done, with all its groups. Behind sudo, the one who called it."""

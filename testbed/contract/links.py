@@ -1,4 +1,6 @@
-"""The state of the programs on links: faults on purpose (bpf/link_faults.c) and marks (bpf/link_marks.c)."""
+"""The state of the programs on links: faults on purpose (bpf/link_faults.c), marks (bpf/link_marks.c), and
+users' jobs apart (bpf/link_apart.c).
+"""
 
 from __future__ import annotations
 
@@ -64,6 +66,18 @@ QUEUE = Record(
     "Marks of one direction of a wire. Times are in ns, at the link's rate.",
 )
 
+TENANT = Record(
+    "tenant",
+    (
+        Member("user", U64, "the user id of its job, and 1; 0: it has no job"),
+        Member("dropped", U64, "frames to hosts of other users' jobs"),
+    ),
+    "Whose job a host is.",
+)
+
+HOST_IFINDEXES = 0x10000  # before those of hosts' interfaces, which follow from their addresses
+APART_NUMBERS = (Number("HOST_IFINDEXES", HOST_IFINDEXES, 32),)
+APART_RECORDS = (TENANT,)
 MARK_NUMBERS = (Number("FRACTION_BITS", FRACTION_BITS, 32),)
 FAULT_RECORDS = (STAGE, CELL_KEY, CELL)
 MARK_RECORDS = (QUEUE,)

@@ -138,6 +138,12 @@ def link_marks() -> str:
     return _file("LINK_MARKS_H", ("links",), _without_last([*_defines(links.MARK_NUMBERS), "", *records]))
 
 
+def link_apart() -> str:
+    """bpf/link_apart.h."""
+    records = [line for record in links.APART_RECORDS for line in _struct(record)]
+    return _file("LINK_APART_H", ("links",), _without_last([*_defines(links.APART_NUMBERS), "", *records]))
+
+
 def endpoint_header() -> str:
     """workloads/native/contract.h."""
     body = (

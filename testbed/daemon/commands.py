@@ -8,58 +8,81 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from testbed.attach import keeper
 from testbed.client.caller import Caller
-from testbed.client.rpc import Emit
+from testbed.client.rpc import Emit, Peer
+from testbed.emulation.enclosures import Enclosure
+from testbed.emulation.leftovers import end_session
+from testbed.emulation.ready import ready
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
-from testbed.jobs.leftovers import end_leftovers, end_session
-from testbed.jobs.ready import ready
 from testbed.jobs.request import absolute, environ, word, words
 
 MOST = 64  # at once, of a testbed
-VARIABLE = "TESTBED_COMMAND"
 _HUP_S = 2.0  # from SIGHUP to SIGKILL
 _TICK_S = 0.1
 
-Popen = Callable[..., Started]  # of testbed/emulation/net.py: popen_in(host, argv, **options)
+
+Visited = Callable[[str, int, int], contextlib.AbstractContextManager[None]]
+
+
+class Hosts(Protocol):
+    """The part of the fabric (testbed/emulation/net.py) that starts processes."""
+
+    def popen_in(
+        self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
+    ) -> Started: ...
+    def enclosed(self, name: str, uid: int) -> contextlib.AbstractContextManager[Enclosure]: ...
 
 
 class Commands:
-    """Thread-safe. `popen_in` raises RequestError for a host that is not there."""
+    """Thread-safe. `hosts` raise RequestError for one that is not there; `visited` is Jobs', which keeps a
+    host from jobs of other users.
+    """
 
-    def __init__(self, popen_in: Popen, most: int = MOST) -> None:
-        self._popen_in, self._most = popen_in, most
+    def __init__(self, hosts: Hosts, visited: Visited, most: int = MOST) -> None:
+        self._hosts, self._visited, self._most = hosts, visited, most
         self._running = 0
         self._why_ending: str | None = None
         self._changed = threading.Condition()  # the two above
 
     def answer(
-        self, request: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
+        self,
+        request: Mapping[str, Any],
+        caller: Caller,
+        peer: Peer,
+        emit: Emit,
+        disconnected: threading.Event,
     ) -> dict[str, Any]:
         """Answer the daemon's request `exec`: run `argv` in `host` as `caller` until it has ended, and return
-        its exit code, and what kept it from being run, if something did.
+        its exit code, and what kept it from being run, if something did. Root names the user that it acts
+        for, behind sudo.
         """
         host, argv = word(request.get("host"), "host"), words(request.get("argv"), "argv")
         if not argv or not argv[0]:
             raise RequestError("argv: a program and its arguments are accepted")
-        cwd, token = str(absolute(request.get("cwd"), "cwd")), secrets.token_hex(8)
-        env = environment(environ(request.get("environ")), caller) | {VARIABLE: token}
-        with self._place(), self._process(host, argv, env, cwd, caller, emit) as process:
+        cwd, env = (
+            str(absolute(request.get("cwd"), "cwd")),
+            environment(environ(request.get("environ")), caller),
+        )
+        behind = Caller.asking(peer, request.get("behind"))
+        with (
+            self._place(),
+            self._visited(host, behind.uid, caller.uid),
+            self._hosts.enclosed("command", caller.uid) as enclosure,
+            self._process(host, argv, env, cwd, caller, emit, enclosure) as process,
+        ):
             self._wait(process, disconnected)
-            # not reaped yet: its number is still that of its session
-            end_session(process.pid)
-            end_leftovers(VARIABLE, [token])
+            end_session(process.pid)  # not reaped yet: its number is still that of its session
             code = process.wait()
             if self._why_ending and not disconnected.is_set():
                 raise TestbedError(self._why_ending)
@@ -88,15 +111,23 @@ class Commands:
 
     @contextlib.contextmanager
     def _process(
-        self, host: str, argv: tuple[str, ...], env: Mapping[str, str], cwd: str, caller: Caller, emit: Emit
+        self,
+        host: str,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        cwd: str,
+        caller: Caller,
+        emit: Emit,
+        enclosure: Enclosure,
     ) -> Iterator[Started]:
         """Start the command's keeper, and send the client its socket."""
         theirs, keepers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, keepers:
             try:
-                process = self._popen_in(
+                process = self._hosts.popen_in(
                     host,
                     isolated("-I", "-S", keeper.__file__, str(keepers.fileno()), *argv),
+                    enclosure,
                     uid=caller.uid,
                     gid=caller.gid,
                     groups=caller.groups,

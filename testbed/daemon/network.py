@@ -22,6 +22,7 @@ from typing import Any, Self
 from testbed.aggregation.admission import Places, Ways
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
+from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
 from testbed.client import environment, rpc
 from testbed.daemon.programs import DevicePrograms
 from testbed.dataplanes.tors import AllTors, Restart
@@ -72,7 +73,7 @@ class Network:
         folder: Path,
         uid: int | None = None,
         progress: Progress = _silent,
-        cgroups: Path | None = None,
+        cgroups: Cgroups = NO_CGROUPS,
         leaves_devices: bool = False,
     ) -> None:
         self.topology, self._cgroups, self._leaves_devices = topology, cgroups, leaves_devices

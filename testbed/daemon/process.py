@@ -19,12 +19,12 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
-from testbed.client.caller import Caller
+from testbed.client.caller import Caller, user_name
 from testbed.client.runtime import Runtime
 from testbed.daemon import capture, circuits, links
 from testbed.daemon.commands import Commands
@@ -93,7 +93,7 @@ class Daemon:
         owner: Caller,
         main: Main,
         main_pid: int,
-        cgroups: Path | None,
+        cgroups: Cgroups,
     ) -> None:
         self._runtime, self._topology, self._owner, self._cgroups = runtime, topology, owner, cgroups
         self._main, self._main_pid = main, main_pid
@@ -118,10 +118,7 @@ class Daemon:
         network = Network(self._topology, folder, uid, self._progress, cgroups, leaves_devices=True)
         with network as self._network:
             # not in the daemon's own network namespace: a user may look into a process that runs as that user
-            start = partial(
-                self._network.fabric.popen_in, self._topology.host_names[-1], is_the_testbeds=True
-            )
-            self._files = UserFiles(start)
+            self._files = UserFiles(self._network.fabric.popen_aside)
             means = means_of(
                 runtime=self._runtime,
                 topology=self._topology,
@@ -133,7 +130,7 @@ class Daemon:
             )
             self._jobs = Jobs(means, self._journal.add)
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
-            self._commands = Commands(self._network.fabric.popen_in)
+            self._commands = Commands(self._network.fabric, self._jobs.visited)
             self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
             with rpc.serve(self._runtime.socket, self._handle, uid):
                 self._state = "ready"
@@ -265,7 +262,7 @@ class Daemon:
         if operation == "exec":
             if asker.uid != 0:  # which only root can be, and root may do all of this without asking
                 asker.check_may_act(self._owner)
-            return self._commands.answer(request, asker, emit, disconnected)
+            return self._commands.answer(request, asker, peer, emit, disconnected)
         if operation == "down":
             self._end.set()
             return None
@@ -294,7 +291,7 @@ class Daemon:
             light = {"circuits": None, "dark": None}
             controller |= {"state": "away", "ready": False, "error": str(error)}
         statistics = self._network.fabric.statistics()
-        layouts = self._jobs.means.holdings.layouts()
+        layouts, guests = self._jobs.means.holdings.layouts(), self._jobs.means.holdings.guests()
         used, circuit_jobs = circuits.uses(self._topology, light["circuits"], layouts)
         jobs = [{**job, "uses": used.get(job["id"])} for job in jobs]
         return {
@@ -331,6 +328,7 @@ class Daemon:
                     "rate_mbps": spec.rate_mbps,
                     "cpus": spec.cpus,
                     "job": held.get(name),
+                    "commands_of": [user_name(uid) for uid in sorted(guests.get((unit.index, host), ()))],
                 }
                 for unit in self._topology.units
                 for host in unit.numbers
@@ -361,6 +359,7 @@ class Daemon:
                 }
                 for name, link in statistics.items()
             ],
+            "kept_apart": self._network.fabric.kept_apart(),
             "gone_links": self._network.fabric.gone_links(),
             "faults": self._network.fabric.faults.states(),
             "log": str(self._runtime.log),
@@ -389,7 +388,8 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--main-pid", type=int, required=True)
     parser.add_argument("--uid", type=int, required=True, help="whose testbed it is")
-    parser.add_argument("--cgroups", type=Path, help="the folder of those of hosts that have a limit")
+    parser.add_argument("--limits", type=Path, help="the folder of the cgroups of hosts that have a limit")
+    parser.add_argument("--enclosures", type=Path, help="the cgroup in which those of jobs are made")
     arguments = parser.parse_args(argv)
     os.set_inheritable(arguments.main, False)
     os.environ.pop("SETUPTOOLS_USE_DISTUTILS", None)  # supervisor.py's, for imports that are done by now
@@ -398,7 +398,8 @@ def main(argv: list[str]) -> int:
     runtime = Runtime(arguments.folder.name, arguments.folder)
     topology = Topology.from_json(runtime.topology.read_text())
     owner = Caller.of(arguments.uid)
-    daemon = Daemon(runtime, topology, owner, peer, arguments.main_pid, arguments.cgroups)
+    cgroups = Cgroups(arguments.limits, arguments.enclosures)
+    daemon = Daemon(runtime, topology, owner, peer, arguments.main_pid, cgroups)
     try:
         daemon.run()
     except Ended:

@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from testbed.cgroups.held import HostCgroups
+from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
@@ -74,7 +75,7 @@ def bring_up(
             _last_words(name, facts),
             _signals() as asked,
             HostCgroups(runtime.name, topology.cpu_limits) as cgroups,
-            DaemonTree(runtime, caller, cgroups.folder) as daemon,
+            DaemonTree(runtime, caller, cgroups.folders) as daemon,
         ):
 
             def on_message(message: dict[str, Any]) -> None:
@@ -146,7 +147,7 @@ class DaemonTree:
     until it is gone.
     """
 
-    def __init__(self, runtime: Runtime, caller: Caller, cgroups: Path | None = None) -> None:
+    def __init__(self, runtime: Runtime, caller: Caller, cgroups: Cgroups = NO_CGROUPS) -> None:
         self._runtime, self._caller, self._cgroups = runtime, caller, cgroups
         self._init_pidfd = -1
         self._pending = b""
@@ -161,7 +162,8 @@ class DaemonTree:
         argv = isolated("-m", "testbed.daemon.process", "--folder", str(self._runtime.folder))
         argv += ["--main", str(theirs.fileno()), "--main-pid", str(os.getpid())]
         argv += ["--uid", str(self._caller.uid)]
-        argv += ["--cgroups", str(self._cgroups)] if self._cgroups else []
+        folders = {"limits": self._cgroups.limits, "enclosures": self._cgroups.enclosures}
+        argv += [f"--{what}={folder}" for what, folder in folders.items() if folder is not None]
         parent = os.getpid()
 
         def bind_to_parent() -> None:

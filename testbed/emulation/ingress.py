@@ -1,5 +1,5 @@
-"""BPF programs at the ingress of devices: attached, detached and read back. Where a kernel has no such
-filters, says so once.
+"""BPF programs at the ingress of devices, or where one sends: attached, detached and read back. Where a
+kernel has no such filters, says so once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from collections.abc import Sequence
 
 from testbed.dataplanes.xdp.link_program import LinkProgram
 from testbed.emulation.netlink import (
+    APART_PRIORITY,
+    EGRESS,
+    INGRESS,
     NetlinkError,
     RouteSocket,
+    add_gate,
     add_program,
+    add_sending_program,
     delete_program,
     is_missing_feature,
 )
@@ -37,9 +42,23 @@ def attach(
             except NetlinkError as left:
                 if left.code not in _HAS_NONE:
                     raise TestbedError(f"{error}; and then: {left}") from error
-        if isinstance(error, NetlinkError) and is_missing_feature(error):
-            raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error
+        _tell_missing(error, what)
         raise
+
+
+def attach_egress(route: RouteSocket, ifindex: int, program: LinkProgram, name: str, what: str) -> None:
+    """Attaches a program where a device sends, which has none yet. HostError as `attach`."""
+    try:
+        route.send([add_gate(ifindex), add_sending_program(ifindex, program.fd, name, APART_PRIORITY)])
+        _check(route, [ifindex], APART_PRIORITY, [program.kernel_id], EGRESS)
+    except TestbedError as error:
+        _tell_missing(error, what)
+        raise
+
+
+def _tell_missing(error: TestbedError, what: str) -> None:
+    if isinstance(error, NetlinkError) and is_missing_feature(error):
+        raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error
 
 
 def detach(route: RouteSocket, ifindexes: Sequence[int], priority: int) -> None:
@@ -48,9 +67,11 @@ def detach(route: RouteSocket, ifindexes: Sequence[int], priority: int) -> None:
     _check(route, ifindexes, priority, [])
 
 
-def _check(route: RouteSocket, ifindexes: Sequence[int], priority: int, wanted: list[int]) -> None:
+def _check(
+    route: RouteSocket, ifindexes: Sequence[int], priority: int, wanted: list[int], parent: int = INGRESS
+) -> None:
     for ifindex in ifindexes:
-        held = route.programs(ifindex, priority)
+        held = route.programs(ifindex, priority, parent)
         if held != wanted:
             raise SettingError(
                 f"device {ifindex}: program {wanted or 'none'} was set and reads back {held or 'none'}"

@@ -264,6 +264,19 @@ def entered(namespace: int) -> Iterator[None]:
             call_libc("setns", home.fileno(), CLONE_NEWNET)
 
 
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Run the body with the calling thread in a network namespace of its own, without links; processes
+    started in it stay there. For root.
+    """
+    with open("/proc/thread-self/ns/net") as home:
+        call_libc("unshare", CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            call_libc("setns", home.fileno(), CLONE_NEWNET)
+
+
 class NetworkNamespaces:
     """Network namespaces by name, made and removed together; `ip -n NAME` finds them. Holds a descriptor of
     each.

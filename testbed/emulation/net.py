@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.cgroups.hierarchy import members
+from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
+from testbed.emulation.apart import HostsApart
 from testbed.emulation.by_hand import LinksByHand
+from testbed.emulation.enclosures import Enclosure, Enclosures
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.marks import LinkMarks
@@ -25,10 +27,14 @@ from testbed.emulation.parts import OxcDevice, SwitchDevice, parts
 from testbed.emulation.spawner import Spawner, Started
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
+from testbed.topology import addresses
 
 
 def _silent(_phase: str, _done: int, _total: int) -> None:
     pass
+
+
+ASIDE = "aside"  # a network namespace without links
 
 
 class FabricNet(FabricView):
@@ -42,23 +48,25 @@ class FabricNet(FabricView):
         log_dir: Path,
         progress: Progress = _silent,
         build: bool = True,
-        cgroups: Path | None = None,
+        cgroups: Cgroups = NO_CGROUPS,
         leaves_devices: bool = False,
     ) -> None:
-        """`cgroups` has those of the hosts that have a limit, by their names (testbed/cgroups/held.py).
-        `leaves_devices`: to the kernel, for who ends, and the namespaces with it, once this has stopped.
+        """`leaves_devices`: to the kernel, for who ends, and the namespaces with it, once this has
+        stopped.
         """
         limits = topo.topology.cpu_limits
-        if limits and cgroups is None:
+        if limits and cgroups.limits is None:
             raise RequestError(f"{next(iter(limits))}: cpus: nobody made cgroups for these hosts")
-        self._cgroups = {host: cgroups / host for host in limits} if cgroups else {}
+        self._cgroups = {host: cgroups.limits / host for host in limits} if cgroups.limits else {}
         self._parts = parts(topo.topology)
         self._progress = progress
         self._namespaces = NetworkNamespaces()
+        self._enclosures = Enclosures(cgroups.enclosures, self._cgroups, self._namespaces.__getitem__)
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
         self._by_hand: LinksByHand | None = None
+        self._apart: HostsApart | None = None
         self._spawner: Spawner | None = None
         self._release = contextlib.ExitStack()
         self._is_stopped = False
@@ -102,7 +110,7 @@ class FabricNet(FabricView):
             super().stop()
         finally:
             self._release.close()
-            self._wires = self._spawner = self._faults = self._marks = self._by_hand = None
+            self._wires = self._spawner = self._faults = self._marks = self._by_hand = self._apart = None
 
     def _refuse_if_stopped(self, step: str) -> None:
         """RequestError if the network was stopped: Mininet's nodes end with it, and have no shells again."""
@@ -118,22 +126,23 @@ class FabricNet(FabricView):
             raise
 
     def _make_devices(self) -> None:
-        # Open vSwitch starts, and the marking program is compiled, while the devices are made.
+        # Open vSwitch starts, and the programs of links are compiled, while the devices are made.
         self._release.callback(self.openvswitch.stop)
         self.openvswitch.launch()
         marks = self._release.enter_context(LinkMarks(self._parts.wires))
+        apart = None if self.topology.shared else self._release.enter_context(HostsApart())
         self._release.callback(self._namespaces.remove_all)
         names = self._parts.namespaces
         for path, value in SYSCTLS.items():
             Path("/proc/sys", path).write_text(value)
         self._progress("namespaces", 0, len(names))
-        self._namespaces.add(names, SYSCTLS)
+        self._namespaces.add([*names, ASIDE], SYSCTLS)
         self._progress("namespaces", len(names), len(names))
         self._wires = Wires(self._namespaces, self._parts.wires)
         self._release.callback(self._wires.close, self._leaves_devices)
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._parts.hosts, self._progress)
-        self._marks = marks
+        self._marks, self._apart = marks, apart
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
@@ -148,6 +157,11 @@ class FabricNet(FabricView):
         self.openvswitch.add_bridges(bridges)
         if self._marks is not None:
             self._marks.attach(self._namespaces[WIRES])  # last: it waits for its program
+        if self._apart is not None:
+            interfaces = {
+                addresses.host_name(*host): addresses.host_ifindex(*host) for host in self.topology.hosts
+            }
+            self._apart.attach(interfaces, self._namespace)
         self._progress("switches", len(bridges), len(bridges))
 
     def watch(self) -> None:
@@ -166,23 +180,40 @@ class FabricNet(FabricView):
             raise RequestError(f"host {host}: no such host; there are {', '.join(self.topology.host_names)}")
         return self._namespaces[host]
 
-    def popen_in(
-        self, host: str, argv: Sequence[str], is_the_testbeds: bool = False, **options: Any
-    ) -> Started:
-        """Start a process in a host's network namespace, within the host's limit unless it is one of the
-        testbed's own; the options are those of Spawner.popen.
-        """
-        if self._spawner is None:
-            raise RequestError(f"host {host}: the fabric is not up")
-        cgroup = None if is_the_testbeds else self._cgroups.get(host)
-        return self._spawner.popen(self._namespace(host), argv, cgroup=cgroup, **options)
+    def enclosed(self, name: str, uid: int) -> contextlib.AbstractContextManager[Enclosure]:
+        """Make an enclosure for what is to run as this user; all that it has started ends with the block."""
+        return self._enclosures.opened(name, uid)
 
-    def hold_to_limit(self, host: str, pid: int) -> None:
-        """Hold a process that somebody else started to the limit of a host, if that has one. Raises
-        OSError.
+    def popen_in(
+        self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
+    ) -> Started:
+        """Start a process in a host's network namespace, within the host's limit, and in an enclosure; the
+        options are those of Spawner.popen.
         """
-        if host in self._cgroups:
-            members(self._cgroups[host]).write_text(str(pid))
+        namespace = self._namespace(host)
+        if enclosure is None:
+            limit = self._cgroups.get(host)
+            return self._popen(namespace, argv, cgroups=[limit] if limit else [], **options)
+        environment = {**options.pop("env"), **enclosure.mark}
+        return self._popen(namespace, argv, cgroups=enclosure.at(host), env=environment, **options)
+
+    def popen_aside(self, argv: Sequence[str], **options: Any) -> Started:
+        """Start a process of the testbed's own in a network namespace without links: who runs as a user there
+        reaches no host. `Started.end` ends all that it started. The options are those of Spawner.popen.
+        """
+        namespace, uid = self._namespaces[ASIDE], options.get("uid")
+        if uid is None:
+            return self._popen(namespace, argv, **options)
+        enclosure = self._enclosures.open("aside", uid)
+        environment = {**options.pop("env"), **enclosure.mark}
+        started = self._popen(namespace, argv, cgroups=enclosure.at(ASIDE), env=environment, **options)
+        started.enclosure = enclosure
+        return started
+
+    def _popen(self, namespace: int, argv: Sequence[str], **options: Any) -> Started:
+        if self._spawner is None:
+            raise RequestError(f"run {argv[0]}: the fabric is not up")
+        return self._spawner.popen(namespace, argv, **options)
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
         """The counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See
@@ -191,6 +222,19 @@ class FabricNet(FabricView):
         if self._wires is None:
             raise RequestError("link statistics: the fabric is not up")
         return self._wires.statistics(queues_only)
+
+    def set_users(self, users: Mapping[str, int]) -> None:
+        """Say whose job each host is that is one's: hosts of different users reach each other no more, unless
+        the topology is shared.
+        """
+        if self._apart is not None:
+            self._apart.set_users(users)
+
+    def kept_apart(self) -> dict[str, int] | None:
+        """Return the frames that were dropped on their way to hosts of other users' jobs, by the host that
+        sent them; None where the topology is shared.
+        """
+        return None if self._apart is None else self._apart.dropped()
 
     def gone_links(self) -> dict[str, str]:
         """Return the links that lacked a device when they were last counted, and which."""

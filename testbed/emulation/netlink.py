@@ -34,13 +34,15 @@ _NUD_PERMANENT = 0x80
 _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
-_INGRESS_HANDLE = 0xFFFF0000
+INGRESS = 0xFFFF0000
+EGRESS = 0xFFFFFFF3
 _SHAPER_HANDLE = 0x10000
 FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = (
     1,
     2,
     3,
 )  # of filters on one ingress: the lower is asked first
+APART_PRIORITY = 1
 FABRIC_GROUP, ADOPTED_GROUP = (
     0x6F70,
     0x6F71,
@@ -288,7 +290,7 @@ def add_queue(ifindex: int, kind: str, handle: int, options: bytes, what: str) -
 
 
 def add_ingress(ifindex: int) -> Message:
-    body = _tc_header(ifindex, _INGRESS_HANDLE, TC_INGRESS) + attribute(1, b"ingress\0")
+    body = _tc_header(ifindex, INGRESS, TC_INGRESS) + attribute(1, b"ingress\0")
     return Message(_NEWQDISC, _CREATE | _EXCL, body, f"add the ingress queue of device {ifindex}")
 
 
@@ -313,7 +315,7 @@ def add_redirect(ifindex: int, to_ifindex: int, classifier: str) -> Message:
 
 
 def _filter_header(ifindex: int, priority: int) -> bytes:
-    return _tc_header(ifindex, 0, _INGRESS_HANDLE, (priority << 16) | socket.htons(_ETH_P_ALL))
+    return _tc_header(ifindex, 0, INGRESS, (priority << 16) | socket.htons(_ETH_P_ALL))
 
 
 def add_program(ifindex: int, program: int, name: str, priority: int) -> Message:
@@ -323,6 +325,20 @@ def add_program(ifindex: int, program: int, name: str, priority: int) -> Message
     options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
     body = _filter_header(ifindex, priority) + attribute(1, b"bpf\0") + options
     return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the ingress of device {ifindex}")
+
+
+def add_gate(ifindex: int) -> Message:
+    """The place for programs at what a device sends, and at what arrives."""
+    body = _tc_header(ifindex, INGRESS, TC_INGRESS) + attribute(1, b"clsact\0")
+    return Message(_NEWQDISC, _CREATE | _EXCL, body, f"add the gate of device {ifindex}")
+
+
+def add_sending_program(ifindex: int, program: int, name: str, priority: int) -> Message:
+    """A BPF program, by descriptor, that says what becomes of every frame that a device sends."""
+    options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
+    header = _tc_header(ifindex, 0, EGRESS, (priority << 16) | socket.htons(_ETH_P_ALL))
+    body = header + attribute(1, b"bpf\0") + options
+    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the egress of device {ifindex}")
 
 
 def delete_program(ifindex: int, priority: int) -> Message:
@@ -475,11 +491,11 @@ class RouteSocket:
             limits[struct.unpack_from("=4xi", body)[0]] = struct.unpack("=I", limit)[0]
         return limits
 
-    def programs(self, ifindex: int, priority: int) -> list[int]:
-        """The kernel's numbers of the BPF programs of a priority at a device's ingress."""
+    def programs(self, ifindex: int, priority: int, parent: int = INGRESS) -> list[int]:
+        """The kernel's numbers of the BPF programs of a priority at a device's ingress, or another parent."""
         numbers = []
-        what = f"list the filters at the ingress of device {ifindex}"
-        for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, _INGRESS_HANDLE), what):
+        what = f"list the filters of device {ifindex}"
+        for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, parent), what):
             values = attributes(body[20:])
             at = struct.unpack_from("=I", body, 16)[0] >> 16
             if values.get(1, b"").rstrip(b"\0") == b"bpf" and 2 in values and at == priority:

@@ -4,10 +4,7 @@ line of JSON comes back in time. What the user's code does otherwise is one reas
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -38,9 +35,7 @@ def ask(start: Callable[[int], Started], question: object, wanted: str, within_s
         except TimeoutError as error:
             raise RequestError(f"no {wanted} within {within_s:g} s") from error
         finally:
-            with contextlib.suppress(ProcessLookupError):  # what it started goes with it
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.end()
     if line is None:
         raise RequestError(process.why_not() or "it ended without an answer")
     try:

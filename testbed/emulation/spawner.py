@@ -1,4 +1,4 @@
-"""Starts processes inside a host's network namespace, and cgroup where it has one, as a given user, that end
+"""Starts processes inside a host's network namespace, and cgroups, as a given user, that end
 when the daemon does.
 
 Owns one thread, which starts all of them: the parent whose end the kernel reports to a process
@@ -8,7 +8,9 @@ processes along.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from typing import IO, Any
 
 from testbed.cgroups.hierarchy import members
 from testbed.emulation import entering
+from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.namespaces import die_with_parent, entered
 from testbed.interpreters import isolated
 
@@ -51,9 +54,21 @@ class ErrorPipe:
 
 
 class Started(subprocess.Popen[bytes]):
-    """A process, and what it reports."""
+    """A process, what it reports, and what ends all that it started, if somebody encloses it."""
 
     report: ErrorPipe | None = None
+    enclosure: Enclosure | None = None
+
+    def end(self) -> int:
+        """End it, the leader of a session of its own, and all that it started; return its exit code."""
+        if self.returncode is None:  # its number is its own still
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.kill()
+        code = self.wait()
+        if self.enclosure is not None:
+            self.enclosure.end()
+        return code
 
     def why_not(self) -> str | None:
         """Return why a process that has ended did not come to run its program, if so."""
@@ -84,11 +99,11 @@ class Spawner:
         stderr: Stream = None,
         pass_fds: Sequence[int] = (),
         new_session: bool = False,
-        cgroup: Path | None = None,
+        cgroups: Sequence[Path] = (),
     ) -> Started:
-        """Start a process in this network namespace and cgroup, root's rights given up last; a user's `cwd`
-        is entered as that user, once it is started: `why_not` says whether it was. Raises OSError as Popen
-        does.
+        """Start a process in this network namespace and these cgroups, root's rights given up last; a user's
+        `cwd` is entered as that user, once it is started: `why_not` says whether it was. Raises OSError as
+        Popen does.
         """
 
         def start() -> Started:
@@ -107,18 +122,17 @@ class Spawner:
             return started
 
         def popen(argv: Sequence[str], cwd: Path | str | None, pass_fds: Sequence[int]) -> Started:
-            if cgroup is None:
-                return popen_bound(argv, cwd, pass_fds, die_with_parent)
-            fd = os.open(members(cgroup), os.O_WRONLY | os.O_CLOEXEC)
+            with contextlib.ExitStack() as opened:
+                fds = [os.open(members(cgroup), os.O_WRONLY | os.O_CLOEXEC) for cgroup in cgroups]
+                for fd in fds:
+                    opened.callback(os.close, fd)
 
-            def enter_and_bind() -> None:
-                os.write(fd, b"0")  # by the rights of who opened it
-                die_with_parent()
+                def enter_and_bind() -> None:
+                    for fd in fds:
+                        os.write(fd, b"0")  # by the rights of who opened it
+                    die_with_parent()
 
-            try:
                 return popen_bound(argv, cwd, pass_fds, enter_and_bind)
-            finally:
-                os.close(fd)
 
         def popen_bound(
             argv: Sequence[str],

@@ -4,13 +4,14 @@ answers is held to the rules of a YAML file.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.emulation.namespaces import die_with_parent, fresh_keys
+from testbed.emulation.namespaces import apart, die_with_parent, fresh_keys
 from testbed.emulation.question import ask
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
@@ -27,16 +28,17 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
     """
 
     def start(stdin: int) -> Started:
-        return Started(
-            isolated("-u", "-m", "testbed.emulation.topo_host", name),
-            env=environ,
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_alone,
-            **_rights(caller),
-        )
+        with apart() if os.geteuid() == 0 else contextlib.nullcontext():
+            return Started(
+                isolated("-u", "-m", "testbed.emulation.topo_host", name),
+                env=environ,
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_alone,
+                **_rights(caller),
+            )
 
     try:
         answer = ask(start, {}, "topology", WITHIN_S)

@@ -22,10 +22,9 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import VARIABLE, job_description, paths_from, worker_environment
+from testbed.jobs.environment import job_description, paths_from, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
-from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.services import server_spec, service_address
@@ -130,12 +129,12 @@ class Executor:
             self.files.make_folders(folders, request.caller)
         seed = own_hash_seed(request.environ) if request.preload else None
         template = self._template if request.preload and seed is None else None
-        starter = Starter(self._hosts, request.caller, request.cwd, template)
-        with JobProcesses(starter, attempt.board, attempt.emit) as processes:
-            processes.start(specs, self.files.open_logs([spec.log for spec in specs], request.caller))
-            attempt.started()
-            ending = processes.wait(attempt.orders)
-        end_leftovers(VARIABLE, [spec.env[VARIABLE] for spec in specs if VARIABLE in spec.env])
+        with self._hosts.enclosed(f"job-{attempt.job}", request.caller.uid) as enclosure:
+            starter = Starter(self._hosts, enclosure, request.caller, request.cwd, template)
+            with JobProcesses(starter, attempt.board, attempt.emit) as processes:
+                processes.start(specs, self.files.open_logs([spec.log for spec in specs], request.caller))
+                attempt.started()
+                ending = processes.wait(attempt.orders)
         if seed is not None and attempt.number == 0:
             note = f"PYTHONHASHSEED={seed} counts when Python starts: its workers are no forks (--preload)"
             ending = replace(ending, notes=[note, *ending.notes])

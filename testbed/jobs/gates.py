@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.jobs.ready import ready
+from testbed.emulation.ready import ready
 
 
 class Gates:

@@ -1,20 +1,24 @@
-"""The hosts that jobs hold: the layout of each job, by its number. Thread-safe; owns nothing else of
-a job.
+"""The hosts that jobs hold: the layout of each job, by its number, and its user; and those that somebody is
+at by `testbed exec`. Thread-safe; owns nothing else of a job.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from testbed.aggregation.site import Rack
 from testbed.aggregation.system import Layout
-from testbed.errors import TestbedError
+from testbed.errors import RequestError, TestbedError
+from testbed.topology import addresses
 from testbed.topology.places import Host
 
 MAX_JOB_ID = 65535  # 16 bits in the wire format
+ROOT = 0
 _GENERATION_BITS = 32  # in the wire format
 
 
@@ -23,9 +27,14 @@ class Holdings:
     have.
     """
 
-    def __init__(self, racks: Sequence[Rack]) -> None:
-        self.racks = tuple(racks)
+    def __init__(
+        self, racks: Sequence[Rack], tell_users: Callable[[Mapping[Host, int]], None] = lambda users: None
+    ) -> None:
+        """`tell_users` is told whose job each host is, at each change and before it is known to others."""
+        self.racks, self._tell_users = tuple(racks), tell_users
         self._layouts: dict[int, Layout] = {}
+        self._users: dict[int, int] = {}  # the id of each job's
+        self._guests: Counter[tuple[Host, int]] = Counter()  # commands at a host, by user
         self._numbers, self._generations = itertools.count(), set[int]()
         self._closed = False
         self._lock = threading.Lock()  # the fields above
@@ -42,17 +51,19 @@ class Holdings:
         with self._lock:
             return self._number()
 
-    def take(self, layout: Layout, number: int | None = None) -> tuple[int, int] | None:
-        """Give a job the layout's hosts; return its number, a new one unless it has one, and its first
-        generation. None if one of the hosts is another job's. TestbedError once `close` was called.
+    def take(self, layout: Layout, number: int | None = None, user: int = ROOT) -> tuple[int, int] | None:
+        """Give a job of this user the layout's hosts; return its number, a new one unless it has one, and its
+        first generation. None if one of the hosts is another job's, or another user is there. TestbedError
+        once `close` was called.
         """
         with self._lock:
             if self._closed:
                 raise TestbedError("the testbed is ending")
-            if layout.hosts() & self._busy():
+            if layout.hosts() & (self._busy() | self._visited(user)):
                 return None
             number = self._number() if number is None else number
-            self._layouts[number] = layout
+            self._layouts[number], self._users[number] = layout, user
+            self._tell()
             return number, self._generation()
 
     def replace(self, number: int, layout: Layout) -> bool:
@@ -60,25 +71,55 @@ class Holdings:
         one of them is another job's.
         """
         with self._lock:
-            if layout.hosts() & self._busy(number):
+            held = self._layouts.get(number)
+            more = layout.hosts() - (held.hosts() if held else frozenset())
+            if more & (self._busy(number) | self._visited(self._users.get(number, ROOT))):
                 return False
             self._layouts[number] = layout
+            self._tell()
             return True
 
     def free(self, number: int) -> None:
         """Free the hosts of a job; nothing if they are free."""
         with self._lock:
             self._layouts.pop(number, None)
+            self._users.pop(number, None)
+            self._tell()
+
+    @contextlib.contextmanager
+    def visited(self, host: Host, user: int, runs_as: int) -> Iterator[None]:
+        """Keep a host from jobs of other users than this one while the block runs. RequestError where it is
+        that of another user's job than the one that something is to run as there.
+        """
+        with self._lock:
+            if runs_as not in (ROOT, self._holders().get(host, runs_as)):
+                raise RequestError(f"{addresses.host_name(*host)}: it is held by a job of another user's")
+            self._guests[host, user] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._guests[host, user] -= 1
+
+    def guests(self, user: int | None = None) -> dict[Host, frozenset[int]]:
+        """Return the users who are at hosts by commands, without this one."""
+        with self._lock:
+            at = {place for place, count in self._guests.items() if count and place[1] != user}
+        return {host: frozenset(user for place, user in at if place == host) for host, _ in sorted(at)}
 
     def close(self) -> None:
         """Let no job take hosts any more."""
         with self._lock:
             self._closed = True
 
-    def busy(self, beside: int | None = None) -> frozenset[Host]:
-        """Return the hosts that jobs have, those of the job `beside` left out."""
+    def busy(self, beside: int | None = None, user: int | None = None) -> frozenset[Host]:
+        """Return the hosts that jobs have, those of the job `beside` left out; and those that are kept from a
+        job of this user, or that job.
+        """
         with self._lock:
-            return frozenset(self._busy(beside))
+            if user is None and beside is not None:
+                user = self._users.get(beside)
+            return frozenset(self._busy(beside) | (set() if user is None else self._visited(user)))
 
     def layouts(self) -> dict[int, Layout]:
         """Return the layout of each job, by its number."""
@@ -87,6 +128,18 @@ class Holdings:
 
     def _busy(self, beside: int | None = None) -> set[Host]:
         return {host for number, held in self._layouts.items() if number != beside for host in held.hosts()}
+
+    def _tell(self) -> None:
+        self._tell_users(self._holders())
+
+    def _holders(self) -> dict[Host, int]:
+        users = self._users
+        return {
+            host: users.get(number, ROOT) for number, held in self._layouts.items() for host in held.hosts()
+        }
+
+    def _visited(self, user: int) -> set[Host]:
+        return {host for (host, guest), count in self._guests.items() if count and guest != user}
 
     def _generation(self) -> int:
         generation = secrets.randbits(_GENERATION_BITS)

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.system import Layout, System
-from testbed.client.caller import Caller
+from testbed.client.caller import Caller, user_name
 from testbed.client.runtime import Runtime, running, running_of_others
 from testbed.contract.recovery import Recovery
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
+from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
@@ -43,8 +44,10 @@ class Hosts(Protocol):
     """The part of the fabric (testbed/emulation/net.py) that jobs need."""
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
-    def hold_to_limit(self, host: str, pid: int) -> None: ...
+    def popen_aside(self, argv: Sequence[str], **options: Any) -> Started: ...
+    def enclosed(self, name: str, uid: int) -> AbstractContextManager[Enclosure]: ...
     def host_namespace(self, host: str) -> Path: ...
+    def set_users(self, users: Mapping[str, int]) -> None: ...
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
     def gone_links(self) -> Mapping[str, str]: ...
@@ -80,13 +83,15 @@ def means_of(
             for host in layout.hosts()
         }
 
-    spawn = partial(hosts.popen_in, topology.host_names[-1], is_the_testbeds=True)
-    holdings = Holdings(racks_of(topology))
+    def tell_users(users: Mapping[Host, int]) -> None:
+        hosts.set_users({addresses.host_name(*host): uid for host, uid in users.items()})
+
+    holdings = Holdings(racks_of(topology), tell_users)
     return Means(
-        spawn=spawn,
+        spawn=hosts.popen_aside,
         holdings=holdings,
         supply=Supply(topology, hosts, places, controller, holdings, hosts.by_hand_mbps),
-        executor=Executor(runtime.name, hosts, runtime.jobs, Template(spawn), files),
+        executor=Executor(runtime.name, hosts, runtime.jobs, Template(hosts.popen_aside), files),
         sampler=Sampler(hosts, segments, holders=holders),
         hosts=hosts,
         controller=controller,
@@ -109,6 +114,14 @@ class Jobs:
         self._idle = threading.Condition()  # of the fields below
         self._living: dict[int, Job] = {}
         self._ending: str | None = None
+
+    def visited(self, host: str, user: int, runs_as: int) -> AbstractContextManager[None]:
+        """Keep a host from jobs of other users while the block runs, as `Holdings.visited`; nothing, if there
+        is no such host.
+        """
+        holdings = self.means.holdings
+        named = {addresses.host_name(*each): each for rack in holdings.racks for each in rack.members()}
+        return holdings.visited(named[host], user, runs_as) if host in named else nullcontext()
 
     def job(self, number: int) -> Job:
         """Return the living job of that number. KeyError if there is none."""
@@ -191,8 +204,13 @@ class Jobs:
         request = JobRequest.parse(asked, caller)
 
         def choose(busy: frozenset[Host]) -> Layout:
-            workers = place_workers(self.means.holdings.racks, busy, request.place)
-            return self._lay_out_there(request, workers, busy)
+            holdings = self.means.holdings
+            try:
+                workers = place_workers(holdings.racks, busy, request.place)
+                return self._lay_out_there(request, workers, busy)
+            except RequestError as error:
+                kept = kept_in_words(holdings.guests(caller.uid))
+                raise RequestError(f"{error}{'; ' if kept else ''}{kept}") from error
 
         def ends() -> str | None:
             return "the command that ran it went away" if disconnected.is_set() else None
@@ -207,7 +225,7 @@ class Jobs:
         """Lay these workers out, with the server where the request wants it. RequestError where the layout
         has none that could be there.
         """
-        site = self.means.supply.site()
+        site = replace(self.means.supply.site(), busy=busy)
         if request.server_at is None:
             return self.lay_out(request, workers, site)
         host = host_for_server(site.racks, busy, workers, request.server_at)
@@ -230,10 +248,11 @@ class Jobs:
         names none. Without a number of its own it gets one.
         """
         while True:  # others may take hosts while they are chosen
-            layout = choose(self.means.holdings.busy())
+            user = request.caller.uid
+            layout = choose(self.means.holdings.busy(user=user))
             if layout is None:
                 return None
-            held = self.means.holdings.take(layout, number)
+            held = self.means.holdings.take(layout, number, user)
             if held is not None:
                 job = Job(held, request, layout, self.means, self._heard(terms(layout), held[0], number))
                 with self._idle:
@@ -278,6 +297,15 @@ class Jobs:
     def _all(self) -> list[Job]:
         with self._idle:
             return list(self._living.values())
+
+
+def kept_in_words(guests: Mapping[Host, Collection[int]]) -> str:
+    """Return the hosts at which users run commands, and who does; nothing where there are none."""
+    return "; ".join(
+        f"a command of {' and '.join(map(user_name, sorted(users)))} (testbed exec) keeps "
+        f"{addresses.host_name(*host)} from jobs of others"
+        for host, users in guests.items()
+    )
 
 
 def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:

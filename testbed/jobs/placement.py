@@ -82,7 +82,7 @@ def place_workers(racks: Sequence[Rack], busy: Collection[Host], wanted: Wanted 
         if count > len(free):
             total = len(members)
             taken = sum(host in busy for host in members)
-            in_use = f", {taken} of them in use by running jobs" if taken else ""
+            in_use = f", {taken} of them in use" if taken else ""
             raise RequestError(
                 f"--place {name}:{count}: {name} has {total} hosts{in_use}; {len(free)} can be placed there"
             )

@@ -5,12 +5,14 @@ of its own or as a fork of the template.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.client.caller import Caller
+from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.spawner import Started
 from testbed.jobs.processes import Process, ProcessSpec
 from testbed.jobs.template import Template
@@ -21,16 +23,18 @@ class Hosts(Protocol):
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
     def host_namespace(self, host: str) -> Path: ...
-    def hold_to_limit(self, host: str, pid: int) -> None: ...
+    def enclosed(self, name: str, uid: int) -> AbstractContextManager[Enclosure]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Starts the processes of one job, which enter `cwd`, or a folder of their own, as `caller`. With a
-    template, workers are forks of it; a parameter server, which needs no torch, never is.
+    """Starts the processes of one job, which enter `cwd`, or a folder of their own, as `caller`, and stay in
+    the enclosure. With a template, workers are forks of it; a parameter server, which needs no torch, never
+    is.
     """
 
     hosts: Hosts
+    enclosure: Enclosure
     caller: Caller
     cwd: str
     template: Template | None = None
@@ -49,6 +53,7 @@ class Starter:
             "pass_fds": spec.pass_fds,
         }
         if self.template is None or spec.serves:
-            return self.hosts.popen_in(spec.host, spec.argv, stderr=stdout, new_session=True, **options)
-        hold = partial(self.hosts.hold_to_limit, spec.host)
+            options |= {"enclosure": self.enclosure, "stderr": stdout, "new_session": True}
+            return self.hosts.popen_in(spec.host, spec.argv, **options)
+        hold = partial(self.enclosure.hold, spec.host)
         return self.template.popen(self.hosts.host_namespace(spec.host), spec.argv[2:], hold=hold, **options)

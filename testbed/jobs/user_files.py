@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from testbed.client.caller import Caller
+from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs import file_host
@@ -23,7 +23,7 @@ from testbed.jobs import file_host
 WITHIN_S = 30.0
 TOGETHER_BYTES = 64 << 20  # of what is read at once
 
-Spawn = Callable[..., "subprocess.Popen[bytes]"]
+Spawn = Callable[..., Started]
 
 
 class UserFiles:
@@ -122,8 +122,7 @@ class UserFiles:
             except TimeoutError as error:
                 raise OSError(error.errno, f"it takes longer than {self._within_s:g} s") from error
             finally:
-                process.kill()
-                process.wait()
+                process.end()
 
 
 class _Peer:

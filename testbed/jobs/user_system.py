@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +17,10 @@ from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
-from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.request import age_out_ms
 from testbed.topology.places import Host
 
 WITHIN_S = 30.0
-_MARK = "TESTBED_SYSTEM"
 
 Spawn = Callable[..., Started]
 
@@ -85,7 +82,6 @@ class UserSystem(System):
             raise RequestError(f"--sync {self.name}: host {taken[0]} is another job's")
 
     def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        mark = secrets.token_hex()
         argv = isolated("-u", "-m", "testbed.jobs.system_host", self.name)
 
         def start(stdin: int) -> Started:
@@ -94,7 +90,7 @@ class UserSystem(System):
                 uid=self._caller.uid,
                 gid=self._caller.gid,
                 groups=self._caller.groups,
-                env=worker_environment(self._environ, self._caller) | {_MARK: mark},
+                env=worker_environment(self._environ, self._caller),
                 cwd=self._cwd,
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
@@ -106,5 +102,3 @@ class UserSystem(System):
             return ask(start, question, "layout", WITHIN_S)
         except RequestError as error:
             raise RequestError(f"--sync {self.name}: {error}") from error
-        finally:
-            end_leftovers(_MARK, [mark])

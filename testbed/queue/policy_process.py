@@ -4,11 +4,8 @@ hangs.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
-import signal
 import socket
 import subprocess
 import time
@@ -19,14 +16,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.client.caller import Caller
+from testbed.emulation.ready import ready
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
-from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import own_log
 from testbed.jobs.processes import exit_in_words
-from testbed.jobs.ready import ready
 from testbed.scheduling.messages import decision_from_json, state_to_json
 from testbed.scheduling.model import Decision, State
 
@@ -36,7 +32,6 @@ _STUCK_S = 10.0
 _STUCK_SLOTS = 10
 _END_S = 2.0
 _TICK_S = 0.2
-_MARK = "TESTBED_POLICY"
 _LONGEST_LINE_BYTES = (
     8 << 20
 )  # a decision of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
@@ -106,7 +101,6 @@ class PolicyProcess:
         self._number = 0
         self._ready = False
         self._asked_at: float | None = None  # of a state that was not answered yet, or of the start
-        self._mark = secrets.token_hex()
         self.restarts = 0
 
     def __enter__(self) -> Self:
@@ -168,7 +162,7 @@ class PolicyProcess:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        env = worker_environment(self._options.environ, self._options.caller) | {_MARK: self._mark}
+        env = worker_environment(self._options.environ, self._options.caller)
         argv = isolated("-u", "-m", "testbed.queue.policy_host")
         argv += [f"--seed={self._options.seed}", "--", self._options.policy]
         try:
@@ -205,11 +199,7 @@ class PolicyProcess:
         if self._process is None:
             return 0
         process, self._process = self._process, None
-        with contextlib.suppress(ProcessLookupError):  # what it started goes with it
-            os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
-        end_leftovers(_MARK, [self._mark])  # and what of that left its session
-        return code
+        return process.end()
 
     def _ended(self) -> PolicyError:
         """Return why there is no answer, after the end of the socket, which comes a little before the

@@ -209,7 +209,7 @@ class Session:
 
     def _placed(self, queued: Queued) -> bool:
         """Return whether it has hosts now, or needs none any more."""
-        busy = self._jobs.means.holdings.busy()
+        busy = self._jobs.means.holdings.busy(user=queued.request.caller.uid)
         if queued.refused_beside == busy:
             return False
         choose = partial(queued.lay_out, self._jobs, self._between)

@@ -13,6 +13,7 @@ import re
 from functools import lru_cache
 from typing import Any, NewType
 
+from testbed.contract.links import HOST_IFINDEXES
 from testbed.contract.places import SIZES
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
@@ -171,7 +172,7 @@ def control_mac(dpid: Dpid) -> str:
 
 def host_ifindex(unit: Unit, host: int) -> int:
     """Return the ifindex of eth0; no other device of the testbed has it, in any namespace."""
-    return _ifindex(0x10000, unit, host)
+    return _ifindex(HOST_IFINDEXES, unit, host)
 
 
 def loop_ifindex(unit: Unit, host: int) -> int:

@@ -64,6 +64,13 @@ def choice(data: Mapping[str, Any], key: str, default: str, accepted: tuple[str,
     return str(raw)
 
 
+def flag(data: Mapping[str, Any], key: str, default: bool, path: str = "") -> bool:
+    raw = data.get(key, default)
+    if not isinstance(raw, bool):
+        raise RequestError(f"{path}{'.' if path else ''}{key}: {shown(raw)}; true or false is accepted")
+    return raw
+
+
 def text(data: Mapping[str, Any], key: str, default: str) -> str:
     raw = data.get(key, default)
     if not isinstance(raw, str) or not raw:

@@ -16,6 +16,7 @@ from testbed.topology import addresses
 from testbed.topology.dataplanes import ENGINES
 from testbed.topology.fields import (
     choice,
+    flag,
     integer,
     is_number,
     listed,
@@ -74,6 +75,7 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
             "mtu",
             "bmv2",
             "controller",
+            "shared",
         ),
     )
     scale = integer(top, "scale", 200, low=1, high=100_000)
@@ -126,6 +128,7 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
         controller=choice(top, "controller", CONTROLLERS[0], CONTROLLERS),
         pod_link=_pod_link(top, scale, units, buffer_packets),
         core_link=core_link,
+        shared=flag(top, "shared", False),
     )
     links = [link for unit in units for link in unit.links]
     return replace(topology, link_rates={link: link_rates[link] for link in links if link in link_rates})
@@ -259,10 +262,8 @@ def _blocks(inc: Mapping[str, Any]) -> int:
 def _bmv2(raw: Any) -> Bmv2Spec:
     data = mapping(raw, "bmv2", ("layout", "log"))
     default = Bmv2Spec()
-    log = data.get("log", default.log)
-    if not isinstance(log, bool):
-        raise RequestError(f"bmv2.log: {shown(log)}; true or false is accepted")
-    return Bmv2Spec(choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2"), log)
+    layout = choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2")
+    return Bmv2Spec(layout, flag(data, "log", default.log, "bmv2"))
 
 
 def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any, path: str = "") -> float | None:

@@ -227,7 +227,7 @@ def test_hosts_of_a_running_job_are_not_given_to_another(testbed: Testbed, folde
     run = ["testbed.run", "--name", testbed.name, "--sync", "ring", "--place"]
     refused = command(*run, "u1:2", str(folder / "who.py"))
     assert refused.returncode == 2
-    assert "u1 has 4 hosts, 3 of them in use by running jobs; 1 can be placed there" in refused.stderr
+    assert "u1 has 4 hosts, 3 of them in use; 1 can be placed there" in refused.stderr
     other = command(*run, "u1:1", str(folder / "who.py"))
     assert other.returncode == 0, other.stderr
     assert other.stdout.startswith("[u1h4] 0 u1h4")

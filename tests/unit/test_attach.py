@@ -4,6 +4,7 @@ a testbed around them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -23,9 +24,11 @@ from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.daemon import commands
 from testbed.daemon.commands import Commands
+from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from tests.limits import CALL_S
+from tests.processes import ENCLOSURES
 from tests.terminals import Screen
 
 WAIT_S = 60.0
@@ -47,19 +50,24 @@ class Served:
     def __init__(self, folder: Path, most: int = 3) -> None:
         self.socket = folder / "s"
         self.spawner = Spawner()
-        self.commands = Commands(self._popen_in, most)
+        self.commands = Commands(self, lambda host, user, runs_as: contextlib.nullcontext(), most)
+        self.enclosed = ENCLOSURES.opened
 
-    def _popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started:
+    def popen_in(
+        self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
+    ) -> Started:
         if host != "u1h1":
             raise RequestError(f"host {host}: no such host; there are u1h1")
         if os.geteuid():
             options["groups"] = None  # only root may set them
+        assert enclosure
+        options["env"] |= enclosure.mark
         return self.spawner.popen(None, argv, **options)
 
     def handle(
         self, request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event
     ) -> Any:
-        return self.commands.answer(request, Caller.asking(peer), emit, disconnected)
+        return self.commands.answer(request, Caller.asking(peer), peer, emit, disconnected)
 
     def argv(self, *command: str) -> list[str]:
         return [sys.executable, "-c", CLIENT, str(self.socket), *command]

@@ -113,7 +113,8 @@ def test_cgroups_are_removed_with_those_in_them(tmp_path: Path) -> None:
     assert keeper.remove(tmp_path / "made", 1.0)
     assert keeper.remove(tmp_path / "made", 1.0), "it is gone already"
     assert not list(tmp_path.iterdir())
-    (tmp_path / "kept" / "u1h1" / "file").mkdir(parents=True)
+    (tmp_path / "kept" / "u1h1").mkdir(parents=True)
+    (tmp_path / "kept" / "u1h1" / "file").touch()
     assert not keeper.remove(tmp_path / "kept", 0.0), "of what is no cgroup nothing is removed"
 
 

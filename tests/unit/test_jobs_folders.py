@@ -24,7 +24,7 @@ from testbed.jobs.processes import Orders
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.queue import queued, submission
-from tests.processes import spawn
+from tests.processes import ENCLOSURES, spawn
 
 ME = Caller.of(os.geteuid())
 SCRIPT = "import os, named\nprint(os.getcwd(), named.WHERE, os.environ['RANK'])\n"
@@ -36,6 +36,8 @@ class Hosts:
 
     def __init__(self) -> None:
         self.entered: list[str] = []
+
+    enclosed = ENCLOSURES.opened
 
     def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started:
         self.entered.append(options["cwd"])

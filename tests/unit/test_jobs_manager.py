@@ -28,6 +28,11 @@ class NoHosts:
     def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
         raise AssertionError("no process is started in this test")
 
+    popen_aside = popen_in
+
+    def set_users(self, users: Any) -> None:
+        """Do nothing: no test here goes by users."""
+
     def statistics(self, queues_only: bool = False) -> dict[str, Any]:
         return {}
 

@@ -89,7 +89,7 @@ def test_unknown_unit_names_the_accepted() -> None:
 def test_too_many_workers_says_how_many_fit() -> None:
     with pytest.raises(RequestError, match="u1 has 4 hosts; 4 can be placed there"):
         place_workers(RACKS, (), ((1, 5),))
-    with pytest.raises(RequestError, match="4 hosts, 3 of them in use by running jobs; 1 can be placed"):
+    with pytest.raises(RequestError, match="4 hosts, 3 of them in use; 1 can be placed"):
         place_workers(RACKS, {(1, 1), (1, 2), (1, 3)}, ((1, 2),))
 
 

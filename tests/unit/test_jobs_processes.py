@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from testbed.client.caller import Caller
+from testbed.emulation.leftovers import end_those, environment_of
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.board import GroupState, JobBoard, WorkerState
-from testbed.jobs.leftovers import end_leftovers
 from testbed.jobs.logs import LAST_BYTES
 from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
 from tests.limits import CALL_S
-from tests.processes import alive, spawn
+from tests.processes import ENCLOSURES, alive, spawn
 
 WAIT_FOREVER = "import signal; signal.pause()"
 STUBBORN = (
@@ -314,25 +314,27 @@ def test_what_a_worker_started_goes_with_it(job: Fixture) -> None:
 
 
 def test_what_left_its_session_is_known_by_its_environment() -> None:
-    # of this run alone: every process of the machine that has one of these is ended
-    value, longer = (f'{{"run": {os.getpid()}, "job_id": {number}}}' for number in (1, 11))
-    env = {**os.environ, "TESTBED_JOB": value}
-    mine, other = (
+    enclosure, another = (ENCLOSURES.open("job", os.getuid()) for _ in range(2))
+    longer = {name: f"{value}0" for name, value in enclosure.mark.items()}
+    mine, other, longest = (
         subprocess.Popen(
-            [sys.executable, "-c", f"print(flush=True); {WAIT_FOREVER}"], env=each, stdout=subprocess.PIPE
+            [sys.executable, "-c", f"print(flush=True); {WAIT_FOREVER}"],
+            env={**os.environ, **mark},
+            stdout=subprocess.PIPE,
         )
-        for each in (env, {**env, "TESTBED_JOB": longer})
+        for mark in (enclosure.mark, another.mark, longer)
     )
-    for process in (mine, other):
+    for process in (mine, other, longest):
         assert process.stdout
         # its environment is its own by now, not that of the process it was forked from
         process.stdout.readline()
     try:
-        assert end_leftovers("TESTBED_JOB", [value, f"another {os.getpid()}"]) == 1
+        assert enclosure.end() == 1
         assert mine.wait(60) == -signal.SIGKILL
         assert other.poll() is None
+        assert longest.poll() is None
     finally:
-        for process in (mine, other):
+        for process in (mine, other, longest):
             process.kill()
             process.communicate(timeout=CALL_S)
 
@@ -418,8 +420,8 @@ def test_one_that_is_becoming_another_program_is_looked_at_when_it_is(tmp_path: 
         (folder / "environ").touch()
         fields[47] = fields[48] = "0"
         (folder / "stat").write_text(f"{process.pid} (a) b) {' '.join(fields)}")
-        threading.Timer(0.1, lambda: (folder / "environ").write_text("A=B\0TESTBED_JOB=mine\0")).start()
-        assert end_leftovers("TESTBED_JOB", ["mine"], tmp_path) == 1
+        threading.Timer(0.1, lambda: (folder / "environ").write_text("A=B\0C=mine\0")).start()
+        assert end_those(lambda folder: b"C=mine" in environment_of(folder).split(b"\0"), tmp_path) == 1
         assert process.wait(60) == -signal.SIGKILL
     finally:
         process.kill()

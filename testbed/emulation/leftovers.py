@@ -1,5 +1,5 @@
-"""Processes of a job that left their session, and so outlived it. Known by the job's description in their
-environment. Those of a session, for who has one to end.
+"""Processes that outlived what they belong to: those of which something holds are found and ended, whoever
+their parents are.
 """
 
 from __future__ import annotations
@@ -8,36 +8,32 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
-from testbed.jobs.ready import ready
+from testbed.emulation.ready import ready
 
 _GONE_S = 5.0
 _EXEC_S = 1.0
 _STATE, _SESSION, _VSIZE, _ENV_END = 0, 3, 20, 48  # in /proc/PID/stat, of the fields after the program's name
 
 
-def end_leftovers(variable: str, values: Collection[str], processes: Path = Path("/proc")) -> int:
-    """Kill every process that this process can see whose environment has `variable` with one of `values`, and
-    wait until they are gone; return how many there were. A process with such a value is the job's: it names
-    the job and the worker.
-    """
-    wanted = {f"{variable}={value}".encode() for value in values}
-    return _end(lambda folder: not wanted.isdisjoint(_environment(folder).split(b"\0")), processes)
-
-
 def end_session(leader: int, processes: Path = Path("/proc")) -> int:
-    """Do the same to every process in the session of this leader, which is not reaped yet."""
+    """Kill every process in the session of this leader, which is not reaped yet, and wait until they are
+    gone; return how many there were.
+    """
 
     def belongs(folder: Path) -> bool:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         return int(fields[_SESSION]) == leader and fields[_STATE] != "Z"
 
-    return _end(belongs, processes)
+    return end_those(belongs, processes)
 
 
-def _end(belongs: Callable[[Path], bool], processes: Path) -> int:
+def end_those(belongs: Callable[[Path], bool], processes: Path = Path("/proc")) -> int:
+    """Kill every process that this process can see of whose folder in /proc `belongs` holds, and wait until
+    they are gone; return how many there were.
+    """
     pidfds = []
     for folder in processes.iterdir():
         if not folder.name.isdigit():
@@ -60,7 +56,7 @@ def _end(belongs: Callable[[Path], bool], processes: Path) -> int:
     return len(pidfds)
 
 
-def _environment(process: Path) -> bytes:
+def environment_of(process: Path) -> bytes:
     """Return a process's environment. In the middle of execve(2) it has none for a moment, though who started
     it goes on already: that moment is waited for. A thread of the kernel and a process that has ended have
     no memory, and a process without an environment has an end of it all the same.
@@ -72,3 +68,12 @@ def _environment(process: Path) -> bytes:
             break
         time.sleep(0.001)
     return environment
+
+
+def users_of(process: Path) -> set[int]:
+    """Return the user ids of a process: real, effective, saved, and for files."""
+    for line in (process / "status").read_text().splitlines():
+        name, *ids = line.split()
+        if name == "Uid:":
+            return {int(uid) for uid in ids}
+    return set()
