@@ -153,7 +153,7 @@ def end_members(folder: Path) -> int:
             break
         ended.update(left)
         try:  # all at once, whatever they start meanwhile
-            (folder / "cgroup.kill").write_text("1")
+            _write(folder / "cgroup.kill", "1")
         except OSError:  # of version 1, or a kernel before 5.14
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):

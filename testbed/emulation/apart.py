@@ -2,11 +2,14 @@
 reach all, and jobs of one user each other.
 
 A BPF program where each host sends (bpf/link_apart.c), in the host's own network namespace, which is root's.
-Owns attaching, reading back, and whose each host is; testbed/dataplanes/xdp/link_apart.py owns the program.
+It is attached at the hosts that have jobs for as long as these are of two users or more, so that a testbed of
+one user's jobs pays nothing. Owns attaching, reading back, and whose each host is;
+testbed/dataplanes/xdp/link_apart.py owns the program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +17,23 @@ from types import TracebackType
 from typing import Self
 
 from testbed.dataplanes.xdp.link_apart import PROGRAM, ApartProgram
-from testbed.emulation.ingress import attach_egress
+from testbed.emulation.ingress import attach, detach
 from testbed.emulation.namespaces import entered
-from testbed.emulation.netlink import RouteSocket
+from testbed.emulation.netlink import APART_PRIORITY, EGRESS, RouteSocket, add_gate
 from testbed.emulation.parts import HOST_DEVICE
+from testbed.errors import TestbedError
 
 
 class HostsApart:
-    """A context manager: entering begins to compile the program on a thread, `attach` waits for it, and
-    leaving lets go of it. Thread-safe from then on.
+    """A context manager: entering begins to compile the program on a thread, `prepare` waits for it, and
+    leaving lets go of it. `namespace` returns a descriptor of a host's network namespace. Thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: Callable[[str], int]) -> None:
+        self._namespace = namespace
         self._compiler = ThreadPoolExecutor(1, "apart")
         self._interfaces: dict[str, int] = {}
-        self._users: dict[str, int] = {}
+        self._attached: set[str] = set()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -43,25 +48,36 @@ class HostsApart:
             with self._loaded.result():
                 pass  # its end lets go of it
 
-    def attach(self, interfaces: Mapping[str, int], namespace: Callable[[str], int]) -> None:
-        """Put the program where each host sends; `interfaces` are by host. HostError where this kernel has no
-        such filters.
+    def prepare(self, interfaces: Mapping[str, int]) -> None:
+        """Make the place for the program where each host sends; `interfaces` are by host. TestbedError where
+        this kernel has no such place, or does not load the program.
         """
         program = self._loaded.result()
         for host, ifindex in interfaces.items():
             program.set_user(ifindex, None)
-            with entered(namespace(host)), RouteSocket() as route:
-                attach_egress(route, ifindex, program, PROGRAM, f"{host}'s {HOST_DEVICE} keeps users apart")
+            with entered(self._namespace(host)), RouteSocket() as route:
+                route.send([add_gate(ifindex)])
         self._interfaces = dict(interfaces)
 
     def set_users(self, users: Mapping[str, int]) -> None:
-        """Say whose job each host is that is one's; no other is."""
+        """Say whose job each host is that is one's; no other is. Raises TestbedError where these cannot be
+        kept apart.
+        """
         program = self._loaded.result()
         with self._lock:
-            for host in {*users, *self._users}:
-                if users.get(host) != self._users.get(host):
-                    program.set_user(self._interfaces[host], users.get(host))
-            self._users = dict(users)
+            for host, ifindex in self._interfaces.items():
+                program.set_user(ifindex, users.get(host))
+            wanted = set(users) if len(set(users.values())) > 1 else set()
+            for host in wanted - self._attached:
+                with entered(self._namespace(host)), RouteSocket() as route:
+                    what = f"{host}'s {HOST_DEVICE} keeps users apart"
+                    attach(route, [self._interfaces[host]], program, PROGRAM, APART_PRIORITY, what, EGRESS)
+                self._attached.add(host)
+            for host in self._attached - wanted:
+                with contextlib.suppress(TestbedError):  # one that stays there lets all through
+                    with entered(self._namespace(host)), RouteSocket() as route:
+                        detach(route, [self._interfaces[host]], APART_PRIORITY, EGRESS)
+                    self._attached.discard(host)
 
     def dropped(self) -> dict[str, int]:
         """Return the frames that were dropped, by the host that sent them, of those that did."""

@@ -9,14 +9,10 @@ from collections.abc import Sequence
 
 from testbed.dataplanes.xdp.link_program import LinkProgram
 from testbed.emulation.netlink import (
-    APART_PRIORITY,
-    EGRESS,
     INGRESS,
     NetlinkError,
     RouteSocket,
-    add_gate,
     add_program,
-    add_sending_program,
     delete_program,
     is_missing_feature,
 )
@@ -27,44 +23,37 @@ _HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or no such devi
 
 
 def attach(
-    route: RouteSocket, ifindexes: Sequence[int], program: LinkProgram, name: str, priority: int, what: str
+    route: RouteSocket,
+    ifindexes: Sequence[int],
+    program: LinkProgram,
+    name: str,
+    priority: int,
+    what: str,
+    parent: int = INGRESS,
 ) -> None:
-    """Attaches a program, called `name` in the kernel, to all of the devices, or to none. HostError, which
-    begins with `what`, where this kernel has no filters that are BPF programs.
+    """Attaches a program, called `name` in the kernel, to all of the devices, or to none: where they receive,
+    or send (EGRESS). HostError, which begins with `what`, where this kernel has no filters that are BPF
+    programs.
     """
     try:
-        route.send([add_program(ifindex, program.fd, name, priority) for ifindex in ifindexes])
-        _check(route, ifindexes, priority, [program.kernel_id])
+        route.send([add_program(ifindex, program.fd, name, priority, parent) for ifindex in ifindexes])
+        _check(route, ifindexes, priority, [program.kernel_id], parent)
     except TestbedError as error:
         for ifindex in ifindexes:
             try:
-                route.send([delete_program(ifindex, priority)])
+                route.send([delete_program(ifindex, priority, parent)])
             except NetlinkError as left:
                 if left.code not in _HAS_NONE:
                     raise TestbedError(f"{error}; and then: {left}") from error
-        _tell_missing(error, what)
+        if isinstance(error, NetlinkError) and is_missing_feature(error):
+            raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error
         raise
 
 
-def attach_egress(route: RouteSocket, ifindex: int, program: LinkProgram, name: str, what: str) -> None:
-    """Attaches a program where a device sends, which has none yet. HostError as `attach`."""
-    try:
-        route.send([add_gate(ifindex), add_sending_program(ifindex, program.fd, name, APART_PRIORITY)])
-        _check(route, [ifindex], APART_PRIORITY, [program.kernel_id], EGRESS)
-    except TestbedError as error:
-        _tell_missing(error, what)
-        raise
-
-
-def _tell_missing(error: TestbedError, what: str) -> None:
-    if isinstance(error, NetlinkError) and is_missing_feature(error):
-        raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error
-
-
-def detach(route: RouteSocket, ifindexes: Sequence[int], priority: int) -> None:
-    """Detaches what `attach` attached with that priority."""
-    route.send([delete_program(ifindex, priority) for ifindex in ifindexes])
-    _check(route, ifindexes, priority, [])
+def detach(route: RouteSocket, ifindexes: Sequence[int], priority: int, parent: int = INGRESS) -> None:
+    """Detaches what `attach` attached there with that priority."""
+    route.send([delete_program(ifindex, priority, parent) for ifindex in ifindexes])
+    _check(route, ifindexes, priority, [], parent)
 
 
 def _check(

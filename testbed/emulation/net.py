@@ -130,7 +130,9 @@ class FabricNet(FabricView):
         self._release.callback(self.openvswitch.stop)
         self.openvswitch.launch()
         marks = self._release.enter_context(LinkMarks(self._parts.wires))
-        apart = None if self.topology.shared else self._release.enter_context(HostsApart())
+        apart = None
+        if not self.topology.shared:
+            apart = self._release.enter_context(HostsApart(self._namespace))
         self._release.callback(self._namespaces.remove_all)
         names = self._parts.namespaces
         for path, value in SYSCTLS.items():
@@ -161,7 +163,7 @@ class FabricNet(FabricView):
             interfaces = {
                 addresses.host_name(*host): addresses.host_ifindex(*host) for host in self.topology.hosts
             }
-            self._apart.attach(interfaces, self._namespace)
+            self._apart.prepare(interfaces)
         self._progress("switches", len(bridges), len(bridges))
 
     def watch(self) -> None:
@@ -206,7 +208,11 @@ class FabricNet(FabricView):
             return self._popen(namespace, argv, **options)
         enclosure = self._enclosures.open("aside", uid)
         environment = {**options.pop("env"), **enclosure.mark}
-        started = self._popen(namespace, argv, cgroups=enclosure.at(ASIDE), env=environment, **options)
+        try:
+            started = self._popen(namespace, argv, cgroups=enclosure.at(ASIDE), env=environment, **options)
+        except BaseException:
+            enclosure.end()
+            raise
         started.enclosure = enclosure
         return started
 

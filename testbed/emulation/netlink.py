@@ -36,6 +36,7 @@ TC_ROOT = 0xFFFFFFFF
 TC_INGRESS = 0xFFFFFFF1
 INGRESS = 0xFFFF0000
 EGRESS = 0xFFFFFFF3
+_END = {INGRESS: "the ingress", EGRESS: "the egress"}
 _SHAPER_HANDLE = 0x10000
 FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = (
     1,
@@ -314,17 +315,17 @@ def add_redirect(ifindex: int, to_ifindex: int, classifier: str) -> Message:
     )
 
 
-def _filter_header(ifindex: int, priority: int) -> bytes:
-    return _tc_header(ifindex, 0, INGRESS, (priority << 16) | socket.htons(_ETH_P_ALL))
+def _filter_header(ifindex: int, priority: int, parent: int = INGRESS) -> bytes:
+    return _tc_header(ifindex, 0, parent, (priority << 16) | socket.htons(_ETH_P_ALL))
 
 
-def add_program(ifindex: int, program: int, name: str, priority: int) -> Message:
-    """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the
-    redirect.
+def add_program(ifindex: int, program: int, name: str, priority: int, parent: int = INGRESS) -> Message:
+    """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the redirect,
+    or that is sent (EGRESS).
     """
     options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
-    body = _filter_header(ifindex, priority) + attribute(1, b"bpf\0") + options
-    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the ingress of device {ifindex}")
+    body = _filter_header(ifindex, priority, parent) + attribute(1, b"bpf\0") + options
+    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to {_END[parent]} of device {ifindex}")
 
 
 def add_gate(ifindex: int) -> Message:
@@ -333,17 +334,9 @@ def add_gate(ifindex: int) -> Message:
     return Message(_NEWQDISC, _CREATE | _EXCL, body, f"add the gate of device {ifindex}")
 
 
-def add_sending_program(ifindex: int, program: int, name: str, priority: int) -> Message:
-    """A BPF program, by descriptor, that says what becomes of every frame that a device sends."""
-    options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
-    header = _tc_header(ifindex, 0, EGRESS, (priority << 16) | socket.htons(_ETH_P_ALL))
-    body = header + attribute(1, b"bpf\0") + options
-    return Message(_NEWTFILTER, _CREATE | _EXCL, body, f"attach {name} to the egress of device {ifindex}")
-
-
-def delete_program(ifindex: int, priority: int) -> Message:
-    body = _filter_header(ifindex, priority)
-    return Message(_DELTFILTER, 0, body, f"detach the program at the ingress of device {ifindex}")
+def delete_program(ifindex: int, priority: int, parent: int = INGRESS) -> Message:
+    body = _filter_header(ifindex, priority, parent)
+    return Message(_DELTFILTER, 0, body, f"detach the program at {_END[parent]} of device {ifindex}")
 
 
 def set_merging(ifindex: int, limit_bytes: int) -> Message:

@@ -62,8 +62,8 @@ class Holdings:
             if layout.hosts() & (self._busy() | self._visited(user)):
                 return None
             number = self._number() if number is None else number
+            self._tell_users(self._holders() | dict.fromkeys(layout.hosts(), user))
             self._layouts[number], self._users[number] = layout, user
-            self._tell()
             return number, self._generation()
 
     def replace(self, number: int, layout: Layout) -> bool:
@@ -73,10 +73,12 @@ class Holdings:
         with self._lock:
             held = self._layouts.get(number)
             more = layout.hosts() - (held.hosts() if held else frozenset())
-            if more & (self._busy(number) | self._visited(self._users.get(number, ROOT))):
+            user = self._users.get(number, ROOT)
+            if more & (self._busy(number) | self._visited(user)):
                 return False
+            self._tell_users(self._holders() | dict.fromkeys(more, user))
             self._layouts[number] = layout
-            self._tell()
+            self._tell_users(self._holders())
             return True
 
     def free(self, number: int) -> None:
@@ -84,7 +86,7 @@ class Holdings:
         with self._lock:
             self._layouts.pop(number, None)
             self._users.pop(number, None)
-            self._tell()
+            self._tell_users(self._holders())
 
     @contextlib.contextmanager
     def visited(self, host: Host, user: int, runs_as: int) -> Iterator[None]:
@@ -128,9 +130,6 @@ class Holdings:
 
     def _busy(self, beside: int | None = None) -> set[Host]:
         return {host for number, held in self._layouts.items() if number != beside for host in held.hosts()}
-
-    def _tell(self) -> None:
-        self._tell_users(self._holders())
 
     def _holders(self) -> dict[Host, int]:
         users = self._users

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from testbed.cgroups import held, keeper
-from testbed.cgroups.hierarchy import Hierarchy, Version1, Version2, find, limit, members
+from testbed.cgroups.hierarchy import (
+    Hierarchy,
+    Version1,
+    Version2,
+    enclosing,
+    end_members,
+    find,
+    limit,
+    members,
+)
+from testbed.emulation.enclosures import Enclosures
 from testbed.errors import HostError, SettingError
+from tests.limits import CALL_S
+from tests.processes import no_namespace
 
 V1 = "31 30 {device} / {}/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
 OTHER = "32 30 {device} / {}/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -40,6 +55,63 @@ def test_a_hierarchy_is_found_where_it_is_mounted(tmp_path: Path) -> None:
     assert find(mounted(tmp_path, OTHER, V1)) == Version1(tmp_path / "cpu,cpuacct")
     assert find(mounted(tmp_path, V2)) == Version2(tmp_path)
     assert find(mounted(tmp_path, V2, OTHER, V1)) == Version1(tmp_path / "cpu,cpuacct"), "of a hybrid host"
+
+
+PIDS = "33 30 {device} / {}/pids rw,relatime - cgroup cgroup rw,pids\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "own", "expected"),
+    [
+        ((V2,), "0::/user.slice/mine\n", "user.slice/mine"),
+        ((V1, V2), "1:cpu,cpuacct:/other\n0::/\n", ""),
+        ((V1, PIDS), "2:pids:/mine\n1:cpu,cpuacct:/\n", "pids/mine"),
+        ((V1, OTHER), "2:memory:/\n1:cpu,cpuacct:/\n", None),
+        ((V2.replace("{device} /", "{device} /docker/a"),), "0::/docker/a/b\n", "b"),
+        ((V2,), "0::/../../elsewhere\n", None),
+        ((), "0::/\n", None),
+    ],
+    ids=["second", "hybrid", "first", "none that is quiet", "a mounted part", "outside", "unmounted"],
+)
+def test_jobs_are_kept_together_where_that_changes_no_scheduling(
+    tmp_path: Path, mounts: tuple[str, ...], own: str, expected: str | None
+) -> None:
+    mounted(tmp_path, *mounts)
+    if expected:
+        (tmp_path / expected).mkdir(parents=True)
+    (tmp_path / "own").write_text(own)
+    folder = enclosing(mounted(tmp_path, *mounts), tmp_path / "own")
+    assert folder == (None if expected is None else tmp_path / expected)
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_job_s_cgroup_is_below_its_host_s_limit_where_both_are_of_one_hierarchy(
+    tmp_path: Path, limited: bool
+) -> None:
+    for name in ("jobs", "limits/u1h1"):
+        (tmp_path / name).mkdir(parents=True)
+    limits = {"u1h1": tmp_path / "limits" / "u1h1"} if limited else {}
+    made = Enclosures(tmp_path / "jobs", limits, no_namespace).cgroups_of("u1h1", "job-1-1")
+    assert made == [tmp_path / ("limits/u1h1" if limited else "jobs") / "job-1-1"]
+    other = Path("/dev/shm")  # of another file system
+    assert Enclosures(other, limits, no_namespace).cgroups_of("u1h1", f"job-{os.getpid()}") == [
+        *limits.values(),
+        other / f"job-{os.getpid()}",
+    ]
+    (other / f"job-{os.getpid()}").rmdir()
+    assert Enclosures(None, limits, no_namespace).cgroups_of("u1h1", "job-1-1") == [*limits.values()]
+
+
+def test_what_is_in_a_cgroup_is_ended(tmp_path: Path) -> None:
+    """As the kernel does, who ends is in it no more."""
+    with subprocess.Popen(["sleep", "4321"]) as process:
+        members(tmp_path).write_text(f"{process.pid}\n0\n")
+        threading.Timer(0.1, members(tmp_path).write_text, [""]).start()
+        try:
+            assert end_members(tmp_path) == 1
+            assert process.wait(CALL_S) == -signal.SIGKILL
+        finally:
+            process.kill()
 
 
 def test_a_mount_that_another_hides_is_none(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ testbed/emulation/apart.py's.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from testbed.contract import links
 from testbed.dataplanes.xdp.compiled import MapLayout
 from testbed.dataplanes.xdp.layout import DEVICE
@@ -21,13 +23,18 @@ class ApartProgram(LinkProgram):
     def __init__(self) -> None:
         tenants = MapLayout(MAPS[0], DEVICE, _TENANT, "testbed/contract/links.py")
         super().__init__("user", "link_apart.c", PROGRAM, tenants)
-        self._dropped: dict[int, int] = {}
+        self._users: dict[int, int] = {}
+        self._dropped: Counter[int] = Counter()  # before its record was made anew
 
     def set_user(self, ifindex: int, uid: int | None) -> None:
-        """Say whose job the host of an interface is; None: nobody's. What it has dropped stays counted."""
-        dropped = self.dropped(ifindex) if ifindex in self._dropped else 0
-        self._dropped[ifindex] = dropped
-        self._set(ifindex, {"user": 0 if uid is None else uid + 1})
+        """Say whose job the host of an interface is; None: nobody's."""
+        user = 0 if uid is None else uid + 1
+        if self._users.get(ifindex) == user:
+            return
+        if ifindex in self._users:
+            self._dropped[ifindex] += int(self._get(ifindex)["dropped"])
+        self._set(ifindex, {"user": user})
+        self._users[ifindex] = user
 
     def dropped(self, ifindex: int) -> int:
         """Return how many frames of a host's were on their way to one of another user's job."""
