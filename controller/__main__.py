@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from controller.api import Api
+from controller.api import LASTING, Api
 from controller.conductor import Conductor
 from controller.planes import FastPath, MixedPlane, Plane
 from testbed.client import rpc
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
     SwitchesApp.conductor = conductor
     SwitchesApp.management = management
     API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
-    with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid):
+    with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid, LASTING):
         ended.wait()
         conductor.finish()
     logging.shutdown()

@@ -17,6 +17,8 @@ from testbed.ocs.timetable import as_data, parse
 from testbed.topology.addresses import CORE_BRIDGE, CORE_DPID, Dpid, tor_name, tor_named
 from testbed.topology.units import Unit, UnitPair, unit_named
 
+LASTING = ("turned",)  # the request that waits for a change
+
 
 class Api:
     """A handler for `testbed.client.rpc.serve`."""

@@ -1,12 +1,14 @@
 """The runtime folder of a testbed, by which it is found: its name, its files and its lock. Owns who may reach
 it.
 
-    /run/optinc/NAME/   lock  main.json  topology.json  daemon.sock  controller.sock  history.jsonl  log/
-    jobs/ID/
+    /run/optinc/NAME/   lock  owner  main.json  topology.json  daemon.sock  controller.sock  history.jsonl
+    log/  jobs/ID/
 
-The main process holds the lock for its whole life, so the kernel says whether a testbed lives: a folder whose
-lock is free is a dead one's, of which log/ and died.json stay (last_words.py). Imports nothing that acts on
-the network.
+The main process holds two locks for its whole life, so the kernel says whether a testbed lives: `lock`, by
+which root alone takes a name (flock; no other user may open it), and one for writing on `owner`, which every
+user may ask about and nobody but root can take (an open file description's, for which a file that is open for
+reading does not suffice). A folder whose `owner` nobody writes is a dead one's, of which log/ and died.json
+stay (last_words.py). Imports nothing that acts on the network.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import fcntl
 import json
 import os
 import re
+import struct
 import subprocess
 import time
 from collections.abc import Mapping
@@ -34,8 +37,9 @@ from testbed.errors import OwnerError, RequestError, TestbedError
 RUN_DIR = Path("/run/optinc")
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
-_PROBE_S = 0.5  # longer than any probe of the lock holds it
+_SWEPT_S = 0.5  # longer than a command that sweeps a folder holds its lock
 _REMOVE_S = 30.0
+_LOCKED = struct.Struct("@hhqqi4x")  # <fcntl.h>, struct flock: kind, whence, start, length (0: all), process
 
 
 def check_name(name: str) -> str:
@@ -64,6 +68,10 @@ class Runtime:
         return self.folder / "lock"
 
     @property
+    def owner(self) -> Path:
+        return self.folder / "owner"
+
+    @property
     def main(self) -> Path:
         return self.folder / "main.json"
 
@@ -88,20 +96,24 @@ class Runtime:
         return self.folder / "jobs"
 
     def alive(self) -> bool:
-        """Return whether a main process holds the lock. Raises OwnerError for another user's testbed."""
+        """Return whether a main process is there, as the kernel has it, whatever locks users hold. Raises
+        OwnerError for another user's testbed.
+        """
         try:
-            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.owner, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except PermissionError:
-            raise OwnerError(f"testbed {self.name!r} belongs to another user: use sudo") from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        except PermissionError:  # it is being made
+            raise self._of_another() from None
+        with os.fdopen(fd) as file:
+            if (uid := os.geteuid()) != 0 and uid != int(file.read()):
+                raise self._of_another()
+            asked = _LOCKED.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_ = _LOCKED.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+        return bool(kind != fcntl.F_UNLCK)
+
+    def _of_another(self) -> OwnerError:
+        return OwnerError(f"testbed {self.name!r} belongs to another user: use sudo")
 
     def held_by(self, pid: int) -> bool:
         """Return whether a process has the lock's file open. Raises PermissionError for a process that this
@@ -124,7 +136,7 @@ class Runtime:
         except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
             return {}
         except PermissionError:
-            raise OwnerError(f"testbed {self.name!r} belongs to another user: use sudo") from None
+            raise self._of_another() from None
         return dict(content)
 
     def last_words(self) -> LastWords | None:
@@ -205,7 +217,7 @@ class HeldName:
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self.runtime = runtime
         self._caller = caller
-        self._fd = -1
+        self._fd = self._owner_fd = -1
         self._last: LastWords | None = None
 
     def __enter__(self) -> Self:
@@ -224,11 +236,11 @@ class HeldName:
         """Take the name, and leave the folder as it is. Raises RequestError when the name is running."""
         folder = self.runtime.folder
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        deadline = time.monotonic() + _PROBE_S
+        deadline = time.monotonic() + _SWEPT_S
         while not self._try():
             if time.monotonic() > deadline:
                 raise self.runtime.taken()
-            time.sleep(0.02)  # another command may be probing the lock
+            time.sleep(0.02)  # another command may be sweeping the folder
 
     def _try(self) -> bool:
         """Return whether the lock was taken, on the file that the path names now (an ending testbed unlinks
@@ -263,7 +275,11 @@ class HeldName:
             path.chmod(mode)
         if self._caller.gid != NOGROUP:  # which many have
             os.chown(self.runtime.log, -1, self._caller.gid)
-        os.chown(self.runtime.lock, self._caller.uid, self._caller.gid)
+        self._owner_fd = os.open(self.runtime.owner, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.write(self._owner_fd, f"{self._caller.uid}\n".encode())
+        written = _LOCKED.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(self._owner_fd, fcntl.F_OFD_SETLK, written)
+        os.fchmod(self._owner_fd, 0o444)  # from now on others may ask
 
     def write_main(self, content: Mapping[str, Any]) -> None:
         """Replace main.json whole. It stays root's: a command of root's sends signals by it."""
@@ -277,10 +293,10 @@ class HeldName:
         self._last = last
 
     def release(self) -> None:
-        """Remove the folder, the lock last, and let go of the name. Last words and the logs stay."""
+        """Remove the folder, its locks last, and let go of the name. Last words and the logs stay."""
         if self._fd < 0:
             return
-        kept = {self.runtime.lock}
+        kept = {self.runtime.lock, self.runtime.owner}
         try:
             if self._last:
                 with contextlib.suppress(OSError):  # a full disk: the logs alone say why
@@ -289,14 +305,16 @@ class HeldName:
             for entry in self.runtime.folder.iterdir():
                 if entry not in kept:
                     remove_tree(entry)
-            self.runtime.lock.unlink(missing_ok=True)
+            self.runtime.owner.unlink(missing_ok=True)
+            self.runtime.lock.unlink(missing_ok=True)  # behind it another testbed may make both
             with contextlib.suppress(
                 OSError
             ):  # the next testbed of this name may be making its lock in there
                 self.runtime.folder.rmdir()
         finally:
-            os.close(self._fd)
-            self._fd = -1
+            for fd in {self._fd, self._owner_fd} - {-1}:
+                os.close(fd)
+            self._fd = self._owner_fd = -1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

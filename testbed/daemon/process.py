@@ -43,6 +43,7 @@ from testbed.topology.model import Topology, UnitSpec
 _TICK_S = 0.2
 _JOBS_END_S = 8.0
 _COMMANDS_END_S = 5.0
+LASTING = ("run", "submit", "capture", "exec")  # the requests that end when what they began has ended
 
 
 class Ended(Exception):
@@ -132,7 +133,7 @@ class Daemon:
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
             self._commands = Commands(self._network.fabric, self._jobs.visited)
             self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
-            with rpc.serve(self._runtime.socket, self._handle, uid):
+            with rpc.serve(self._runtime.socket, self._handle, uid, LASTING):
                 self._state = "ready"
                 self._main.say(ready=self._summary())
                 why = "the testbed is ending"

@@ -148,7 +148,7 @@ def plan(
     ports. RequestError when a unit has fewer ports than demands.
     """
     wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
-    _check(wanted, ports)
+    check_demands(wanted.elements(), ports)
 
     kept: set[Circuit] = set()
     missing: list[UnitPair] = []
@@ -175,9 +175,10 @@ def plan(
     return Plan(target, current - target, target - current)
 
 
-def _check(wanted: Counter[UnitPair], ports: PortTable) -> None:
+def check_demands(demands: Iterable[UnitPair], ports: PortTable) -> None:
+    """Raise RequestError where a unit has fewer ports than demands that are to have circuits at once."""
     need: Counter[Unit] = Counter()
-    for pair, count in wanted.items():
+    for pair, count in Counter(pair for pair in demands if pair[0] != pair[1]).items():
         for unit in pair:
             if unit not in ports:
                 demand = f"{unit_name(pair[0])}-{unit_name(pair[1])}"

@@ -4,7 +4,7 @@ with the workers' units. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -26,6 +26,7 @@ from testbed.jobs.placement import (
     laid_out,
     place_in_queue,
 )
+from testbed.ocs.plan import check_demands
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES
@@ -60,6 +61,16 @@ def meeting_of(layout: Layout) -> int:
 def served_where_asked(layout: Layout, unit: Unit | None) -> bool:
     """Return whether the job's server, if it has any, is in the unit that was asked for, if any was."""
     return layout.server is None or unit is None or layout.server[0] == unit
+
+
+def check_circuits(layout: Layout, policy: str, topology: Topology) -> None:
+    """Raise RequestError where units lack optical ports for the circuits of a layout, which a job needs all
+    at once: no decision could let it run. It may do without them where there is a core, where its workers
+    are in one unit, whose switch may sum them, and with a user's own policy, whose circuits may take turns.
+    """
+    if topology.core_link or is_users(policy) or len({unit for unit, _ in layout.workers}) == 1:
+        return
+    check_demands(layout.demands, topology.scheduled_ports)
 
 
 def check_choice(policy: str, between: Choice, topology: Topology) -> None:
@@ -102,11 +113,16 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{beside}; there are {known}"
             )
         _check_packets(job, topology, between)
-        if not _has_server(job, racks, topology, between.without_inc):
+        lay_out = partial(_laid_out, job, racks, topology, between.without_inc)
+        if not _has_server(job, lay_out):
             of = ps_unit or ("a cpu unit" if any(rack.kind == "cpu" for rack in racks) else "any unit")
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
             )
+        if job.place is not None and not is_users(job.sync or ""):
+            servers = [rack.unit for rack in racks if rack.kind == "cpu"] or list(units)
+            layouts = [lay_out(ps) for ps in ([job.ps] if job.ps else servers)]
+            _check_one_is_possible(job, [each for each in layouts if each], submission.policy, topology)
 
 
 def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
@@ -125,28 +141,50 @@ def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
         raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
 
-def _has_server(job: JobSpec, racks: Sequence[Rack], topology: Topology, without_inc: System) -> bool:
+def _has_server(job: JobSpec, lay_out: Callable[[Unit | None], Layout | None]) -> bool:
     """Return whether there is a host for the job's parameter server on an empty testbed, if it needs any.
     RequestError where its system has no layout, or one that policies cannot decide on; a user's own system is
     asked when the job is to have hosts.
     """
+    if job.sync is not None and is_users(job.sync):
+        return True
+    layout = lay_out(job.ps)
+    return layout is not None and served_where_asked(layout, job.ps)
+
+
+def _laid_out(
+    job: JobSpec, racks: Sequence[Rack], topology: Topology, without_inc: System, ps: Unit | None
+) -> Layout | None:
+    """Return a job's layout on an empty testbed, with a server in `ps`, or anywhere; None where no host is
+    left for it.
+    """
     engines = {unit.index: unit.engine for unit in topology.units}
     if job.sync is None:
-        wanted = (job.workers, job.place, job.together, job.ps)
+        wanted = (job.workers, job.place, job.together, ps)
         lay_out = partial(laid_out, without_inc, engines=engines)
-        return place_in_queue(racks, (), *wanted, Random(0), lay_out) is not None
-    if is_users(job.sync):
-        return True
-    system = find(job.sync)
-    chosen = draw_workers(racks, (), job.workers, job.place, job.together, job.ps, Random(0))
+        return place_in_queue(racks, (), *wanted, Random(0), lay_out)
+    chosen = draw_workers(racks, (), job.workers, job.place, job.together, ps, Random(0))
     if chosen is None:
-        return True
-    kept = draw_server(racks, chosen, job.ps, Random(0))
+        return None
+    kept = draw_server(racks, chosen, ps, Random(0))
     try:
-        site = Site(tuple(racks), frozenset(), frozenset(), kept)
-        layout = laid_out(system, chosen, site, engines)
+        layout = laid_out(find(job.sync), chosen, Site(tuple(racks), frozenset(), frozenset(), kept), engines)
         check_packets(layout, job.packets, engines, topology.mtu)
         hub_of(layout)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {error}") from error
-    return served_where_asked(layout, job.ps)
+    return layout
+
+
+def _check_one_is_possible(job: JobSpec, layouts: Sequence[Layout], policy: str, topology: Topology) -> None:
+    """Raise RequestError where none of a job's layouts can have its circuits, with what the first lacks."""
+    lacks = []
+    for layout in layouts:
+        try:
+            check_circuits(layout, policy, topology)
+        except RequestError as error:
+            lacks.append(f"job {job.name}: {error}")
+        else:
+            return
+    if lacks:
+        raise RequestError(lacks[0])

@@ -28,6 +28,7 @@ from testbed.jobs.supply import Start
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
 from testbed.queue.account import Account, Rules
+from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.queue.turning import Turning
@@ -212,9 +213,10 @@ class Session:
         busy = self._jobs.means.holdings.busy(user=queued.request.caller.uid)
         if queued.refused_beside == busy:
             return False
-        choose = partial(queued.lay_out, self._jobs, self._between)
         try:
-            job = self._jobs.hold(queued.request, choose, lambda layout: self._terms(queued), queued.id)
+            job = self._jobs.hold(
+                queued.request, partial(self._chosen, queued), lambda layout: self._terms(queued), queued.id
+            )
         except RequestError as error:
             return self._refused(queued, busy, str(error))
         if job is None:
@@ -227,6 +229,13 @@ class Session:
             threading.Thread(target=self._live, args=(queued, job), name=f"job-{job.id}", daemon=True).start()
             self._tell(queued, f"on {' '.join(job.hosts)}")
         return True
+
+    def _chosen(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
+        """Return a layout beside others that a decision can let run; None while there are too few hosts."""
+        layout = queued.lay_out(self._jobs, self._between, busy)
+        if layout is not None:
+            check_circuits(layout, self.rules.asked_policy, self._topology)
+        return layout
 
     def _refused(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
         """Return whether a job without a layout is done with: beside others it waits until there are

@@ -4,12 +4,13 @@ P4INC-AOI, section IV. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 
 from testbed.errors import TestbedError
 from testbed.scheduling import form
-from testbed.scheduling.model import Decision, Limits, Pair, State, pair, possible_gbps
+from testbed.scheduling.model import Decision, Limits, Load, Pair, State, pair, possible_gbps
 from testbed.scheduling.room import SLACK, Loads
 
 
@@ -70,7 +71,9 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
         its = loads.of(limits, job, unit)
         limit = possible_gbps(limits, its) if decision.rotation is None else its.ends_gbps
         if rate > limit * (1 + SLACK):
-            raise broken(f"job {job.id} has a rate of {rate} Gb/s; at most {limit} is possible")
+            raise broken(
+                f"job {job.id} has a rate of {rate} Gb/s; at most {limit} is possible{_short(limits, its)}"
+            )
         for at, count in its.switches:
             switch[at] += count * rate
         for pair_, count in its.links:
@@ -104,6 +107,21 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
         most = circuits.get(pair_, 0) * limits.circuit_gbps(pair_)
         if gbps > most * (1 + SLACK) + SLACK:
             raise broken(f"the link {pair_} has {gbps} Gb/s, and circuits for {most}")
+
+
+def _short(limits: Limits, its: Load) -> str:
+    """Return in words where a job's links have too few optical ports; nothing where they have enough, or a
+    core.
+    """
+    if limits.core_gbps:
+        return ""
+    needs = Counter(unit for pair_, _ in its.links for unit in pair_)
+    lacks = [
+        f"unit {unit} has {limits.ports[unit]} optical ports, and {count} of its links meet there"
+        for unit, count in sorted(needs.items())
+        if count > limits.ports[unit]
+    ]
+    return "".join(f"; {lack}" for lack in lacks)
 
 
 def check_meetings(state: State, decision: Decision, who: str) -> None:

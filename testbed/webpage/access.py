@@ -1,5 +1,5 @@
 """Access to the page: from this machine, by its own name, as its own user; and the token without which nobody
-acts. Pure but for the table of connections that the kernel has.
+acts. Pure.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ import hmac
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 
-LOOPBACK = "127.0.0.1"
-CONNECTIONS = Path("/proc/net/tcp")
+from testbed.webpage.connections import LOOPBACK
+
 _NAMES = (LOOPBACK, "localhost")
 
 
@@ -27,7 +26,8 @@ class Access:
         """Return why a request is refused, None where it is not.
 
         `host` and `origin` are its headers: a page from elsewhere whose name was made to lead here (DNS
-        rebinding) has another. `uid` is whose the connection is, None if that is not to be asked.
+        rebinding) has another. `uid` is the user who has the connection open, None if
+        that is not to be asked.
         """
         names = {f"{name}:{self.port}" for name in _NAMES}
         if host not in names:
@@ -41,21 +41,6 @@ class Access:
     def may_act(self, token: object) -> bool:
         """Return whether this is the token; how long that takes says nothing about it."""
         return isinstance(token, str) and hmac.compare_digest(token.encode(), self.token.encode())
-
-
-def uid_of(peer_port: int, port: int, connections: Path = CONNECTIONS) -> int:
-    """Return whose a connection over loopback is, from `peer_port` to `port`, as the kernel says; -1 where it
-    has none such.
-    """
-    here = _hexadecimal(LOOPBACK)
-    ends = f" {here}:{peer_port:04X} {here}:{port:04X} "
-    _, match, fields = connections.read_text().partition(ends)  # of thousands of lines, at each connection
-    return int(fields.split(maxsplit=5)[4]) if match else -1
-
-
-def _hexadecimal(address: str) -> str:
-    """Return an address as that table has it: the bytes in the machine's order, which is x86's."""
-    return bytes(reversed([int(part) for part in address.split(".")])).hex().upper()
 
 
 def lookers(own: int) -> frozenset[int]:

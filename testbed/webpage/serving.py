@@ -19,8 +19,9 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.records.store import Store
 from testbed.webpage import metrics, page
-from testbed.webpage.access import LOOPBACK, Access, lookers, policy_of, uid_of
+from testbed.webpage.access import Access, lookers, policy_of
 from testbed.webpage.actions import PageActions
+from testbed.webpage.connections import LOOPBACK, NOT_KNOWN, require_owners, uid_of
 from testbed.webpage.source import PageSource
 
 WAKES_S = 3600.0  # to see whether it is to end, which a signal says at once
@@ -61,10 +62,7 @@ class PageServer(ThreadedWSGIServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Return whether there is a place for a connection; it is closed at once if there is none."""
-        try:
-            is_own = uid_of(client_address[1], self.port) in self._own
-        except OSError:
-            is_own = False
+        is_own = _asker(client_address[1], self.port) in self._own
         with self._lock:
             has_place = list(self._held.values()).count(is_own) < (MOST_OWN if is_own else MOST_OF_OTHERS)
             if has_place:
@@ -94,7 +92,10 @@ def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Acc
 
 
 def listening(port: int) -> PageServer:
-    """Return a server that listens on loopback, 0: on any port that is free."""
+    """Return a server that listens on loopback, 0: on any port that is free. RequestError for a port that is
+    taken, HostError for a kernel that does not say who connects.
+    """
+    require_owners()
     try:
         taken = socket.create_server((LOOPBACK, port))  # werkzeug's own says more than a line
     except OSError as error:
@@ -109,7 +110,9 @@ def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], so
 
     @server.before_request
     def check() -> Response | None:
-        uid = None if request.path == metrics.PATH else _asker(request.environ, access.port)
+        uid = (
+            None if request.path == metrics.PATH else _asker(int(request.environ["REMOTE_PORT"]), access.port)
+        )
         why = access.refusal(request.host, request.headers.get("Origin"), uid)
         return None if why is None else Response(f"refused: {why}\n", 403, mimetype="text/plain")
 
@@ -133,5 +136,8 @@ def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], so
         return response
 
 
-def _asker(environ: dict[str, Any], port: int) -> int:
-    return uid_of(int(environ["REMOTE_PORT"]), port)
+def _asker(peer_port: int, port: int) -> int:
+    try:
+        return uid_of(peer_port, port)
+    except OSError:  # no descriptor is left, or the kernel does not answer
+        return NOT_KNOWN

@@ -287,11 +287,11 @@ def test_the_controller_s_socket(
 
 
 @pytest.mark.needs("xdp", "ovs")
-def test_what_is_in_its_folder_is_roots_but_for_the_sockets_and_the_lock(testbed: Testbed) -> None:
+def test_what_is_in_its_folder_is_roots_but_for_the_sockets(testbed: Testbed) -> None:
     """Root's commands act on what they read there."""
     runtime = Runtime.of(testbed.name)
     owned = {path.name for path in runtime.folder.iterdir() if path.stat().st_uid != 0}
-    assert owned == {"lock", "daemon.sock", "controller.sock"}
+    assert owned == {"daemon.sock", "controller.sock"}
     assert not [
         path for path in runtime.folder.iterdir() if path.stat().st_mode & 0o022 and path.name not in owned
     ]

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from testbed.client.runtime import Runtime
+from testbed.library.ending import ASK_S
 from tests.limits import CALL_S
 from tests.privileged.commands import (
     ROOT,
@@ -129,6 +130,59 @@ def test_kill_9_of_the_main_process_leaves_nothing_and_the_name_is_free(testbed:
     again = command("testbed.up", "--config", "rack", "--name", testbed.name, "--detach")
     assert again.returncode == 0, again.stderr
     assert command("testbed.down", "--name", testbed.name).returncode == 0
+
+
+LOCKS_ALL = """
+import fcntl, os, sys
+locked = 0
+for name in ("lock", "owner", "main.json", "topology.json", "history.jsonl", "log", "jobs", "."):
+    for mode in (os.O_RDWR, os.O_RDONLY):
+        try:
+            fd = os.open(os.path.join(sys.argv[1], name), mode)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked += 1
+        except OSError:
+            pass
+print(locked, flush=True)
+fd = os.open(os.path.join(sys.argv[1], "owner"), os.O_RDONLY)
+fcntl.lockf(fd, fcntl.LOCK_SH)  # waits until its writer has gone
+print("for reading", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_locks_of_its_owner_hold_up_nobody_when_it_is_dead(make_testbed: Callable[..., Testbed]) -> None:
+    """The owner, an ordinary user, locks whatever it can open; then the main process is killed."""
+    testbed = make_testbed("rack", {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY)})
+    runtime = Runtime.of(testbed.name)
+    stranger = subprocess.Popen(
+        ["/usr/bin/python3", "-c", LOCKS_ALL, str(runtime.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        cwd="/",
+    )
+    try:
+        with bounded(stranger):
+            assert stranger.stdout
+            assert int(stranger.stdout.readline()) > 0
+        assert status(testbed.name)["state"] == "ready"
+        os.kill(testbed.pid, signal.SIGKILL)
+        with bounded(stranger):
+            assert stranger.stdout.readline() == "for reading\n"
+        assert command("testbed.status", "--name", testbed.name, uid=NOBODY).returncode == 1
+        began = time.monotonic()
+        down = command("testbed.down", "--name", testbed.name)
+        assert f"its main process (pid {testbed.pid}) was killed" in down.stderr
+        assert time.monotonic() - began < ASK_S, "it does not wait for one that is dead to end"
+        again = command("testbed.up", "--config", "rack", "--name", testbed.name, "--detach")
+        assert again.returncode == 0, again.stderr
+        assert command("testbed.down", "--name", testbed.name).returncode == 0
+    finally:
+        stranger.communicate("", timeout=CALL_S)
 
 
 def test_ctrl_c_while_it_comes_up(name: str) -> None:

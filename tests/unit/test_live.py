@@ -106,6 +106,11 @@ def test_policies_see_the_slowest_optical_port_of_each_unit() -> None:
     check_decision(two, Decision({2: 10.0}, {}, {(0, 1): 2}), "ours")
     with pytest.raises(TestbedError, match=r"the link \(0, 1\) has 20.0 Gb/s, and circuits for 10.0"):
         check_decision(two, Decision({2: 10.0}, {}, {(0, 1): 1}), "ours")
+    across = Job(3, ((0, 1), (1, 1)), 2, 1.0)
+    three = State(limits, 0, (Progress(across, 1.0),), {})
+    lacks = r"at most 0.0 is possible; unit 2 has 1 optical ports, and 2 of its links meet there$"
+    with pytest.raises(TestbedError, match=lacks):
+        check_decision(three, Decision({3: 5.0}, {}, {}), "ours")
     assert live.limits_of(TOPOLOGY, 1.0, None, PROGRAMS).unit_port_gbps == ()
     with pytest.raises(RequestError, match=r"^links.u1o1: unshaped; to schedule jobs, links need a rate"):
         live.limits_of(replace(topology, link_rates={"u1o1": None}), 1.0, None, PROGRAMS)

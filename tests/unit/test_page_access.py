@@ -16,10 +16,11 @@ import pytest
 
 from testbed import web
 from testbed.client import environment
-from testbed.errors import RequestError
-from testbed.webpage import page, serving
-from testbed.webpage.access import LOOPBACK, Access, lookers, uid_of
+from testbed.errors import HostError, RequestError
+from testbed.webpage import connections, page, serving
+from testbed.webpage.access import Access, lookers
 from testbed.webpage.actions import PageActions
+from testbed.webpage.connections import LOOPBACK, NOT_KNOWN, require_owners, uid_of
 from testbed.webpage.serving import ASSETS, guard, listening
 from tests.unit.page_world import World
 
@@ -69,7 +70,29 @@ def test_the_kernel_says_whose_a_connection_is() -> None:
         port = server.getsockname()[1]
         with socket.create_connection((LOOPBACK, port)) as client:
             assert uid_of(client.getsockname()[1], port) == os.getuid()
-            assert uid_of(client.getsockname()[1], port ^ 1) == -1
+            assert uid_of(client.getsockname()[1], port ^ 1) == NOT_KNOWN
+            assert uid_of(port, client.getsockname()[1] ^ 1) == NOT_KNOWN, "the server's own, which listens"
+
+
+@pytest.mark.parametrize("closes_first", ["client", "server"])
+def test_a_connection_that_was_closed_is_nobody_s(closes_first: str) -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        client = socket.create_connection((LOOPBACK, port))
+        peer_port = client.getsockname()[1]
+        with server.accept()[0] as accepted:
+            if closes_first == "server":
+                accepted.close()
+            client.close()
+            assert uid_of(peer_port, port) == NOT_KNOWN, "the kernel has it as root's"
+        assert uid_of(peer_port, port) == NOT_KNOWN
+
+
+def test_a_kernel_that_does_not_say_who_connects_is_a_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_owners()
+    monkeypatch.setattr(connections, "_BY_FAMILY", 0xFF)  # no request's number
+    with pytest.raises(HostError, match="sudo modprobe tcp_diag"):
+        require_owners()
 
 
 # ---- a server ----
@@ -126,6 +149,21 @@ def test_another_user_s_connections_take_no_place_of_the_page_s_own(
             assert ask(access, "/metrics")[0] == 200
             connections[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: elsewhere\r\n\r\n")
             assert connections[0].recv(12) == b"HTTP/1.1 403", "the others are served still"
+
+
+def test_connections_that_were_closed_take_no_place_of_the_page_s_own() -> None:
+    server = listening(0)
+    try:
+        for _ in range(2 * serving.MOST_OWN):
+            socket.create_connection((LOOPBACK, server.port)).close()
+            server.verify_request(*server.get_request())
+        assert list(server._held.values()) == [False] * serving.MOST_OF_OTHERS
+        with socket.create_connection((LOOPBACK, server.port)):
+            assert server.verify_request(*server.get_request()), "the user's own"
+    finally:
+        for request in tuple(server._held):
+            server.shutdown_request(request)
+        server.server_close()
 
 
 def test_places_are_free_again_when_connections_end(

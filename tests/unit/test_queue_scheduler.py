@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from testbed.client import rpc
 from testbed.client.caller import Caller
+from testbed.daemon.process import LASTING
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.queue import scheduler
@@ -116,6 +118,46 @@ def test_every_end_is_told_and_the_result_comes_once_when_all_end_at_once(place:
     assert (came[0]["done"], came[0]["failed"]) == (7, 0)
     assert sum(event.get("what") == "done" for event in place.events) == 7
     place.until(lambda: place.scheduler.status() is None, "the session ends")
+
+
+def test_each_of_many_cancels_at_once_is_answered_beside_all_that_wait(place: Place, tmp_path: Path) -> None:
+    """200 jobs, queued by as many commands that wait for them as are served, and by one that does not."""
+    path, submitting = tmp_path / "daemon.sock", rpc.server.MOST_LASTING
+
+    def answer(request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, gone: threading.Event) -> Any:
+        if request["op"] == "cancel":
+            return place.scheduler.cancel(request["jobs"], "cancelled", ME)
+        return place.submit(*request["asked"], wait=request["wait"], gone=gone)
+
+    def submit(number: int) -> None:
+        rpc.call(path, "submit", timeout_s=None, asked=[{"name": f"waits-{number}"}], wait=True)
+
+    def cancel(number: int) -> None:
+        answers[number] = rpc.call(path, "cancel", timeout_s=WAIT_S, jobs=[])
+
+    answers: dict[int, list[int]] = {}
+    with rpc.serve(path, answer, lasting=LASTING):
+        rest = [{"name": f"rest-{at}"} for at in range(200 - submitting)]
+        assert len(rpc.call(path, "submit", asked=rest, wait=False)["jobs"]) == len(rest)
+        waiting = threads(submit, submitting)
+        place.until(lambda: len(place.states()) == 200, "all are queued")
+        with pytest.raises(RequestError, match="requests that last"):
+            submit(submitting)
+        for thread in threads(cancel, 12):
+            thread.join(WAIT_S)
+        assert len(answers) == 12
+        assert {number for ended in answers.values() for number in ended} == set(range(1, 201))
+        place.machine.may_end.set()
+        for thread in waiting:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def threads(work: Callable[[int], None], count: int) -> list[threading.Thread]:
+    made = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
+    for thread in made:
+        thread.start()
+    return made
 
 
 def test_one_after_the_other_and_both_at_once(place: Place) -> None:

@@ -213,6 +213,42 @@ def test_what_this_testbed_cannot_place_is_refused_at_once(job: dict[str, Any], 
         check_against(parse(of(job)), catalogue.ready("default"))
 
 
+ONE_PORT = {"units": [{"hosts": 2}, {"hosts": 2}, {"hosts": 2}], "optical_ports": 1}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"place": "u1:1,u2:1", "ps": "u3"},
+        {"place": "u1:1,u2:1", "ps": "u3", "sync": "ps"},
+        {"place": "u1:1,u2:1", "ps": "u3", "sync": "inc"},
+    ],
+)
+def test_a_job_whose_circuits_no_decision_could_give_is_refused_as_run_refuses_it(
+    job: dict[str, Any],
+) -> None:
+    topology = load.parse(ONE_PORT, "one-port")
+    with pytest.raises(RequestError, match=r"^job job-0: demands need 2 optical ports of u3; it has 1$"):
+        check_against(parse(of(job)), topology)
+    for possible in (
+        {**job, "ps": "u2"},
+        {**job, "ps": None},
+        {**job, "place": "u1:2"},
+        {"workers": 2, "place": "together"},
+    ):
+        check_against(parse(of({key: each for key, each in possible.items() if each})), topology)
+    by_core = load.parse({**ONE_PORT, "core": {"rate_mbps": 10_000}}, "core")
+    check_against(parse(of(job)), by_core)
+    in_turns = parse(of(job, policy="mine.py:InTurns"))
+    check_against(in_turns, topology)
+
+
+def test_a_job_placed_nowhere_else_is_refused_wherever_its_server_is() -> None:
+    topology = load.parse(ONE_PORT, "one-port")
+    with pytest.raises(RequestError, match=r"^job job-0: demands need 2 optical ports of u"):
+        check_against(parse(of({"place": "u1:1,u2:1,u3:1", "workers": 3})), topology)
+
+
 def test_a_policy_gives_no_switch_packets_that_it_has_no_program_for() -> None:
     topology = load.parse({"units": [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}]}, "mixed")
     check_against(parse(of({"workers": 2, "lanes": 360})), topology)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import select
 import socket
 import threading
 import time
@@ -261,6 +263,35 @@ def test_connections_are_bounded_and_idle_ones_make_room(
             each.setblocking(False)
             with pytest.raises(BlockingIOError):
                 each.recv(1)
+
+
+def test_requests_that_last_leave_places_to_those_that_are_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(rpc_server, "MOST_LASTING", 3)
+    path = tmp_path / "s"
+    refused = r"3 requests that last \(host, wait\) are worked on already"
+    with rpc.serve(path, answer, lasting=("wait", "host")), ExitStack() as stack:
+        with pytest.raises(HostError):
+            rpc.call(path, "host")
+        waiting = [stack.enter_context(asking(path, b'{"op": "wait"}\n')) for _ in range(4)]
+        (too_many,), _, _ = select.select(waiting, [], [], 60)
+        assert re.search(refused, all_of(too_many)[0]["error"])
+        assert [rpc.call(path, "add", a=1, b=each) for each in range(9)] == list(range(1, 10))
+        with pytest.raises(RequestError, match=refused):
+            rpc.call(path, "host")
+        for each in waiting:
+            each.close()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                rpc.call(path, "host")
+            except HostError:
+                return
+            except RequestError:  # it is not noticed yet that they left
+                continue
+        pytest.fail("no place was free again")
 
 
 @pytest.mark.parametrize("name", ["connection", "request"])

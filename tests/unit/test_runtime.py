@@ -4,20 +4,22 @@ matters.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.client.caller import Caller
+from testbed.client.caller import NOGROUP, Caller
 from testbed.client.rpc import Peer
-from testbed.client.runtime import HeldName, Runtime, check_name, running, sweep
+from testbed.client.runtime import HeldName, Runtime, check_name, dead, running, sweep
 from testbed.errors import HostError, OwnerError, RequestError, TestbedError
 from tests.limits import CALL_S
 
@@ -109,6 +111,81 @@ def test_the_folder_of_a_killed_one_is_swept(tmp_path: Path, me: Caller) -> None
         assert list(runtime.jobs.iterdir()) == []
 
 
+STRANGER = """
+import fcntl, os, struct, sys
+fds = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
+for fd in fds:
+    fcntl.flock(fd, fcntl.LOCK_EX)
+print("locked", flush=True)
+for fd in fds:
+    if os.path.isfile(f"/proc/self/fd/{fd}"):
+        for_reading = struct.pack("@hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, for_reading)
+        fcntl.lockf(fd, fcntl.LOCK_SH)
+print("locked for reading", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def locked_by_a_stranger() -> Iterator[Callable[..., Callable[[], None]]]:
+    """Have another process lock files and folders in all ways that one may who reads them, some as soon as
+    their writer has gone: what is returned waits for that.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def lock(*paths: Path) -> Callable[[], None]:
+            argv = [sys.executable, "-c", STRANGER, *map(str, paths)]
+            stranger = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(stranger.communicate, "", timeout=CALL_S)
+
+            def said(line: str) -> None:
+                assert stranger.stdout
+                assert stranger.stdout.readline() == line
+
+            said("locked\n")
+            return partial(said, "locked for reading\n")
+
+        yield lock
+
+
+def test_locks_of_a_stranger_keep_no_dead_testbed(
+    tmp_path: Path, me: Caller, locked_by_a_stranger: Callable[..., Callable[[], None]]
+) -> None:
+    holder, runtime = start_holder(tmp_path), Runtime.of("one", tmp_path)
+    assert runtime.lock.stat().st_mode & 0o077 == 0, "nobody but root opens it"
+    assert runtime.owner.stat().st_mode & 0o777 == 0o444, "whoever opens it locks it for reading at most"
+    has_all = locked_by_a_stranger(runtime.owner, runtime.folder, runtime.main)
+    assert runtime.alive()
+    holder.kill()
+    holder.communicate(timeout=CALL_S)
+    has_all()
+    assert not runtime.alive()
+    assert running(tmp_path) == []
+    assert dead(tmp_path) == ["one"]
+    with HeldName(runtime, me):
+        assert runtime.alive()
+        assert not sweep("one", tmp_path)
+    holder = start_holder(tmp_path)
+    has_all = locked_by_a_stranger(runtime.owner, runtime.folder)
+    holder.kill()
+    holder.communicate(timeout=CALL_S)
+    has_all()
+    assert sweep("one", tmp_path)
+    assert not runtime.lock.exists()
+
+
+def test_locks_of_a_stranger_keep_nothing_from_a_living_one(
+    tmp_path: Path, me: Caller, locked_by_a_stranger: Callable[..., Callable[[], None]]
+) -> None:
+    runtime = Runtime.of("one", tmp_path)
+    with HeldName(runtime, me):
+        locked_by_a_stranger(runtime.owner, runtime.folder)
+        assert runtime.alive()
+    assert not runtime.folder.exists()
+    assert not runtime.alive()
+
+
 def test_sweep_removes_a_dead_folder_once(tmp_path: Path) -> None:
     runtime = Runtime.of("one", tmp_path)
     runtime.folder.mkdir()
@@ -136,18 +213,16 @@ def test_not_running_names_what_runs(tmp_path: Path, me: Caller) -> None:
 
 def test_what_others_run_is_named(tmp_path: Path, me: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ordinary user is not told that nothing runs."""
-    opened = os.open
-
-    def refused(path: Any, *more: Any, **options: Any) -> int:
-        if str(path).endswith("lock") and "theirs" in str(path):
-            raise PermissionError(13, "Permission denied")
-        return opened(path, *more, **options)
-
+    ordinary = Caller(54321, NOGROUP, (), "54321", "/")
     (tmp_path / "theirs").mkdir()
-    monkeypatch.setattr(os, "open", refused)
+    (tmp_path / "theirs" / "owner").write_text("54322\n")
+    monkeypatch.setattr(os, "geteuid", lambda: ordinary.uid)
     with pytest.raises(HostError, match=r"'default' is not running; of other users there are: theirs; for"):
         Runtime.of("default", tmp_path).require_alive()
-    with HeldName(Runtime.of("one", tmp_path), me), pytest.raises(TestbedError, match=r"running: one$"):
+    with (
+        HeldName(Runtime.of("one", tmp_path), ordinary),
+        pytest.raises(TestbedError, match=r"running: one$"),
+    ):
         Runtime.of("default", tmp_path).require_alive()
 
 

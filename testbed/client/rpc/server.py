@@ -7,24 +7,29 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from testbed.client.rpc.connection import Connection, Handler, Phase
+from testbed.client.rpc.connection import Connection, Emit, Handler, Phase
 from testbed.client.rpc.peer import Peer
-from testbed.errors import OwnerError
+from testbed.errors import OwnerError, RequestError
 
 MAX_CONNECTIONS = 128
+MOST_LASTING = 96  # of them: the other places are for requests that are answered at once, such as to cancel
 _LAST_WORDS_S = 1.0  # at the server's end, for replies that are on their way
 _PATIENCE_S = 1.0  # of a full server with a client that does not send its request, or read its reply
 _PAUSE_S = 0.1
 
 
 @contextmanager
-def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None]:
+def serve(
+    path: Path, handler: Handler, uid: int | None = None, lasting: Collection[str] = ()
+) -> Iterator[None]:
     """Serve until the block ends, each request on a thread of its own. The socket is for root and `uid`
-    only, by its file's mode and by what the kernel says of who connects.
+    only, by its file's mode and by what the kernel says of who connects. `lasting` are the operations whose
+    requests last as long as their clients like: they have MOST_LASTING places at most.
     """
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -37,7 +42,7 @@ def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None
             os.chown(path, uid, -1)
         listener.listen(MAX_CONNECTIONS)
         listener.setblocking(False)
-        server = _Server(listener, handler, frozenset((0, os.geteuid() if uid is None else uid)))
+        server = _Server(listener, handler, frozenset((0, os.geteuid() if uid is None else uid)), lasting)
         reader, writer = os.pipe()
         acceptor = threading.Thread(
             target=server.accept, args=(reader,), name=f"serve-{path.stem}", daemon=True
@@ -55,10 +60,14 @@ def serve(path: Path, handler: Handler, uid: int | None = None) -> Iterator[None
 
 
 class _Server:
-    def __init__(self, listener: socket.socket, handler: Handler, users: frozenset[int]) -> None:
+    def __init__(
+        self, listener: socket.socket, handler: Handler, users: frozenset[int], lasting: Collection[str]
+    ) -> None:
         self._listener, self._handler, self._users = listener, handler, users
+        self._operations = frozenset(lasting)
         self._connections: set[Connection] = set()
-        self._changed = threading.Condition()  # the set above
+        self._lasting = 0  # requests that are worked on
+        self._changed = threading.Condition()  # the two above
 
     def accept(self, stop: int) -> None:
         """Accept connections until `stop` is readable."""
@@ -79,7 +88,7 @@ class _Server:
     def _take(self, connection: socket.socket) -> None:
         try:
             peer = Peer.of(connection)
-            taken = Connection(connection, peer, self._handler, self._forget)
+            taken = Connection(connection, peer, self._answer, self._forget)
         except OSError:
             connection.close()
             return
@@ -90,6 +99,23 @@ class _Server:
                 taken.refuse(f"{MAX_CONNECTIONS} requests are worked on already: wait until one has ended")
             self._connections.add(taken)
         taken.start()
+
+    def _answer(self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event) -> Any:
+        if request["op"] not in self._operations:
+            return self._handler(request, peer, emit, disconnected)
+        with self._changed:
+            if self._lasting >= MOST_LASTING:
+                operations = ", ".join(sorted(self._operations))
+                raise RequestError(
+                    f"{MOST_LASTING} requests that last ({operations}) are worked on already: wait until "
+                    f"one has ended"
+                )
+            self._lasting += 1
+        try:
+            return self._handler(request, peer, emit, disconnected)
+        finally:
+            with self._changed:
+                self._lasting -= 1
 
     def _make_room(self) -> bool:
         """Give up the connection that has waited longest for its own client, to send or to read, if one
