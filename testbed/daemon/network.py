@@ -7,6 +7,7 @@ started again: while the controller is away circuits go on forwarding; what a sw
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -142,7 +143,8 @@ class Network:
         deadline = time.monotonic() + _READY_TIMEOUT_S
         while not self._is(state):
             if time.monotonic() > deadline:
-                raise TestbedError(f"{operation}: the controller is not ready after {_READY_TIMEOUT_S:g} s")
+                why = f"the controller is not ready after {_READY_TIMEOUT_S:g} s"
+                raise TestbedError(f"{operation}: {why}{self._lacks()}")
             if self.ending.wait(0.05):
                 raise TestbedError("the testbed is ending")
         return rpc.call(self.controller_socket, operation, **arguments)
@@ -154,6 +156,13 @@ class Network:
             raise
         except TestbedError:  # away, which `watch` sees to
             return False
+
+    def _lacks(self) -> str:
+        """Return what the controller waits for, to go behind another line; nothing if it does not answer."""
+        with contextlib.suppress(TestbedError):
+            lacks: list[str] = rpc.call(self.controller_socket, "lacks", timeout_s=_END_TIMEOUT_S)
+            return f": {'; '.join(lacks)}" if lacks else ""
+        return ""
 
     def ways(self, forest: Forest) -> list[Ways]:
         """Return by which devices the results of each tree go on from each unit, by the circuits that are
