@@ -83,7 +83,8 @@ class Network:
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
         self.tors = AllTors(topology, self._log, progress)
-        self.ending = threading.Event()  # set by whoever ends the testbed: requests give up waiting
+        self.ending = threading.Event()
+        self._ends_because = ""
 
     @property
     def controller_socket(self) -> Path:
@@ -133,6 +134,11 @@ class Network:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
+    def give_up_requests(self, why: str) -> None:
+        """Have requests wait no longer: the testbed ends, as `why` says."""
+        self._ends_because = why
+        self.ending.set()
+
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Ask the controller. Waits while it is being started again, which only `watch` does, and
         the thread that calls that: a process started from another thread would end with it.
@@ -146,8 +152,15 @@ class Network:
                 why = f"the controller is not ready after {_READY_TIMEOUT_S:g} s"
                 raise TestbedError(f"{operation}: {why}{self._lacks()}")
             if self.ending.wait(0.05):
-                raise TestbedError("the testbed is ending")
-        return rpc.call(self.controller_socket, operation, **arguments)
+                raise TestbedError(self._ends_because)
+        try:
+            return rpc.call(self.controller_socket, operation, **arguments)
+        except rpc.AbsentError as error:
+            if self.ending.is_set():
+                raise TestbedError(self._ends_because) from error
+            raise TestbedError(
+                f"{operation}: the controller ended before it answered; its log ends: {self._last_words()}"
+            ) from error
 
     def _is(self, state: str) -> bool:
         try:

@@ -146,7 +146,7 @@ class Daemon:
                     raise
                 finally:
                     self._state = "ending"
-                    self._network.ending.set()
+                    self._network.give_up_requests(why)
                     self._main.say(phase="ending", done=0, total=0)
                     self._commands.stop_all(why, _COMMANDS_END_S)
                     self._scheduler.end(why)
