@@ -111,6 +111,7 @@ def main(argv: list[str]) -> int:
     SwitchesApp.conductor = conductor
     SwitchesApp.management = management
     API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
+    threading.Thread(target=conductor.settle_overdue, args=(ended,), name="overdue", daemon=True).start()
     with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid, LASTING):
         ended.wait()
         conductor.finish()

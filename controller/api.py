@@ -14,7 +14,7 @@ from controller.flows import port_numbers
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
 from testbed.ocs.timetable import as_data, parse
-from testbed.topology.addresses import CORE_BRIDGE, CORE_DPID, Dpid, tor_name, tor_named
+from testbed.topology.addresses import CORE_BRIDGE, CORE_DPID, OXC_DPID, Dpid, tor_name, tor_named
 from testbed.topology.units import Unit, UnitPair, unit_named
 
 LASTING = ("turned",)  # the request that waits for a change
@@ -28,6 +28,7 @@ class Api:
         self._operations: dict[str, Callable[[dict[str, Any]], Any]] = {
             "library": lambda request: library,
             "ready": lambda request: conductor.state.is_ready,
+            "lacks": lambda request: list(conductor.state.lacks),
             "known": lambda request: conductor.state.circuits is not None,
             "circuits": self._circuits,
             "history": self._changes,
@@ -41,7 +42,9 @@ class Api:
             "turned": lambda request: conductor.turned(_number(request, "other_than")),
             "routes": lambda request: conductor.state.routes(),
             "resettle": lambda request: conductor.resettle(_switch(request.get("unit"))),
-            "unsettled": lambda request: [tor_name(dpid) for dpid in conductor.state.unsettled],
+            "unsettled": lambda request: [
+                tor_name(dpid) for dpid in conductor.state.unsettled if dpid != OXC_DPID
+            ],
             "tree": lambda request: conductor.state.tree(
                 unit_named(request.get("root")), _units(request.get("members"))
             ),

@@ -42,6 +42,7 @@ from controller.steps import (
     Lit,
     Modify,
     Ordered,
+    Overdue,
     Read,
     ReadLight,
     Restarted,
@@ -70,6 +71,7 @@ LIGHT_TIMEOUT_NS = 5_000_000_000
 FINISH_TIMEOUT_S = 5.0
 START_LEAD_NS = 5_000_000  # from a timetable's last word to its start
 TURN_WAIT_S = 30.0
+OVERDUE_S = 1.0  # from a switch's failure until it is tried again
 TOLD_AT_ONCE = 16  # ToRs: most of what each takes is waiting for it
 
 
@@ -175,6 +177,20 @@ class Conductor:
         """
         self._conduct(Restarted(dpid))
 
+    def settle_overdue(self, ended: threading.Event) -> None:
+        """Brings switches that failed to what they should hold, until the controller ends. Without it whoever
+        asks for anything waits for ever: requests wait until all is ready.
+        """
+        while not ended.wait(OVERDUE_S):
+            if not self._state.unsettled:
+                continue
+            try:
+                self._conduct(Overdue())
+            except TestbedError as error:
+                LOG.error("%s", error)
+            else:
+                LOG.warning("%s", "; ".join(self._state.lacks) or "every switch holds what it should again")
+
     def request(self, demands: Iterable[UnitPair]) -> dict[str, Any] | None:
         """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
         had to change.
@@ -200,7 +216,7 @@ class Conductor:
             if self._plane.is_kept():
                 raise RequestError("schedule: one is kept; circuits unschedule ends it")
             if not self._state.is_ready:
-                raise TestbedError("schedule: not every switch is connected and read back")
+                raise TestbedError(f"schedule: {'; '.join(self._state.lacks)}")
             peers, routes = timed(premises.topology, table)
             self._plane.keep(table, peers, routes, lambda: time.monotonic_ns() + START_LEAD_NS)
             self._timetable = table

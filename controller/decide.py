@@ -47,6 +47,7 @@ from controller.steps import (
     Lit,
     Modify,
     Ordered,
+    Overdue,
     Peers,
     Read,
     ReadLight,
@@ -95,6 +96,12 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
         case Restarted(dpid):
             state.premises.check_switch(dpid)
             return _settle(_new(state.without_trust(dpid), Errand()), {dpid}, now_ns)
+        case Overdue():
+            unsettled = set(state.unsettled)
+            state = _new(state, Errand())
+            if OXC_DPID in unsettled:  # the others follow it
+                return _wait(state, _read(OXC_DPID))
+            return _settle(state, unsettled, now_ns)
         case Demanded(pairs):
             return _order(state, state.plan(pairs).target, random, now_ns)
         case Ordered(circuits):
@@ -191,7 +198,8 @@ def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
     """
     if dpid not in state.connected and state.premises.speaks_openflow(dpid):
         return _fail(state, dpid, TestbedError(f"set switch {dpid:#x}: it disconnected"), now_ns)
-    state = replace(state, verified=state.verified | {dpid})
+    failures = {each: why for each, why in state.failures.items() if each != dpid}
+    state = replace(state, verified=state.verified | {dpid}, failures=failures)
     if dpid != OXC_DPID:
         return _wait(_with_change(state, settled_ns=now_ns))
     if _errand(state).target is not None:
@@ -316,6 +324,8 @@ def _fail(state: State, about: Dpid, error: Exception, now_ns: int) -> Course:
 
 
 def _failed(state: State, about: Dpid, error: Exception) -> State:
+    dpid = OXC_DPID if about == LIGHT else about
+    state = replace(state, failures={**state.failures, dpid: str(error)})
     return _with_errand(state, failures=(*_errand(state).failures, (about, error)))
 
 

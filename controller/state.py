@@ -122,8 +122,8 @@ class State:
 
     `circuits` is None until the optical switch has shown which it has. `held` are flows as they were last
     read back, of switches that nobody has told anything since; `verified` are the switches that hold, read
-    back, what they should, routes included. `failed_locks` counts the attempts of transceivers to lock that
-    have failed in all of the history, by port.
+    back, what they should, routes included, and `failures` say why others do not. `failed_locks` counts the
+    attempts of transceivers to lock that have failed in all of the history, by port.
     """
 
     premises: Premises
@@ -134,6 +134,7 @@ class State:
     connected: frozenset[Dpid] = frozenset()
     held: Mapping[Dpid, frozenset[Flow]] = field(default_factory=dict)
     verified: frozenset[Dpid] = frozenset()
+    failures: Mapping[Dpid, str] = field(default_factory=dict)
     errand: Errand | None = None
 
     @property
@@ -165,22 +166,38 @@ class State:
         return circuits
 
     @property
+    def needed(self) -> frozenset[Dpid]:
+        """The switches that must hold what they should before all is ready."""
+        topology = self.premises.topology
+        optical = {addresses.OXC_DPID} if topology.optical_ports else set()
+        return frozenset({*topology.switches, *optical})
+
+    @property
     def is_ready(self) -> bool:
         """Say whether every switch is connected, where it speaks OpenFlow, and holds what it should."""
-        topology = self.premises.topology
-        needed = set(topology.switches)
-        if topology.optical_ports:
-            needed.add(addresses.OXC_DPID)
-        return needed <= self.verified
+        return self.needed <= self.verified
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """A phrase for each switch for which `is_ready` waits."""
+        return tuple(self._lack(dpid) for dpid in sorted(self.needed - self.verified))
+
+    def _lack(self, dpid: Dpid) -> str:
+        name = addresses.bridge_name(dpid)
+        if self.premises.speaks_openflow(dpid) and dpid not in self.connected:
+            return f"{name} is not connected"
+        why = self.failures.get(dpid)
+        return f"{name} is not read back" + (f" ({why})" if why else "")
 
     @property
     def unsettled(self) -> tuple[Dpid, ...]:
-        """The switches that only `Restarted` helps: what they should hold is known, they can be told, and it
-        failed. None while something is going on.
+        """The switches that were told what they should hold, or asked what they hold, and failed, and can be
+        told now. None while something is going on.
         """
         if self.errand is not None:
             return ()
-        return tuple(dpid for dpid in self.tor_flows if dpid not in self.verified and self.can_be_told(dpid))
+        known = {addresses.OXC_DPID, *self.tor_flows} & self.needed
+        return tuple(dpid for dpid in sorted(known - self.verified) if self.can_be_told(dpid))
 
     def can_be_told(self, dpid: Dpid) -> bool:
         """Say whether the routes of a unit's switch can be set now."""

@@ -50,6 +50,11 @@ class Restarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Overdue:
+    """Switches do not hold what they should although nothing is going on: what was told them failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Demanded:
     """These pairs of units want a circuit each."""
 
@@ -116,8 +121,20 @@ class Failed:
 
 
 Event = (
-    Began | Came | Gone | Restarted | Demanded | Ordered | Timed | Held | Joined | Lit | Done | Failed
-)  # fmt: skip
+    Began
+    | Came
+    | Gone
+    | Restarted
+    | Overdue
+    | Demanded
+    | Ordered
+    | Timed
+    | Held
+    | Joined
+    | Lit
+    | Done
+    | Failed
+)
 
 
 # ---- what is to be done ----

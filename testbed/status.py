@@ -322,7 +322,7 @@ def jobs_text(jobs: list[int]) -> str:
 def controller_text(controller: dict[str, Any]) -> str:
     text = str(controller["state"]) + (f" on {controller['library']}" if controller.get("library") else "")
     if controller["state"] == "running" and not controller["ready"]:
-        text += ", not every switch connected"
+        text += f": {'; '.join(controller['lacks'])}"
     return text + restarted_text(controller["restarts"])
 
 

@@ -1,9 +1,11 @@
 """The gate's lanes: pytest-xdist's workers, each in namespaces of its own, and what keeps them apart.
 
-Most of a test of a testbed waits, so that two at once fill two processors. A lane has its own network
-namespace and its own runtime folders: tests see there what they made themselves. A test marked `alone`, which
-measures, has the machine to itself; files with such tests come first, then testbeds, and the tests without
-root fill the gaps at the end.
+Most of a test of a testbed waits, so that two at once fill two processors. A lane has its own network and
+mount namespaces, runtime folders and pinned BPF objects: tests see there what they made themselves, and
+neither what other lanes make nor what other programs on the machine do. Tests on the real kernel that run
+without lanes enter such namespaces as well (`enter`). A test marked `alone`, which measures, has the machine
+to itself; files with such tests come first, then testbeds, and the tests without root fill the gaps at the
+end.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from pathlib import Path
 
 import pytest
 
+from testbed.emulation.namespaces import CLONE_NEWNET, call_libc
 from tests.limits import CALL_S
 
-RUNTIME = Path("/run/optinc")
+RUNTIME, PINS = Path("/run/optinc"), Path("/sys/fs/bpf")
 MARK = "alone"
+CLONE_NEWNS = 0x00020000
 
 
 def options(lanes: int) -> list[str]:
@@ -37,6 +41,28 @@ def options(lanes: int) -> list[str]:
         *("--tx", f"{lanes}*popen//python={python}"),
         *("--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0"),
     ]
+
+
+def enter() -> None:
+    """Move the calling thread, and those that it starts from now on, to network and mount namespaces of its
+    own, as `options` has each lane start.
+    """
+    call_libc("unshare", CLONE_NEWNS | CLONE_NEWNET)
+    _run("mount", "--make-rprivate", "/")
+    make_ready()
+
+
+def make_ready() -> None:
+    """Cover what the namespaces before this process's show of testbeds and of pinned BPF objects."""
+    RUNTIME.mkdir(exist_ok=True)
+    _run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(RUNTIME))
+    if PINS.is_dir():
+        _run("mount", "-t", "bpf", "-o", "mode=0700", "bpf", str(PINS))
+    _run("ip", "link", "set", "lo", "up")
+
+
+def _run(*argv: str) -> None:
+    subprocess.run(argv, check=True, timeout=CALL_S)
 
 
 class Rooms:
@@ -79,11 +105,7 @@ class Lane:
         self._rooms = Rooms(folder)
 
     def pytest_sessionstart(self) -> None:
-        RUNTIME.mkdir(exist_ok=True)
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(RUNTIME)], check=True, timeout=CALL_S
-        )
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=CALL_S)
+        make_ready()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

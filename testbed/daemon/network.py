@@ -7,6 +7,7 @@ started again: while the controller is away circuits go on forwarding; what a sw
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -83,7 +84,8 @@ class Network:
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
         self.tors = AllTors(topology, self._log, progress)
-        self.ending = threading.Event()  # set by whoever ends the testbed: requests give up waiting
+        self.ending = threading.Event()
+        self._ends_because = ""
 
     @property
     def controller_socket(self) -> Path:
@@ -133,6 +135,11 @@ class Network:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
+    def give_up_requests(self, why: str) -> None:
+        """Have requests wait no longer: the testbed ends, as `why` says."""
+        self._ends_because = why
+        self.ending.set()
+
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Ask the controller. Waits while it is being started again, which only `watch` does, and
         the thread that calls that: a process started from another thread would end with it.
@@ -143,10 +150,18 @@ class Network:
         deadline = time.monotonic() + _READY_TIMEOUT_S
         while not self._is(state):
             if time.monotonic() > deadline:
-                raise TestbedError(f"{operation}: the controller is not ready after {_READY_TIMEOUT_S:g} s")
+                why = f"the controller is not ready after {_READY_TIMEOUT_S:g} s"
+                raise TestbedError(f"{operation}: {why}{self._lacks()}")
             if self.ending.wait(0.05):
-                raise TestbedError("the testbed is ending")
-        return rpc.call(self.controller_socket, operation, **arguments)
+                raise TestbedError(self._ends_because)
+        try:
+            return rpc.call(self.controller_socket, operation, **arguments)
+        except rpc.AbsentError as error:
+            if self.ending.is_set():
+                raise TestbedError(self._ends_because) from error
+            raise TestbedError(
+                f"{operation}: the controller ended before it answered; its log ends: {self._last_words()}"
+            ) from error
 
     def _is(self, state: str) -> bool:
         try:
@@ -155,6 +170,13 @@ class Network:
             raise
         except TestbedError:  # away, which `watch` sees to
             return False
+
+    def _lacks(self) -> str:
+        """Return what the controller waits for, to go behind another line; nothing if it does not answer."""
+        with contextlib.suppress(TestbedError):
+            lacks: list[str] = rpc.call(self.controller_socket, "lacks", timeout_s=_END_TIMEOUT_S)
+            return f": {'; '.join(lacks)}" if lacks else ""
+        return ""
 
     def ways(self, forest: Forest) -> list[Ways]:
         """Return by which devices the results of each tree go on from each unit, by the circuits that are

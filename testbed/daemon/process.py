@@ -144,7 +144,7 @@ class Daemon:
                     raise
                 finally:
                     self._state = "ending"
-                    self._network.ending.set()
+                    self._network.give_up_requests(why)
                     self._main.say(phase="ending", done=0, total=0)
                     self._commands.stop_all(why, _COMMANDS_END_S)
                     self._scheduler.end(why)
@@ -287,7 +287,8 @@ class Daemon:
         try:
             light = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)
             controller["library"] = rpc.call(self._network.controller_socket, "library", timeout_s=2.0)
-            controller["ready"] = rpc.call(self._network.controller_socket, "ready", timeout_s=2.0)
+            controller["lacks"] = rpc.call(self._network.controller_socket, "lacks", timeout_s=2.0)
+            controller["ready"] = not controller["lacks"]
         except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
             light = {"circuits": None, "dark": None}
             controller |= {"state": "away", "ready": False, "error": str(error)}

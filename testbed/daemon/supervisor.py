@@ -38,6 +38,7 @@ from testbed.topology.model import Topology
 
 END_S = 20.0  # for an end in order; then by force
 _GONE_S = 10.0
+_INIT_KILLED = "unshare: sigprocmask unblock failed"  # its last words when what it runs was killed
 _NO_PROCESS = "there is no such process"
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -282,8 +283,17 @@ class DaemonTree:
         last = words[-1] if words else "it left no word"
         if not self._heard:
             raise HostError(f"start the testbed's namespaces: {last}")
-        how = f"signal {-code}" if code < 0 else f"status {code}"
-        raise TestbedError(f"the daemon ended unasked ({how}): {last}")
+        if last.startswith(_INIT_KILLED):
+            raise TestbedError("the first process of its namespaces was killed")
+        raise TestbedError(f"the daemon ended unasked ({_ended_in_words(code)}): {last}")
+
+
+def _ended_in_words(code: int) -> str:
+    """Return how `unshare` ended. What it runs ends with 128 and the number of the signal that ended the
+    daemon (testbed/emulation/namespaces.py).
+    """
+    killed_by = -code if code < 0 else code - 128
+    return f"killed by signal {killed_by}" if killed_by > 0 else f"status {code}"
 
 
 # ------------------------------------------------------------------ in the background

@@ -21,7 +21,11 @@ from testbed.interpreters import isolated
 READY_S = 120.0
 _ANSWER_S = 30.0
 _LARGEST_ANSWER_BYTES = 1 << 16
+_ENDED = "it has ended; the daemon's log says more"
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
+
+
+Origin = subprocess.Popen[bytes]  # the process that a worker is a fork of
 
 
 class Forked:
@@ -29,8 +33,8 @@ class Forked:
     before.
     """
 
-    def __init__(self, template: Template, pid: int, report: ErrorPipe) -> None:
-        self._template, self.pid, self._report = template, pid, report
+    def __init__(self, template: Template, origin: Origin, pid: int, report: ErrorPipe) -> None:
+        self._template, self._origin, self.pid, self._report = template, origin, pid, report
 
     def why_not(self) -> str | None:
         """Return why a worker that has ended did not come to run its script, None if it ran it."""
@@ -38,12 +42,12 @@ class Forked:
 
     def wait(self) -> int:
         """Return its exit code, negative for the signal that ended it; to be called when it has ended."""
-        return self._template.waited(self.pid)
+        return self._template.waited(self._origin, self.pid)
 
 
 class Template:
-    """Starts its process at the first use. Thread-safe. `spawn(argv, **options)` starts a process that ends
-    with the daemon.
+    """Starts its process at the first use, and again at the next use after it has ended. Thread-safe.
+    `spawn(argv, **options)` starts a process that ends with the daemon.
     """
 
     def __init__(self, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
@@ -82,22 +86,24 @@ class Template:
         try:
             with namespace.open("rb") as entered:
                 fds = [entered.fileno(), stdout, report.writer, *pass_fds]
-                pid = self._fork(json.dumps(asked).encode(), fds, hold)
+                origin, pid = self._fork(json.dumps(asked).encode(), fds, hold)
         except BaseException:
             report.close()
             raise
         finally:
             os.close(report.writer)
-        return Forked(self, pid, report)
+        return Forked(self, origin, pid, report)
 
-    def _fork(self, description: bytes, fds: Sequence[int], hold: Callable[[int], None]) -> int:
-        """Fork a process, tell it what to become over a connection which nobody else reads, and return its
-        number. Raises TestbedError.
+    def _fork(
+        self, description: bytes, fds: Sequence[int], hold: Callable[[int], None]
+    ) -> tuple[Origin, int]:
+        """Fork a process, tell it what to become over a connection which nobody else reads, and return of
+        which process it is a fork, and its number. Raises TestbedError.
         """
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                answer = self._ask({"fork": True}, [theirs.fileno()])
+                origin, answer = self._ask({"fork": True}, [theirs.fileno()])
             if "refused" in answer:
                 raise TestbedError(f"fork a worker: {answer['refused']}")
             pid = int(answer["pid"])
@@ -108,28 +114,41 @@ class Template:
                 ours.sendall(description[sent:])
             except OSError as error:
                 ours.close()  # it ends, for it was not told all
-                self.waited(pid)
+                self.waited(origin, pid)
                 raise TestbedError(f"tell a worker what to become: {error.strerror or error}") from error
-        return pid
+        return origin, pid
 
-    def waited(self, pid: int) -> int:
-        return int(self._ask({"wait": pid}, [])["code"])
+    def waited(self, origin: Origin, pid: int) -> int:
+        """Return the exit code of a fork that has ended. TestbedError where what it is a fork of has ended,
+        and its forks with it.
+        """
+        _, answer = self._ask({"wait": pid}, [], origin)
+        return int(answer["code"])
 
     def close(self) -> None:
         """End it, and with it the workers that still run."""
         with self._lock:
             self._end()
 
-    def _ask(self, asked: Mapping[str, Any], fds: Sequence[int]) -> dict[str, Any]:
+    def _ask(
+        self, asked: Mapping[str, Any], fds: Sequence[int], origin: Origin | None = None
+    ) -> tuple[Origin, dict[str, Any]]:
+        """Return an answer, and which process gave it: `origin`, where that is asked and no other."""
         with self._lock:
             try:
-                if self._socket is None:
+                if self._process is not None and self._process.poll() is not None:
+                    self._end()
+                if origin is not None and origin is not self._process:
+                    raise ValueError(_ENDED)
+                if self._process is None:
                     self._start()
+                assert self._process is not None
                 assert self._socket is not None
                 socket.send_fds(self._socket, [json.dumps(asked).encode()], list(fds))
-                return self._answer(_ANSWER_S)
+                return self._process, self._answer(_ANSWER_S)
             except (OSError, ValueError) as error:
-                self._end()
+                if origin in (None, self._process):
+                    self._end()
                 raise TestbedError(
                     f"the process that workers are forks of: {error or type(error).__name__}"
                 ) from error
@@ -152,7 +171,7 @@ class Template:
         self._socket.settimeout(timeout_s)
         message = self._socket.recv(_LARGEST_ANSWER_BYTES)
         if not message:
-            raise ValueError("it has ended; the daemon's log says more")
+            raise ValueError(_ENDED)
         answer: dict[str, Any] = json.loads(message)
         return answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -14,6 +15,8 @@ from testbed.ocs.timetable import parse
 from testbed.topology.yaml_text import read_yaml
 
 ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
+BACK_S = 30.0  # for a controller that ended, and is started again
+_LOOK_S = 0.1
 Pair = str | Sequence[str]  # "u1-u3", or ("u1", "u3"): of units; of optical ports likewise
 
 
@@ -142,8 +145,20 @@ class CircuitControl:
         return change
 
     def _require(self) -> None:
-        self._runtime.require_alive()
-        rpc.require_answer(self._runtime.controller_socket, "the controller")
+        """Wait for a controller that is started again. Raises TestbedError that says why the testbed died,
+        where it dies meanwhile.
+        """
+        deadline = time.monotonic() + BACK_S
+        while True:
+            self._runtime.require_alive()
+            try:
+                rpc.require_answer(self._runtime.controller_socket, "the controller")
+            except rpc.AbsentError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_S)
+            else:
+                return
 
 
 def read_timetable(path: Path) -> Any:

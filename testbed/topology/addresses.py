@@ -136,6 +136,11 @@ def tor_name(dpid: Dpid) -> str:
     return rack_name(tor_unit(dpid), tor_rack(dpid))
 
 
+def bridge_name(dpid: Dpid) -> str:
+    """Return the name of a switch of a unit, of the core or of the optical switch."""
+    return OXC_BRIDGE if dpid == OXC_DPID else tor_name(dpid)
+
+
 def tor_ip(dpid: Dpid) -> str:
     """Return the address of a switch as gateway and aggregator."""
     return f"10.{tor_rack(dpid)}.{tor_unit(dpid)}.254"

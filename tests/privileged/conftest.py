@@ -4,11 +4,13 @@ it found it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import lanes
 from tests.limits import SLOWER
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
@@ -25,6 +27,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             own = item.get_closest_marker("timeout")
             limit_s = own.args[0] if own else LIMIT_S
             item.add_marker(pytest.mark.timeout(limit_s * SLOWER), append=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_namespaces(request: pytest.FixtureRequest) -> None:
+    """Have tests see what they made themselves, and not what other programs mount or make meanwhile. The
+    gate's lanes are in such namespaces already.
+    """
+    if os.geteuid() == 0 and not hasattr(request.config, "workerinput"):  # of pytest-xdist
+        lanes.enter()
 
 
 @pytest.fixture

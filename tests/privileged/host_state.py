@@ -2,9 +2,10 @@
 runtime folders.
 
 Other programs come and go on the same host while a test runs, and the tests of another lane. So of processes
-only descendants count, adopted ones included; of BPF objects, which all namespaces share, those of our types
-and names that no process but descendants holds; of cgroups those that nobody holds any more; and of the rest
-what this process's own namespaces hold.
+only descendants count, adopted ones included; of BPF objects, which all namespaces share, those that
+descendants hold, and of those that nobody holds the ones with our names; of cgroups those that nobody holds
+any more; and of the rest what this process's own namespaces hold, which tests have for themselves
+(tests/lanes.py).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
+import re
 import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from testbed.cgroups import held as cgroups
@@ -45,6 +48,18 @@ GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 MAP_NAMES = {  # as the kernel truncates them
     name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS, *link_marks.MAPS)
 }
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_PROGRAM = re.compile(r"\bint (\w+)\(struct (?:xdp_md|__sk_buff) \*")
+
+
+@functools.cache
+def program_names() -> frozenset[str]:
+    """Return the names of the project's BPF programs, its tests' included, as the kernel truncates them."""
+    sources = [*(ROOT / "bpf").glob("*.[ch]"), *(ROOT / "tests/privileged").glob("*.[ch]")]
+    sources += (ROOT / "tests").rglob("*.py")
+    return frozenset(name[:15] for source in sources for name in _PROGRAM.findall(source.read_text()))
 
 
 # Sets of a snapshot, and those that have the same of all processes. What another process holds at a moment
@@ -91,13 +106,14 @@ def host_snapshot() -> HostSnapshot:
     programs, maps = _programs(), _maps_of_ours()
     # its holders are looked up after an object was listed: who loads it meanwhile is seen to hold it
     own = {os.getpid(), *(int(process.split()[0]) for process in descendants)}
-    programs_elsewhere, maps_elsewhere = _held_elsewhere(own) if programs or maps else (set(), set())
+    held_here, held_elsewhere = _held(own) if programs or maps else (Held(), Held())
+    of_others = {number for number, name in programs.items() if name not in program_names()}
     return HostSnapshot(
         processes=frozenset(descendants),
         interfaces=frozenset(name for _, name in socket.if_nameindex()),  # sysfs has its mounter's
         mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        bpf_programs=_without(programs, programs_elsewhere),
-        bpf_maps=_without(maps, maps_elsewhere),
+        bpf_programs=_without(programs, held_elsewhere.programs | of_others - held_here.programs),
+        bpf_maps=_without(maps, held_elsewhere.maps),
         bpf_pins=frozenset(str(path) for path in _below(Path("/sys/fs/bpf"))),
         runtime_folders=frozenset(path.name for path in _below(RUNTIME, depth=1)),
         cgroups=frozenset(str(folder) for folder in cgroups.dead()),
@@ -163,19 +179,29 @@ def _maps_of_ours() -> dict[int, str]:
     return {number: name for number, info in infos if (name := _text(info[MAP_NAME])) in MAP_NAMES}
 
 
-def _held_elsewhere(own: set[int]) -> tuple[set[int], set[int]]:
-    """Return the numbers of the programs and of the maps that processes other than `own` hold open."""
-    held: dict[str, set[int]] = {"prog_id:": set(), "map_id:": set()}
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The numbers of the programs and of the maps that some processes hold open."""
+
+    programs: set[int] = field(default_factory=set)
+    maps: set[int] = field(default_factory=set)
+
+
+def _held(own: set[int]) -> tuple[Held, Held]:
+    """Return what these processes hold, and what all others do."""
+    here, elsewhere = Held(), Held()
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) in own:
+        if not folder.name.isdigit():
             continue
+        held = here if int(folder.name) in own else elsewhere
+        numbers = {"prog_id:": held.programs, "map_id:": held.maps}
         with contextlib.suppress(*GONE):
             for file in (folder / "fd").iterdir():
                 for line in bpf_lines(folder, file):
                     kind, _, number = line.partition("\t")
-                    if kind in held:
-                        held[kind].add(int(number))
-    return held["prog_id:"], held["map_id:"]
+                    if kind in numbers:
+                        numbers[kind].add(int(number))
+    return here, elsewhere
 
 
 def bpf_lines(folder: Path, file: Path) -> list[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from testbed.topology.model import Topology
 from tests.unit.model_switches import ModelPlane, ModelSwitch, circuits, number
 
 TOPOLOGY = catalogue.ready("default")
+ANSWER_S = 10.0
 
 
 def quick() -> Topology:
@@ -182,6 +186,31 @@ def test_a_change_that_failed_half_way_is_made_good_by_the_next(tmp_path: Path) 
     initial = checked(TOPOLOGY.ocs.circuits, TOPOLOGY.optical_ports)
     assert {tuple(c) for c in circuits(conductor)} == {c.ports for c in initial}
     assert plane.peers == {flow.in_port: flow.out_port for flow in oxc.held}
+
+
+def test_a_switch_that_failed_is_brought_there_without_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conductor, switches = connected(tmp_path, ModelPlane())
+    oxc, ended = switches[addresses.OXC_DPID], threading.Event()
+
+    def silent(remove: object, add: object) -> None:
+        raise TestbedError("no answer in 10 s")
+
+    oxc.change = silent  # type: ignore[method-assign]
+    with pytest.raises(TestbedError, match="no answer"):
+        conductor.request([(1, 3)])
+    assert conductor.state.lacks == ("oxc is not read back (no answer in 10 s)",)
+    del oxc.change
+    monkeypatch.setattr("controller.conductor.OVERDUE_S", 0.01)
+    with ThreadPoolExecutor(1) as pool:
+        settling = pool.submit(conductor.settle_overdue, ended)
+        deadline = time.monotonic() + ANSWER_S
+        while not conductor.state.is_ready and time.monotonic() < deadline:
+            time.sleep(0.01)
+        ended.set()
+        settling.result(ANSWER_S)
+    assert conductor.state.is_ready
 
 
 def test_one_switch_that_connects_does_not_read_back_the_others(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from controller.steps import (
     Held,
     Modify,
     Ordered,
+    Overdue,
     Read,
     Restarted,
     Task,
@@ -79,7 +80,7 @@ def come_with_anything(world: World, chance: Random) -> None:
 
 def something_happens(world: World, chance: Random) -> None:
     units = [unit.index for unit in world.topology.units]
-    match chance.choice(("order", "order", "demand", "come", "come", "part", "restart", "die")):
+    match chance.choice(("order", "order", "demand", "come", "come", "part", "restart", "overdue", "die")):
         case "order":
             world.run(Ordered(some_circuits(world, chance)))
         case "demand":
@@ -94,14 +95,21 @@ def something_happens(world: World, chance: Random) -> None:
             if unit in world.state.premises.without_openflow:
                 world.routes.pop(unit, None)
             world.run(Restarted(unit))
+        case "overdue":
+            world.run(Overdue())
         case "die":
             raise Died
 
 
-def settle(world: World) -> None:
-    """All that the daemon does until a testbed is ready: switches connect again, ToRs are told again."""
+def settle(world: World, by_itself: bool) -> None:
+    """All that happens until a testbed is ready: switches connect again, and what failed is told again, by
+    the controller itself or because somebody asks for it.
+    """
     for dpid in set(world.dpids) - world.linked:
         world.come(dpid)
+    if by_itself:
+        world.run(Overdue())
+        return
     if world.state.circuits is None:
         world.part(OXC_DPID)
         world.come(OXC_DPID)
@@ -117,6 +125,7 @@ def settle(world: World) -> None:
     chance=st.randoms(use_true_random=True),
     mishaps=st.sampled_from([0.0, 0.02, 0.15]),
     deafness=st.sampled_from([0.0, 0.1, 0.4]),
+    by_itself=st.booleans(),
 )
 def test_whatever_happens(
     engines: tuple[str, ...],
@@ -125,6 +134,7 @@ def test_whatever_happens(
     chance: Random,
     mishaps: float,
     deafness: float,
+    by_itself: bool,
 ) -> None:
     world = World(engines, has_plane, chance, **more)
     world.run(Began())
@@ -143,8 +153,9 @@ def test_whatever_happens(
             world.check_verified()
     world.mishaps = world.deafness = 0.0
     world.deaf.clear()
-    settle(world)
+    settle(world, by_itself)
     assert world.state.is_ready
+    assert world.state.lacks == ()
     for dpid in world.state.verified:
         world.check_settled(dpid)
 
@@ -318,3 +329,34 @@ def test_a_change_whose_light_does_not_come_is_in_the_history() -> None:
     world.failed = True
     assert world.run(Ordered(world.state.current)) == End(None, None)
     assert world.state.is_ready
+
+
+def test_what_failed_is_told_again_although_nobody_asks_for_anything() -> None:
+    """Open vSwitch stopped while circuits changed, and goes on: requests wait until all is ready."""
+    world = settled(SWITCHED, True)
+    asked(world, world.state.current - {circuit("u1o1", "u2o1")})
+    (end,) = world.decide(Failed(OXC_DPID, TestbedError("no answer in 10 s")))
+    assert isinstance(end, End)
+    assert world.state.lacks == ("oxc is not read back (no answer in 10 s)",)
+    assert world.state.unsettled == (OXC_DPID,)
+    world.failed = True
+    world.run(Overdue())
+    assert world.state.is_ready
+    assert (world.state.lacks, world.state.failures) == ((), {})
+
+
+def test_a_tor_that_failed_is_told_again_alone() -> None:
+    world = settled(SWITCHED, True)
+    world.failed = True
+    world.decide(Restarted(4))
+    world.decide(Failed(4, TestbedError("no answer in 10 s")))
+    assert world.state.lacks == ("u4 is not read back (no answer in 10 s)",)
+    assert world.decide(Overdue()) == (Task(4, (Read(4),)),)
+
+
+def test_a_switch_that_is_gone_is_named_and_not_told() -> None:
+    world = settled(SWITCHED, True)
+    world.part(2)
+    assert world.state.lacks == ("u2 is not connected",)
+    assert world.state.unsettled == ()
+    assert world.decide(Overdue()) == (End(None, None),)

@@ -107,3 +107,20 @@ def test_a_fork_that_the_kernel_refuses_is_that_workers_failure_alone(
     after, words = said(template, "ccc")
     assert words == "3 given; "
     assert (before.wait(), after.wait()) == (0, 0), "both are children of one process"
+
+
+def test_one_that_was_killed_is_started_again_and_says_nothing_of_forks_before(template: Template) -> None:
+    before, _ = said(template, "a")
+    origin = template._process
+    assert origin is not None
+    origin.kill()
+    origin.wait(60)
+    for _ in range(2):
+        with pytest.raises(TestbedError, match="forks of: it has ended"):
+            before.wait()
+    assert template._process is None, "nobody starts one to ask it about another's forks"
+    after, words = said(template, "bb")
+    assert words == "2 given; "
+    with pytest.raises(TestbedError, match="forks of: it has ended"):
+        before.wait()
+    assert after.wait() == 0

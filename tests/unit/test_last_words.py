@@ -7,16 +7,17 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from testbed import status
-from testbed.client import last_words, runtime
+from testbed.client import last_words, rpc, runtime
 from testbed.client.caller import Caller
 from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime, dead, running, sweep
-from testbed.daemon.supervisor import _last_words
+from testbed.daemon.supervisor import _ended_in_words, _last_words
 from testbed.errors import HostError, TestbedError
 
 ME = Caller.of(os.geteuid())
@@ -48,6 +49,36 @@ def test_reason_and_logs_stay_and_nothing_else(made: Runtime) -> None:
     assert made.last_words() == WORDS
     assert not made.alive()
     assert (running(made.folder.parent), dead(made.folder.parent)) == ([], ["one"])
+
+
+def test_who_asks_while_it_dies_is_told_why(made: Runtime) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with HeldName(made, ME) as name:
+            name.write_main({**FACTS, "state": "ready"})
+            asking = pool.submit(rpc.call, made.socket, "run")
+            with pytest.raises(TimeoutError):
+                asking.result(0.2)
+            name.leave(WORDS)
+        with pytest.raises(TestbedError, match=r"testbed 'one' is gone: it died at .*: ovs-vswitchd was"):
+            asking.result(60)
+    with pytest.raises(TestbedError, match="ovs-vswitchd was killed"):
+        rpc.call(made.socket, "run")
+
+
+def test_who_asks_while_it_comes_up_or_ends_in_order_is_not_held_up(made: Runtime) -> None:
+    with HeldName(made, ME) as name:
+        name.write_main({**FACTS, "state": "starting"})
+        with pytest.raises(rpc.AbsentError, match="comes up or goes down"):
+            rpc.call(made.socket, "run")
+    with pytest.raises(rpc.AbsentError, match="comes up or goes down"):
+        rpc.call(made.socket, "run")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(-9, "killed by signal 9"), (137, "killed by signal 9"), (3, "status 3")]
+)
+def test_how_the_daemon_ended_is_told_by_its_signal(code: int, words: str) -> None:
+    assert _ended_in_words(code) == words
 
 
 def test_an_end_in_order_leaves_none(made: Runtime) -> None:

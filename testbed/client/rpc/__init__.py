@@ -10,9 +10,19 @@ for a client: what it does not read is kept up to a bound (connection.py), and a
 ..., "bytes": ...}} stands for what was beyond it.
 """
 
-from testbed.client.rpc.client import SilentError, call, require_answer
+from testbed.client.rpc.client import AbsentError, SilentError, call, require_answer
 from testbed.client.rpc.connection import MAX_REQUEST_BYTES, Emit, Handler
 from testbed.client.rpc.peer import Peer
 from testbed.client.rpc.server import serve
 
-__all__ = ["MAX_REQUEST_BYTES", "Emit", "Handler", "Peer", "SilentError", "call", "require_answer", "serve"]
+__all__ = [
+    "MAX_REQUEST_BYTES",
+    "AbsentError",
+    "Emit",
+    "Handler",
+    "Peer",
+    "SilentError",
+    "call",
+    "require_answer",
+    "serve",
+]

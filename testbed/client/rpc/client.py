@@ -15,13 +15,18 @@ from typing import Any
 from testbed.client.environment import typed
 from testbed.errors import OwnerError, TestbedError, from_exit_code
 
-_DYING_S = 2.0  # from when its server is gone until it is seen that a testbed died
+_DYING_S = 15.0  # from when its server is gone until it is seen that a testbed died: jobs are ended first
+_LOOK_S = 0.05
 _PIECE_BYTES = 1 << 16
 SILENT_S = 10.0  # a server says in milliseconds whether it is ready
 
 
 class SilentError(TestbedError):
     """A server takes requests, and does not answer in time."""
+
+
+class AbsentError(TestbedError):
+    """A server ended before it answered, or none is there."""
 
 
 def call(
@@ -63,9 +68,7 @@ def call(
         except PermissionError as error:
             raise OwnerError(f"{op} at {path}: only root and the user who started the testbed may") from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise TestbedError(
-                f"{op}: nobody answers at testbed {path.parent.name!r}: it comes up or goes down ({path})"
-            ) from error
+            raise _absent(path, op) from error
         except (TimeoutError, BlockingIOError) as error:
             raise SilentError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
         except ValueError as error:  # half a line: the server died while it wrote
@@ -75,18 +78,39 @@ def call(
     raise _gone(path, op)
 
 
+def _absent(path: Path, op: str) -> TestbedError:
+    """Return the error of a server that is not there: why its testbed died, if it did."""
+    return _died(path, op, was_up=False) or AbsentError(
+        f"{op}: nobody answers at testbed {path.parent.name!r}: it comes up or goes down ({path})"
+    )
+
+
 def _gone(path: Path, op: str) -> TestbedError:
     """Return the error of a server that went away: why its testbed died, if it did."""
+    return _died(path, op, was_up=True) or AbsentError(
+        f"{op} at {path}: the server went away before it answered"
+    )
+
+
+def _died(path: Path, op: str, was_up: bool) -> TestbedError | None:
+    """Return why a testbed died whose daemon is gone, which is written down last; None where it ends in
+    order, or comes up, or it is another server that is gone.
+    """
     from testbed.client.runtime import Runtime  # which knows callers, and they the peers of this package
 
     runtime, deadline = Runtime(path.parent.name, path.parent), time.monotonic() + _DYING_S
-    while runtime.main.exists() and time.monotonic() < deadline:
+    while path == runtime.socket:
+        main: dict[str, Any] = {}
         with suppress(TestbedError):
+            main = runtime.read_main()
             if last := runtime.last_words():
                 words = typed("status", runtime.name)
                 return TestbedError(f"{op}: testbed {runtime.name!r} is gone: {last}; more: {words}")
-        time.sleep(_DYING_S / 50)
-    return TestbedError(f"{op} at {path}: the server went away before it answered")
+        was_up = was_up or main.get("state") == "ready"
+        if not main or not was_up or time.monotonic() > deadline:
+            return None
+        time.sleep(_LOOK_S)
+    return None
 
 
 def require_answer(path: Path, what: str, state: str = "ready") -> bool:
