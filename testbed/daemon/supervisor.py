@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from testbed.cgroups.held import HostCgroups
+from testbed.client import output
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
@@ -338,7 +339,11 @@ def bring_up_detached(
                     screen.close()
                     os.waitpid(child, 0)
                     raise from_exit_code(message["exit_code"], message["error"])
-                screen.show(message)
+                try:
+                    screen.show(message)
+                except BrokenPipeError:  # a command whose output nobody reads brings it up all the same
+                    if not output.reader_has_gone():
+                        raise
                 if "ready" in message:
                     return 0
     except KeyboardInterrupt:
