@@ -43,6 +43,7 @@ from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER, OFF, Store
 
 _INTERRUPTED = "interrupted"
+_OF_WORK = {"output", "missed", "queued"}  # events of a job whose request was taken
 
 Say = Callable[[str], None]
 
@@ -87,8 +88,10 @@ class RunRecorder:
         self.interrupted = False
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """Hear an event of the running job: the folder of its logs among them."""
-        self._recorder.has_run = True
+        """Hear an event of the job: the folder of its logs among them. One that has its hosts can be refused
+        still; one whose workers print, or that is queued, cannot.
+        """
+        self._recorder.has_run |= not _OF_WORK.isdisjoint(event)
         if "logs" in event:
             self._logs.add(Path(event["logs"]))
 

@@ -166,6 +166,25 @@ def test_a_detached_queue_is_recorded_by_the_testbed(place: Place) -> None:
     assert {path.lstat().st_uid for path in made.folder.rglob("*")} == {OWNER}
 
 
+@pytest.mark.parametrize("refused", ["place", "folder", "policy", "policy, detached"])
+def test_what_the_testbed_refuses_leaves_no_folder(place: Place, refused: str) -> None:
+    (place.folder / "worker-1").write_text("a file, where a worker's folder would be")
+    (place.folder / "none.py").write_text("raise ValueError('no policy')")
+    script, jobs = str(place.folder / "meets.py"), str(place.folder / "jobs.yaml")
+    command_, *more = {
+        "place": ["run", "--place", "u9:2", script],
+        "folder": ["run", "--place", "u1:2", "--folder-per-worker", script],
+        "policy": ["submit", "--policy", "none.py:Policy", jobs],
+        "policy, detached": ["submit", "--policy", "none.py:Policy", "--detach", jobs],
+    }[refused]
+    before = sorted((place.folder / "runs").glob("*"))
+    named = ("--name", place.testbed.name)
+    done = command(f"testbed.{command_}", *named, *more, env=place.environ, cwd=place.folder)
+    assert done.returncode == 2, done.stderr
+    assert "recorded as" not in done.stderr
+    assert sorted((place.folder / "runs").glob("*")) == before
+
+
 def test_a_reader_that_goes_ends_the_job_in_order(place: Place) -> None:
     """`testbed run | head -1`: the reader closes the pipe while the workers go on printing."""
     before = len(place.records("run"))
