@@ -49,20 +49,24 @@ def main(argv: list[str] | None = None) -> int:
     if completion.is_asked():
         completion.complete(COMMANDS, _main_of, {"RECORD": _records})
     arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] not in COMMANDS:
+        return environment.exit_code("testbed", _without_command, arguments)
+    name, *rest = arguments
+    return environment.exit_code(f"testbed {name}", _main_of(name), rest)
+
+
+def _without_command(arguments: list[str]) -> int:
     if arguments and arguments[0] == "--version":
         print(f"testbed {version()}")
         return 0
     if arguments and arguments[0] in ("-h", "--help"):
         print(usage())
         return 0
-    if not arguments or arguments[0] not in COMMANDS:
-        if arguments:
-            print(f"testbed: no command {arguments[0]!r}; accepted: {', '.join(COMMANDS)}", file=sys.stderr)
-        else:
-            print(usage(), file=sys.stderr)
-        return 2
-    name, *rest = arguments
-    return environment.exit_code(f"testbed {name}", _main_of(name), rest)
+    if arguments:
+        print(f"testbed: no command {arguments[0]!r}; accepted: {', '.join(COMMANDS)}", file=sys.stderr)
+    else:
+        print(usage(), file=sys.stderr)
+    return 2
 
 
 def _main_of(name: str) -> Callable[[list[str]], int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from testbed.client import environment
+from testbed.client import environment, output
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
@@ -218,7 +218,7 @@ def _runs(
     results: list[dict[str, Any]] = []
     interrupted = False
     files = _Files.of(arguments, record, caller) if arguments.repeat > 1 else None
-    output = sys.stderr if arguments.json == STDOUT else sys.stdout
+    shown_on = sys.stderr if arguments.json == STDOUT else sys.stdout
     try:
         while len(results) < arguments.repeat and not interrupted and not _has_failed(results):
             note = files.note(len(results) + 1) if files else None
@@ -226,7 +226,7 @@ def _runs(
                 asked = options
                 if options.logs and arguments.repeat > 1:
                     asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
-                result, interrupted = follow(runtime, asked, caller, output, run.hear)
+                result, interrupted = follow(runtime, asked, caller, shown_on, run.hear)
                 result["notes"] += [note] if note else []
                 run.take(result, interrupted)
             if not arguments.json:
@@ -355,15 +355,24 @@ def missed(event: dict[str, int]) -> str:
 class Follower:
     """Shows a job's output as it comes; knows its number once it has one."""
 
-    def __init__(self, runtime: Runtime, output: TextIO) -> None:
-        self._runtime, self._output = runtime, output
+    def __init__(self, runtime: Runtime, shown_on: TextIO) -> None:
+        self._runtime, self._shown_on = runtime, shown_on
         self._job: int | None = None
         self._logs = ""
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
+        """Show an event. The job ends where nobody reads what it prints any more."""
+        try:
+            self._show(event)
+        except BrokenPipeError:
+            if not output.reader_has_gone():
+                raise
+            self._stop("the reader of the output of testbed run has gone")
+
+    def _show(self, event: dict[str, Any]) -> None:
         if "output" in event:
-            print(f"[{event['label']}] {event['output']}", file=self._output, flush=True)
+            print(f"[{event['label']}] {event['output']}", file=self._shown_on, flush=True)
         elif "job" in event:
             self._job, self._logs = int(event["job"]), str(event["logs"])
             ps = f", {event['service']} on {event['ps_host']}" if event["ps_host"] else ""
@@ -383,6 +392,9 @@ class Follower:
         """Ask for the job's end the first time, and go on listening; leave the second time, which ends the
         job as well.
         """
+        self._stop(f"{signal.Signals(number).name} to testbed run")
+
+    def _stop(self, reason: str) -> None:
         from testbed.client import rpc
         from testbed.errors import RequestError
 
@@ -390,27 +402,22 @@ class Follower:
             raise KeyboardInterrupt
         self.interrupted = True
         with contextlib.suppress(RequestError):  # it has just ended by itself
-            rpc.call(
-                self._runtime.socket,
-                "stop",
-                job=self._job,
-                reason=f"{signal.Signals(number).name} to testbed run",
-            )
+            rpc.call(self._runtime.socket, "stop", job=self._job, reason=reason)
 
 
 def follow(
     runtime: Runtime,
     options: RunOptions,
     caller: Caller,
-    output: TextIO,
+    shown_on: TextIO,
     hear: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> tuple[dict[str, Any], bool]:
-    """Run the job, with what it prints on `output`, and its events told to `hear`; return its result, and
+    """Run the job, with what it prints on `shown_on`, and its events told to `hear`; return its result, and
     whether it was interrupted.
     """
     from testbed.library.running import run
 
-    follower = Follower(runtime, output)
+    follower = Follower(runtime, shown_on)
 
     def on_event(event: dict[str, Any]) -> None:
         hear(event)

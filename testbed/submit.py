@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed.client import environment
+from testbed.client import environment, output
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
@@ -148,6 +148,15 @@ class _Follower:
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
+        """Show an event. The jobs end where nobody reads what becomes of them any more."""
+        try:
+            self._show(event)
+        except BrokenPipeError:
+            if not output.reader_has_gone():
+                raise
+            self._cancel("the reader of the output of testbed submit has gone")
+
+    def _show(self, event: dict[str, Any]) -> None:
         if "queued" in event:
             self._jobs = list(event["queued"])
             line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
@@ -162,13 +171,15 @@ class _Follower:
         """Cancel the jobs the first time, and go on listening; leave the second time, which cancels them as
         well.
         """
+        self._cancel(f"{signal.Signals(number).name} to testbed submit")
+
+    def _cancel(self, reason: str) -> None:
         from testbed.client import rpc
         from testbed.errors import RequestError
 
         if not self._jobs or self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        reason = f"{signal.Signals(number).name} to testbed submit"
         with contextlib.suppress(RequestError):  # they have just ended
             rpc.call(self._runtime.socket, "cancel", jobs=self._jobs, reason=reason, uid=self._caller.uid)
 

@@ -30,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from testbed.client import output
 from testbed.client.arguments import Parser as Parser
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.interpreters import isolated, with_checkout
@@ -118,42 +119,38 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 
 def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
-    """Return the exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
-    MESSAGE`.
+    """Return the exit code of `run(argv)`: every command passes here. Here alone the typed errors become a
+    line on stderr, `COMMAND: MESSAGE`, and a reader of the output that has gone becomes an end without a word
+    (`testbed status | head -1`).
     """
+    output.print_at_once()
     try:
-        code = run(argv)
-        sys.stdout.flush()
+        code = _exit_code(command, run, argv)
+        output.flush()
+    except BrokenPipeError:
+        if not output.reader_has_gone():  # a socket of ours, which is another matter
+            traceback.print_exc()
+        code = TestbedError.exit_code
+    return output.code_as_read(code)
+
+
+def _exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
+    try:
+        return run(argv)
     except TestbedError as error:
         print(f"{command}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output may have gone (`testbed status | head`); a broken socket of ours is another
-        # matter.
-        if not _stdout_is_gone():
-            traceback.print_exc()
-        return TestbedError.exit_code
+    except SystemExit:  # argparse's, which has printed a help
+        output.flush()
+        raise
     except OSError as error:
         full = disk_is_full(error)
         if full is None:
             raise
         print(f"{command}: {full}", file=sys.stderr)
         return full.exit_code
-    return code
-
-
-def _stdout_is_gone() -> bool:
-    try:
-        # a newline, for a flush of an empty buffer writes nothing and so proves nothing
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # the interpreter flushes once more at its exit, and would complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
 
 
 def data_folder(name: str) -> Path:

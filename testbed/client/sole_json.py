@@ -26,5 +26,7 @@ def sole_json(asked: bool) -> Iterator[TextIO]:
             with contextlib.redirect_stdout(sys.stderr):
                 yield stdout
         finally:
-            stdout.flush()
-            os.dup2(stdout.fileno(), 1)
+            try:
+                stdout.flush()
+            finally:  # also where nobody reads it
+                os.dup2(stdout.fileno(), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import IO
 
+from testbed.client.output import UNREAD
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError, from_exit_code
 from testbed.interpreters import isolated
@@ -43,12 +45,12 @@ def running(name: str, config: str) -> Iterator[None]:
 
 def command(*words: str, output: IO[bytes] | None = None) -> int:
     """Return another testbed command's exit code, its output shown as it comes, or in a file. It is told to
-    end when this process is.
+    end when this process is. Raises BrokenPipeError where the reader of its output, and of ours, has gone.
     """
     argv = isolated("-m", f"testbed.{words[0]}", *words[1:])
     with subprocess.Popen(argv, stdout=output, stderr=output) as process:
         try:
-            return process.wait()
+            code = process.wait()
         except KeyboardInterrupt:
             process.terminate()
             try:
@@ -56,6 +58,9 @@ def command(*words: str, output: IO[bytes] | None = None) -> int:
             except subprocess.TimeoutExpired:
                 process.kill()
             raise
+    if code == UNREAD:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+    return code
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ import psutil
 
 from testbed.cgroups.held import HostCgroups
 from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
+from testbed.client import output
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
@@ -350,7 +351,11 @@ def bring_up_detached(
                     screen.close()
                     os.waitpid(child, 0)
                     raise from_exit_code(message["exit_code"], message["error"])
-                screen.show(message)
+                try:
+                    screen.show(message)
+                except BrokenPipeError:  # a command whose output nobody reads brings it up all the same
+                    if not output.reader_has_gone():
+                        raise
                 if "ready" in message:
                     return 0
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.aggregation.admission import Places
+from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller, user_name
@@ -200,7 +201,9 @@ class Jobs:
     def run(
         self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
     ) -> dict[str, Any]:
-        """Run a job as `caller`, and return its result, which says in `failure` why it failed, if it did."""
+        """Run a job as `caller`, and return its result, which says in `failure` why it failed, if it did.
+        RequestError for one that cannot be run as things are, such as where no place has room for it.
+        """
         request = JobRequest.parse(asked, caller)
 
         def choose(busy: frozenset[Host]) -> Layout:
@@ -219,7 +222,10 @@ class Jobs:
             request, choose, lambda layout: Terms(Start(layout, packets=request.packets), emit, ends)
         )
         assert job is not None
-        return self.live(job)
+        try:
+            return self.live(job)
+        except NoRoomError as full:
+            raise RequestError(str(full)) from full
 
     def _lay_out_there(self, request: JobRequest, workers: Sequence[Host], busy: frozenset[Host]) -> Layout:
         """Lay these workers out, with the server where the request wants it. RequestError where the layout

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.client import environment
+from testbed.client import environment, output
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError
@@ -43,6 +43,7 @@ from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER, OFF, Store
 
 _INTERRUPTED = "interrupted"
+_OF_WORK = {"output", "missed", "queued"}  # events of a job whose request was taken
 
 Say = Callable[[str], None]
 
@@ -87,8 +88,10 @@ class RunRecorder:
         self.interrupted = False
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """Hear an event of the running job: the folder of its logs among them."""
-        self._recorder.has_run = True
+        """Hear an event of the job: the folder of its logs among them. One that has its hosts can be refused
+        still; one whose workers print, or that is queued, cannot.
+        """
+        self._recorder.has_run |= not _OF_WORK.isdisjoint(event)
         if "logs" in event:
             self._logs.add(Path(event["logs"]))
 
@@ -181,12 +184,12 @@ class Recorder:
         self._save(runs=(*runs, run.run))
         try:
             yield run
-        except KeyboardInterrupt:
-            run.fail(_INTERRUPTED)
-            run.interrupted = True
-            raise
         except TestbedError as error:
             run.fail(run.run.failure or str(error))
+            raise
+        except (KeyboardInterrupt, BrokenPipeError) as error:
+            run.interrupted = _is_interruption(error)
+            run.fail(_INTERRUPTED if run.interrupted else f"{type(error).__name__}: {error}")
             raise
         except Exception as error:
             run.fail(f"{type(error).__name__}: {error}")
@@ -251,7 +254,7 @@ class Recorder:
             self._unlock()
             return
         state, failure, code = self._record.state, None, 0
-        if isinstance(error, KeyboardInterrupt):
+        if error is not None and _is_interruption(error):
             state, code = INTERRUPTED, environment.INTERRUPTED
         elif isinstance(error, TestbedError):
             state, failure, code = FAILED, str(error), error.exit_code
@@ -263,6 +266,7 @@ class Recorder:
             state = DONE
         failure = failure or next((run.failure for run in self._record.runs if run.failure), None)
         ended = None if state == QUEUED else time.time()
+        code = output.code_as_read(code)
         self._save(state=state, failure=failure, exit_code=code, ended=ended)
         self.say(f"recorded as {self._record.name}")
         self._unlock()
@@ -394,6 +398,12 @@ def none_below() -> Iterator[None]:
             del os.environ[FOLDER]
         else:
             os.environ[FOLDER] = before
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Return whether a command ends by Ctrl-C, or because nobody reads its output any more."""
+    gone = isinstance(error, BrokenPipeError) and output.reader_has_gone()
+    return gone or isinstance(error, KeyboardInterrupt)
 
 
 def _text(data: Mapping[str, Any]) -> bytes:

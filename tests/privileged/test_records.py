@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from testbed.client.output import UNREAD
 from testbed.records import Record, list_records
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, Testbed, bounded, command, open_folder, running, start, wait_for
@@ -163,6 +164,50 @@ def test_a_detached_queue_is_recorded_by_the_testbed(place: Place) -> None:
     assert (made.state, made.failure) == ("done", None)
     assert [log.parent.name for log in made.runs[0].logs if log.name == "worker-0.log"] == ["a"]
     assert {path.lstat().st_uid for path in made.folder.rglob("*")} == {OWNER}
+
+
+@pytest.mark.parametrize("refused", ["place", "folder", "policy", "policy, detached"])
+def test_what_the_testbed_refuses_leaves_no_folder(place: Place, refused: str) -> None:
+    (place.folder / "worker-1").write_text("a file, where a worker's folder would be")
+    (place.folder / "none.py").write_text("raise ValueError('no policy')")
+    script, jobs = str(place.folder / "meets.py"), str(place.folder / "jobs.yaml")
+    command_, *more = {
+        "place": ["run", "--place", "u9:2", script],
+        "folder": ["run", "--place", "u1:2", "--folder-per-worker", script],
+        "policy": ["submit", "--policy", "none.py:Policy", jobs],
+        "policy, detached": ["submit", "--policy", "none.py:Policy", "--detach", jobs],
+    }[refused]
+    before = sorted((place.folder / "runs").glob("*"))
+    named = ("--name", place.testbed.name)
+    done = command(f"testbed.{command_}", *named, *more, env=place.environ, cwd=place.folder)
+    assert done.returncode == 2, done.stderr
+    assert "recorded as" not in done.stderr
+    assert sorted((place.folder / "runs").glob("*")) == before
+
+
+def test_a_reader_that_goes_ends_the_job_in_order(place: Place) -> None:
+    """`testbed run | head -1`: the reader closes the pipe while the workers go on printing."""
+    before = len(place.records("run"))
+    script = place.folder / "prints.py"
+    script.write_text("import time\nfor at in range(6000):\n    print(at, flush=True)\n    time.sleep(0.1)\n")
+    words = place.words("--sync", "ring", until="never")[:-2]
+    process = start(*words, str(script), env=place.environ)
+    with bounded(process):
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("[u1h")
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(timeout=CALL_S) == UNREAD
+    assert "Broken pipe" not in said
+    assert "Traceback" not in said
+    made = place.records("run")[before]
+    assert (made.state, made.exit_code) == ("interrupted", UNREAD)
+    assert made.failure == "the reader of the output of testbed run has gone"
+    assert made.runs[0].result is not None
+    assert made.runs[0].logs
+    status = command("testbed.status", "--name", place.testbed.name, "--json")
+    assert json.loads(status.stdout)["jobs"] == []
 
 
 def test_kill_9_and_ctrl_c_of_the_command(place: Place) -> None:

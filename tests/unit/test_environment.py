@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed import __main__ as dispatch
-from testbed.client import environment
+from testbed.client import environment, output
 from testbed.client.screen import summary
 from testbed.errors import HostError, RequestError, TestbedError
 from tests.limits import CALL_S
@@ -43,8 +43,8 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one command, `probe`, that was not set up."""
-    client = ("client/__init__.py", "client/arguments.py", "client/environment.py")
-    names = ("__init__.py", *client, "errors.py", "interpreters.py")
+    client = ("__init__.py", "arguments.py", "environment.py", "output.py")
+    names = ("__init__.py", *(f"client/{name}" for name in client), "errors.py", "interpreters.py")
     for name in names:
         target = tmp_path / "testbed" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def test_a_reader_that_left_is_no_error_to_speak_of() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 1
+    assert process.returncode == output.UNREAD == 141
 
 
 def test_a_socket_of_ours_that_breaks_is_told(capsys: pytest.CaptureFixture[str]) -> None:

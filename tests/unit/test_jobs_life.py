@@ -77,8 +77,9 @@ def test_a_job_without_room_is_summed_by_the_system_named_for_that(run: Run) -> 
     note = "no room (u1: no room): summed by ps, whose server is on u4h1"
     assert result["notes"] == [note]
     assert {"note": note} in run.events
-    with pytest.raises(NoRoomError, match="u1: no room"):
+    with pytest.raises(RequestError, match=r"^u1: no room$") as refused:
         run(sync="switches")
+    assert isinstance(refused.value.__cause__, NoRoomError)
     assert run.nothing_is_held()
 
 

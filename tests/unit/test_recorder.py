@@ -119,12 +119,37 @@ def test_a_defect_is_named(store: Store) -> None:
     assert only(store).failure == "ZeroDivisionError: integer division or modulo by zero"
 
 
-def test_a_request_that_is_refused_leaves_nothing(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RequestError), recording(ASKED, store, ME) as record, record.run():
-        raise RequestError("--place u9: no such unit")
+@pytest.mark.parametrize(
+    "events",
+    [[], [{"job": 3, "logs": "/nowhere"}], [{"job": 3, "logs": "/nowhere"}, {"note": "laid out anew"}]],
+    ids=["at once", "with hosts", "with hosts and a note"],
+)
+def test_a_request_that_is_refused_leaves_nothing(
+    events: list[dict[str, Any]], store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        with recording(ASKED, store, ME) as record, record.run() as run:
+            for event in events:
+                run.hear(event)
+            raise RequestError("--place u9: no such unit")
+
+    with pytest.raises(RequestError):
+        command()
     assert store.names() == []
     assert list(store.folder.iterdir()) == []
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("event", [{"output": "hello", "label": "u1h1"}, {"queued": [1, 2]}], ids=str)
+def test_what_ran_before_a_request_was_refused_is_kept(event: dict[str, Any], store: Store) -> None:
+    def command() -> None:
+        with recording(ASKED, store, ME) as record, record.run() as run:
+            run.hear(event)
+            raise RequestError("log worker-0.log: user alice cannot write it: Permission denied")
+
+    with pytest.raises(RequestError):
+        command()
+    assert only(store).exit_code == 2
 
 
 def test_a_request_that_is_refused_after_a_run_leaves_what_ran(store: Store) -> None:

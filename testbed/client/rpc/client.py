@@ -73,6 +73,8 @@ def call(
             raise SilentError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
         except ValueError as error:  # half a line: the server died while it wrote
             raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
+        except BrokenPipeError:  # of `on_event`, whose reader has gone: nothing else is written here
+            raise
         except OSError as error:
             raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
     raise _gone(path, op)
