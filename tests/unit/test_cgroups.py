@@ -103,7 +103,7 @@ def test_a_job_s_cgroup_is_below_its_host_s_limit_where_both_are_of_one_hierarch
 
 
 def test_what_is_in_a_cgroup_is_ended(tmp_path: Path) -> None:
-    """As the kernel does, who ends is in it no more."""
+    """Whoever ends is in it no more, as the kernel has it."""
     with subprocess.Popen(["sleep", "4321"]) as process:
         members(tmp_path).write_text(f"{process.pid}\n0\n")
         threading.Timer(0.1, members(tmp_path).write_text, [""]).start()
