@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,7 +56,8 @@ def folders(name: str) -> list[Path]:
 
 
 def is_held_to(cgroups: str, host: str) -> bool:
-    return any(line.endswith(f"/{host}") and "/optinc-" in line for line in cgroups.splitlines())
+    """Return whether one of a process's cgroups is that of a host, or below it."""
+    return any(f"/{host}/" in f"{line}/" and "/optinc-" in line for line in cgroups.splitlines())
 
 
 def check_shares(shares: dict[str, tuple[float, str]]) -> None:
@@ -64,7 +66,9 @@ def check_shares(shares: dict[str, tuple[float, str]]) -> None:
         share, cgroups = shares[host]
         assert is_held_to(cgroups, host), cgroups
         assert share <= cpus * (1 + 2 * PERIOD_S), f"{host}: {share}"
-    assert "/optinc-" not in shares["u1h2"][1], "the one without a limit is not in any of them"
+    free = shares["u1h2"][1]
+    assert not any(is_held_to(free, host) for host in ("u1h1", "u1h2", "u1h3")), "the one without a limit"
+    assert not re.search(r"^[0-9]+:[^:]*\bcpu\b[^:]*:/optinc-", free, re.MULTILINE), "nor in any of cpu's"
 
 
 def test_hosts_have_their_rates_and_their_processes_their_cores(config: str, tmp_path: Path) -> None:
