@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.client.arguments import Parser as Parser
+from testbed.client.shown import cleaned, line
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.interpreters import isolated, with_checkout
 
@@ -119,13 +120,18 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
     """Return the exit code of `run(argv)`. Here alone the typed errors become a line on stderr, `COMMAND:
-    MESSAGE`.
+    MESSAGE`, and here alone all that a command prints is cleaned (testbed/client/shown.py).
     """
+    with cleaned():
+        return _exit_code(command, run, argv)
+
+
+def _exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
     try:
         code = run(argv)
         sys.stdout.flush()
     except TestbedError as error:
-        print(f"{command}: {error}", file=sys.stderr)
+        print(f"{command}: {line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

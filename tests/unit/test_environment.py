@@ -43,7 +43,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one command, `probe`, that was not set up."""
-    client = ("client/__init__.py", "client/arguments.py", "client/environment.py")
+    client = ("client/__init__.py", "client/arguments.py", "client/environment.py", "client/shown.py")
     names = ("__init__.py", *client, "errors.py", "interpreters.py")
     for name in names:
         target = tmp_path / "testbed" / name
