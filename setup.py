@@ -11,11 +11,16 @@ wheel --no-deps . The backend of torch is not compiled here, but where torch is 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # pip leaves it out
+from testbed import native  # noqa: E402
+
 TORCH = "torch>=2.11,<2.14"  # workloads/native/build.py: OLDEST to NEWEST
 # bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in
 # share/optinc.
@@ -33,6 +38,33 @@ def direct_requirements(pinned: str) -> list[str]:
     """
     listed = pinned.partition("# the testbed,")[2].partition("\n\n")[0].splitlines()[1:]
     return [TORCH if line.startswith("torch==") else line for line in listed]
+
+
+def extension(library: native.Library, *options: str) -> Extension:
+    """Return what setuptools needs to compile a library, with the digest of its sources in it."""
+    compiled, included = (
+        [str(path.relative_to(HERE)) for path in library.files(patterns)]
+        for patterns in (library.compiled, library.included)
+    )
+    digest = f'-D{native.MACRO}="{library.digest()}"'
+    return Extension(
+        library.module,
+        compiled,
+        depends=included,
+        extra_compile_args=[*options, digest, "-Wall", "-Wextra"],
+        libraries=["m"],
+    )
+
+
+class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
+    """Compiles what is of other sources than those that lie here, whatever the times of files say."""
+
+    def build_extension(self, ext: Extension) -> None:
+        file = Path(self.get_ext_fullpath(ext.name))
+        (library,) = (each for each in native.LIBRARIES if each.module == ext.name)
+        if file.exists() and not library.is_current(file):
+            file.unlink()
+        super().build_extension(ext)
 
 
 setup(
@@ -54,31 +86,16 @@ setup(
     data_files=DATA,
     # called through ctypes: no Python headers, only a C compiler
     ext_modules=[
-        Extension(
-            "workloads._endpoint",
-            sorted(f"workloads/native/{file.name}" for file in (HERE / "workloads/native").glob("*.c")),
-            depends=[
-                *sorted(f"workloads/native/{file.name}" for file in (HERE / "workloads/native").glob("*.h")),
-                "bpf/wire.h",
-                "bpf/ring.h",
-            ],
-            extra_compile_args=[
-                "-O3",
-                f"-march={os.environ.get('OPTINC_MARCH', 'native')}",
-                "-fno-math-errno",
-                "-fno-strict-aliasing",
-                "-Wall",
-                "-Wextra",
-            ],
-            libraries=["m"],
+        extension(
+            native.ENDPOINT,
+            "-O3",
+            f"-march={os.environ.get('OPTINC_MARCH', 'native')}",
+            "-fno-math-errno",
+            "-fno-strict-aliasing",
         ),
-        Extension(
-            "testbed.dataplanes.xdp._timers",
-            ["testbed/dataplanes/xdp/native/timers.c"],
-            depends=["bpf/wire.h", "bpf/places.h", "workloads/native/sends_meaning.h"],
-            extra_compile_args=["-O2", "-fno-strict-aliasing", "-Wall", "-Wextra"],
-        ),
+        extension(native.TIMERS, "-O2", "-fno-strict-aliasing"),
     ],
+    cmdclass={"build_ext": Build},
     entry_points={
         "console_scripts": ["testbed = testbed.__main__:main"],
         "torch.backends": ["inc = workloads.autoload:register"],

@@ -124,7 +124,14 @@ def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:
 
 def environment_is_current() -> bool:
     # an image's layer of dependencies has no sources yet that could be asked for
-    return ENVIRONMENT.is_whole and ENVIRONMENT.is_made_of(fingerprint())
+    return ENVIRONMENT.is_whole and ENVIRONMENT.is_made_of(fingerprint()) and libraries_are_current()
+
+
+def libraries_are_current() -> bool:
+    """Return whether what set-up compiled is there still, of these sources."""
+    from testbed import native  # an image's first layer has none
+
+    return not any(library.why_stale(library.path) for library in native.LIBRARIES)
 
 
 def install_environment(with_checkout: bool = True) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
+from testbed.client.shown import raw
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
@@ -129,7 +130,7 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
         series = {job: series_path(out / f"{job}.run.json") for job in jobs}
         pictures = plots.draw_all(report, out, series)
     print()
-    tables.show(report, Console(width=None if sys.stdout.isatty() else 120))
+    tables.show(report, Console(file=raw(sys.stdout), width=None if sys.stdout.isatty() else 120))
     print(f"{options.out}: report.json {' '.join(path.name for path in pictures)}")
     return report
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
+from testbed.client.shown import raw
 from testbed.interpreters import isolated
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _run(
         report["claims"] = judged.claims(figure, report)
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
-        figure.show(report, Console(width=None if sys.stdout.isatty() else 140))
+        figure.show(report, Console(file=raw(sys.stdout), width=None if sys.stdout.isatty() else 140))
         picture = out / f"{figure.name}.png"
         with caller.acting(), replacing(picture) as draft:
             figure.draw(report, draft)

@@ -13,6 +13,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from testbed.client import environment, output
+from testbed.client.shown import line as one_line
+from testbed.client.shown import raw
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
@@ -372,7 +374,8 @@ class Follower:
 
     def _show(self, event: dict[str, Any]) -> None:
         if "output" in event:
-            print(f"[{event['label']}] {event['output']}", file=self._shown_on, flush=True)
+            own = raw(self._shown_on)  # the job is of who reads it
+            print(f"[{event['label']}] {event['output']}", file=own, flush=True)
         elif "job" in event:
             self._job, self._logs = int(event["job"]), str(event["logs"])
             ps = f", {event['service']} on {event['ps_host']}" if event["ps_host"] else ""
@@ -386,7 +389,7 @@ class Follower:
                 flush=True,
             )
         elif "note" in event:
-            print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
+            print(f"testbed run: job {self._job}: {one_line(event['note'])}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """Ask for the job's end the first time, and go on listening; leave the second time, which ends the

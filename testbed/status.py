@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from testbed.client import environment
+from testbed.client import environment, shown
 
 if TYPE_CHECKING:
     from testbed.client.last_words import LastWords
@@ -32,8 +32,9 @@ def main(argv: list[str]) -> int:
         if not arguments.watch:
             print(text)
             return 0 if answered else 1
-        clear = "\033[H\033[J" if sys.stdout.isatty() else ""
-        print(f"{clear}{text}", flush=True)
+        if sys.stdout.isatty():
+            shown.raw(sys.stdout).write("\033[H\033[J")
+        print(text, flush=True)
         time.sleep(WATCH_S)
 
 
@@ -60,6 +61,7 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     answered = all(testbed["state"] != NOT_ANSWERING for testbed in testbeds)
     if arguments.json:
         return json.dumps(testbeds[0] if len(testbeds) == 1 else testbeds, indent=2), answered
+    testbeds = shown.lines(testbeds)
     text = page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
     return text, answered
 
@@ -82,7 +84,7 @@ def dead_page(runtime: Runtime, last: LastWords) -> str:
     names = " ".join(log.name for log in logs(runtime.folder))
     lines.append(f"  logs, until the next `up`, in {runtime.log}: {names or 'none that may be read'}")
     lines += [f"    {text}" for text in last_lines(runtime.log / "daemon.log")]
-    return "\n".join(lines)
+    return "\n".join(map(shown.line, lines))
 
 
 def line(testbed: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from testbed import native
 from testbed.contract import endpoint as contract
 from testbed.contract import mapping, spec
 from testbed.contract.endpoint import Event, Vector
@@ -95,6 +96,8 @@ class Counters(ctypes.Structure):
 
 def library() -> ctypes.CDLL:
     """Return the compiled endpoint. Raises RuntimeError where it was not compiled, or from other sources."""
+    if why := native.ENDPOINT.why_stale(_LIBRARY):
+        raise RuntimeError(why)
     try:
         compiled = ctypes.CDLL(str(_LIBRARY), use_errno=True)
     except OSError as error:

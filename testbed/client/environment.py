@@ -32,6 +32,7 @@ from typing import NoReturn
 
 from testbed.client import output
 from testbed.client.arguments import Parser as Parser
+from testbed.client.shown import cleaned, line
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.interpreters import isolated, with_checkout
 
@@ -120,17 +121,18 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
     """Return the exit code of `run(argv)`: every command passes here. Here alone the typed errors become a
-    line on stderr, `COMMAND: MESSAGE`, and a reader of the output that has gone becomes an end without a word
-    (`testbed status | head -1`).
+    line on stderr, `COMMAND: MESSAGE`, all that a command prints is cleaned (testbed/client/shown.py), and a
+    reader of the output that has gone becomes an end without a word (`testbed status | head -1`).
     """
     output.print_at_once()
-    try:
-        code = _exit_code(command, run, argv)
-        output.flush()
-    except BrokenPipeError:
-        if not output.reader_has_gone():  # a socket of ours, which is another matter
-            traceback.print_exc()
-        code = TestbedError.exit_code
+    with cleaned():
+        try:
+            code = _exit_code(command, run, argv)
+            output.flush()
+        except BrokenPipeError:
+            if not output.reader_has_gone():  # a socket of ours, which is another matter
+                traceback.print_exc()
+            code = TestbedError.exit_code
     return output.code_as_read(code)
 
 
@@ -138,7 +140,7 @@ def _exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -
     try:
         return run(argv)
     except TestbedError as error:
-        print(f"{command}: {error}", file=sys.stderr)
+        print(f"{command}: {line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -9,6 +9,7 @@ import time
 from typing import Any, TextIO
 
 from testbed.client.environment import typed
+from testbed.client.shown import line, raw
 
 
 class Screen:
@@ -30,7 +31,7 @@ class Screen:
             self._show_phase(message["phase"], message["done"], message["total"])
         elif "note" in message:
             self._end_phase()
-            self._print(message["note"])
+            self._print(line(message["note"]))
         elif "ready" in message:
             self._end_phase()
             took_s = time.monotonic() - self._began
@@ -45,14 +46,16 @@ class Screen:
             self._phase, self._phase_began = phase, time.monotonic()
         self._text = f"{done}/{total}" if total else ""
         if self._rewrite:
-            self._stream.write(f"\r  {phase:<12} {self._text:>9}\033[K")
-            self._stream.flush()
+            own = raw(self._stream)
+            own.write(f"\r  {phase:<12} {self._text:>9}\033[K")
+            own.flush()
 
     def _end_phase(self) -> None:
         if self._phase is not None:
-            start = "\r" if self._rewrite else ""
+            if self._rewrite:
+                raw(self._stream).write("\r")
             took_s = time.monotonic() - self._phase_began
-            self._print(f"{start}  {self._phase:<12} {self._text:>9}  {took_s:5.1f} s")
+            self._print(f"  {self._phase:<12} {self._text:>9}  {took_s:5.1f} s")
             self._phase = None
 
     def _print(self, text: str) -> None:

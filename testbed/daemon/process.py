@@ -26,6 +26,7 @@ from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
 from testbed.client.caller import Caller, user_name
 from testbed.client.runtime import Runtime
+from testbed.client.shown import line
 from testbed.daemon import capture, circuits, links
 from testbed.daemon.commands import Commands
 from testbed.daemon.names import mount_names
@@ -186,7 +187,8 @@ class Daemon:
             turns = seen
 
     def _note(self, text: str) -> None:
-        """Write to the screen of `up`, and to the daemon's log for who looks later."""
+        """Write a line to the screen of `up`, and to the daemon's log for who looks later."""
+        text = line(text)
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
         self._journal.add("note", text)
         self._main.say(note=text)

@@ -419,10 +419,15 @@ def _locked(folder: Path) -> int:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave it as it was. Raises OSError."""
+    """Write a file whole, or leave it as it was, whatever happens meanwhile: its content is on the disk
+    before it has the name. Raises OSError.
+    """
     draft = path.with_name(f"{path.name}.draft")
     try:
-        draft.write_bytes(content)
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from testbed.client.shown import raw
+
 EVERY_S = 10.0
 
 
@@ -19,7 +21,7 @@ def progress(title: str, total: int, *, lines: bool = False) -> Iterator[Callabl
     terminal a line says what begins, and another how far it is, with `lines` for each run, else after each
     `EVERY_S`.
     """
-    console = Console(stderr=True)
+    console = Console(file=raw(sys.stderr))
     began, done = time.monotonic(), 0
     told_s = began
 

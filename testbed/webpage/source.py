@@ -15,6 +15,7 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
+from testbed.client.shown import lines
 from testbed.errors import TestbedError
 from testbed.jobs.journal import ENDED
 from testbed.library.state import status
@@ -99,7 +100,7 @@ class PageSource:
         name = self._runtime.name
         try:
             self._runtime.require_alive()
-            answer = status(self._runtime, self._call)
+            answer = lines(status(self._runtime, self._call))
         except TestbedError as error:
             return Answers(name, now, why=str(error))
         if "uptime_s" not in answer:
@@ -123,7 +124,7 @@ class PageSource:
         """Read what is new in the journal and the history; return what the daemon says of running jobs."""
         last = self._entries[-1]["number"] if self._entries else 0
         try:
-            journal = self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last)
+            journal = lines(self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last))
         except TestbedError:  # it ends
             return {}
         for entry in journal["entries"]:

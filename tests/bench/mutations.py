@@ -1,8 +1,9 @@
 """Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
 
-`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint|window] [--only TEXT] [--json FILE] [--into
-FILE]`; with `--from FILE` (several) what runs before have found is put together, and nothing run. Every kind
-of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was found by none.
+`python -m tests.bench.mutations [--kind xdp|links|p4|endpoint|window|python] [--only TEXT] [--json FILE]
+[--into FILE]`; with `--from FILE` (several) what runs before have found is put together, and nothing run.
+Every kind of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was
+found by none.
 Those of P4 need p4c and simple_switch; without them they are left out, which is said.
 """
 
@@ -132,6 +133,17 @@ def _window(root: Path) -> dict[str, str]:
     }
 
 
+def _python(root: Path) -> dict[str, str]:
+    return {
+        name: _failed(root, *(f"tests/unit/{file}.py" for file in files))
+        for name, files in (
+            ("rights", ("test_runtime", "test_rpc", "test_queue_scheduler")),
+            ("records", ("test_recorder",)),
+            ("model", ("test_milp_literal",)),
+        )
+    }
+
+
 def _failed(root: Path, *tests: str) -> str:
     """The first test that fails there, or nothing."""
     argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
@@ -151,6 +163,7 @@ TRY: dict[Kind, Callable[[Path], dict[str, str]]] = {
     Kind.P4: _p4,
     Kind.ENDPOINT: _endpoint,
     Kind.WINDOW: _window,
+    Kind.PYTHON: _python,
 }
 
 

@@ -15,6 +15,7 @@ class Kind(Enum):
     P4 = "P4"
     ENDPOINT = "endpoint"
     WINDOW = "window"
+    PYTHON = "Python"
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,12 +137,13 @@ def test_groups_are_those_of_the_process_that_connected(
 def test_another_user_is_refused_by_the_file_and_behind_it(served: Path) -> None:
     assert "PermissionError" in ask(served, {"op": "who"}, ASKERS["stranger"])[0]["error"]
     os.chmod(served, 0o666)
-    answer, _ = ask(served, {"op": "who"}, ASKERS["stranger"])
-    assert answer == {
-        "ok": False,
-        "exit_code": 3,
-        "error": "only root and the user who started the testbed may ask",
-    }
+    for asker in (ASKERS["stranger"], Asker(STRANGER, 0, (0,))):
+        answer, _ = ask(served, {"op": "who"}, asker)
+        assert answer == {
+            "ok": False,
+            "exit_code": 3,
+            "error": "only root and the user who started the testbed may ask",
+        }
 
 
 # ------------------------------------------------------------------ what they may

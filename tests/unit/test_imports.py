@@ -20,7 +20,9 @@ OURS = ("testbed", "controller", "workloads")
 
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"testbed.errors", "testbed.encoding", "testbed.interpreters", "testbed.contract"}),
+    frozenset(
+        {"testbed.errors", "testbed.encoding", "testbed.interpreters", "testbed.native", "testbed.contract"}
+    ),
     frozenset(
         {
             "testbed.topology",
@@ -114,7 +116,13 @@ CONTROLLER_MAY = frozenset(
 # Errors, the start of an interpreter, the numbers that jobs share with the data plane, and the loading of a
 # user's reducer, alone.
 WORKLOADS_MAY = frozenset(
-    {"testbed.errors", "testbed.interpreters", "testbed.contract", "testbed.discovery.user_class"}
+    {
+        "testbed.errors",
+        "testbed.interpreters",
+        "testbed.native",
+        "testbed.contract",
+        "testbed.discovery.user_class",
+    }
 )
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.

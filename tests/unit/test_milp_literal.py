@@ -68,6 +68,33 @@ def test_with_all_corrections_the_optimum_is_the_strong_one(seed: int) -> None:
     )
 
 
+@pytest.mark.parametrize("formulation", ["strong", "literal"])
+@pytest.mark.parametrize(
+    ("workers", "inc", "switch_gbps", "expected_s"),
+    [
+        (((0, 1),), 0, (math.inf, 5.0), 2.0),  # what comes to the PS's unit passes its switch
+        (((0, 1), (1, 1)), 0, (math.inf, 15.0), 2.0),  # and what its own workers send to the PS once more
+        (((0, 1), (1, 1)), 0, (math.inf, 21.0), 1.0),
+        (((1, 2),), 0, (math.inf, 20.0), 2.0),
+        (((1, 2),), 0, (math.inf, 28.0), 1.0),
+        (((1, 2),), 1, (math.inf, 14.0), 1.0),  # summed in their switch they go there alone
+    ],
+)
+def test_a_switch_carries_all_that_goes_to_a_server_behind_it(
+    formulation: str,
+    workers: tuple[tuple[int, int], ...],
+    inc: int,
+    switch_gbps: tuple[float, float],
+    expected_s: float,
+) -> None:
+    """Equation (5): for 7 Gb in a slot of a second each stream has 7 Gb/s."""
+    limits = dataclasses.replace(LIMITS, inc=(inc, inc), switch_gbps=switch_gbps, reconfiguration_s=0.0)
+    jobs = [Job(0, workers, 1, 7.0)]
+    solution = solve(limits, jobs, ports=LINK, time_limit_s=LIMIT_S, formulation=formulation)
+    assert solution.status == "optimal"
+    assert solution.ct_bti_s == pytest.approx(expected_s)
+
+
 class TestEachCorrection:
     def test_local_inc_without_data_ends_at_once(self) -> None:
         """(8), second line: with INC where the PS is not, neither line leaves any data."""

@@ -153,6 +153,18 @@ def test_each_of_many_cancels_at_once_is_answered_beside_all_that_wait(place: Pl
             assert not thread.is_alive()
 
 
+def test_whoever_is_in_root_s_group_cancels_no_job_of_others(place: Place) -> None:
+    (number,) = place.submit({"name": "a"})["jobs"]
+    stranger = Caller(ME.uid + 4242, 0, (0,), "stranger", "/")
+    assert place.scheduler.cancel([], "cancelled", stranger) == []
+    with pytest.raises(RequestError, match=f"job {number} is not among the jobs queued here by this user"):
+        place.scheduler.cancel([number], "cancelled", stranger)
+    place.until(lambda: place.states() == ["running"], "it runs")
+    with pytest.raises(RequestError, match=f"job {number}"):
+        place.jobs.stop(number, "asked to end", stranger)
+    assert place.scheduler.cancel([], "cancelled", ME) == [number]
+
+
 def threads(work: Callable[[int], None], count: int) -> list[threading.Thread]:
     made = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
     for thread in made:

@@ -445,3 +445,31 @@ def test_variables_that_libraries_heed() -> None:
         "TORCH_LOGS": "+dynamo",
     }
     assert heeded(environ) == {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "TORCH_LOGS": "+dynamo"}
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that stops leaves the record of before, or that of now, and no part of either."""
+    path, steps = tmp_path / "record.json", list[tuple[str, bytes]]()
+    recorder._replace(path, b"before")
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(fd: int) -> None:
+        steps.append(("fsync", Path(f"/proc/self/fd/{fd}").read_bytes()))
+        assert path.read_bytes() == b"before", "it is written elsewhere"
+        fsync(fd)
+
+    def renamed(draft: Path, target: Path) -> Path:
+        steps.append(("rename", draft.read_bytes()))
+        assert path.read_bytes() == b"before"
+        return replace(draft, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    with path.open("rb") as opened:
+        recorder._replace(path, b"now")
+        assert opened.read() == b"before", "whoever reads it meanwhile reads a whole one"
+    assert steps == [("fsync", b"now"), ("rename", b"now")]
+    assert path.read_bytes() == b"now"
+    assert [each.name for each in tmp_path.iterdir()] == ["record.json"]

@@ -230,6 +230,12 @@ def test_who_asks_is_what_the_kernel_says(served: Path) -> None:
     assert rpc.call(served, "who", uid=4242, gid=42, groups=[42]) == [os.geteuid(), os.getegid(), groups]
 
 
+def test_a_process_in_root_s_group_is_not_root(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_server.Peer, "of", lambda _: rpc.Peer(os.geteuid() + 4242, 0, (0,)))
+    with pytest.raises(HostError, match="only root and the user who started the testbed may ask"):
+        rpc.call(served, "add", a=1, b=1)
+
+
 def test_connections_are_bounded_and_idle_ones_make_room(
     served: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -260,6 +261,18 @@ def test_who_asks_is_what_the_kernel_says() -> None:
     for none in (True, -1, 2**32 - 1, 1.5, "0", [0]):
         with pytest.raises(RequestError, match="uid: the number of a user is accepted"):
             Caller.asking(Peer(0, 0, ()), none)
+
+
+def test_the_group_of_root_is_not_root() -> None:
+    in_roots_group = Peer(4242, 0, (0, 4))
+    for named in (0, 4241):
+        with pytest.raises(RequestError, match=f"uid: {named}; user id 4242 asks, and only root may act"):
+            Caller.asking(in_roots_group, named)
+    alice = Caller(4242, 4242, (4242,), "alice", "/home/alice")
+    with pytest.raises(OwnerError, match="as alice only, not as user id 4243"):
+        Caller(4243, 0, (0,), "bob", "/home/bob").check_may_act(alice)
+    with pytest.raises(OwnerError, match="as alice only, not as user id 4243"):
+        Caller(4243, 4243, (0,), "bob", "/home/bob").check_may_act(replace(alice, gid=0, groups=(0,)))
 
 
 def test_whom_root_names_has_the_groups_of_the_user_database() -> None:

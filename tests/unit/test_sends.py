@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from testbed import native
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.summing import TimedPlace
 from testbed.contract import mapping, spec
@@ -100,7 +101,8 @@ class Kernel:
 
 
 def compiled(made: Path, sources: Sequence[Path]) -> Kernel:
-    argv = ["cc", "-shared", "-fPIC", "-O1", "-fno-strict-aliasing"]
+    digests = " ".join(str(library.digest()) for library in native.LIBRARIES)
+    argv = ["cc", "-shared", "-fPIC", "-O1", "-fno-strict-aliasing", f'-D{native.MACRO}="{digests}"']
     argv += [f"-Wl,--wrap={name}" for name in ("sendmsg", "sendmmsg")]
     planted = Path(__file__).with_name("planted_sends.c")
     subprocess.run([*argv, *sources, planted, "-o", made, "-lm"], check=True, timeout=60)

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from testbed import native
 from testbed.contract.ends import (
     MEMORY,
     REQUEST,
@@ -120,6 +121,8 @@ class Tree:
 
 def library() -> ctypes.CDLL:
     """Return the compiled end. Raises LuwuError where it was not compiled, or from other sources."""
+    if why := native.ENDPOINT.why_stale(_LIBRARY):
+        raise LuwuError(why)
     try:
         compiled = ctypes.CDLL(str(_LIBRARY), use_errno=True)
     except OSError as problem:

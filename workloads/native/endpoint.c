@@ -18,6 +18,13 @@
 
 #include "endpoint.h"
 
+#ifndef SOURCES_DIGEST
+#define SOURCES_DIGEST "none"
+#endif
+
+/* by which testbed/native.py knows what it was compiled from */
+__attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
+
 #define MAX_DATAGRAM 65507 /* before segmentation */
 #define WAKE_EVERY 32	  /* results per wake-up */
 

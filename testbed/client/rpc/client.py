@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.environment import typed
+from testbed.client.shown import line
 from testbed.errors import OwnerError, TestbedError, from_exit_code
 
 _DYING_S = 15.0  # from when its server is gone until it is seen that a testbed died: jobs are ended first
@@ -53,8 +54,8 @@ def call(
             with suppress(BrokenPipeError, ConnectionResetError):  # refused early: the reply says why
                 connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
             with closing(_lines(connection)) as lines:
-                for line, fds in lines:
-                    message = json.loads(line)
+                for answered, fds in lines:
+                    message = json.loads(answered)
                     if "event" in message:
                         passed = {"fd": fds.pop(0)} if "passes" in message and fds else {}
                         if on_event:
@@ -64,7 +65,7 @@ def call(
                         continue
                     if message["ok"]:
                         return message["result"]
-                    raise from_exit_code(message["exit_code"], message["error"])
+                    raise from_exit_code(message["exit_code"], line(message["error"]))
         except PermissionError as error:
             raise OwnerError(f"{op} at {path}: only root and the user who started the testbed may") from error
         except (FileNotFoundError, ConnectionRefusedError) as error:

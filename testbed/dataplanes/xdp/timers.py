@@ -12,6 +12,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from testbed import native
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
@@ -61,6 +62,8 @@ class TimerCounts:
 @cache
 def library() -> ctypes.CDLL:
     """Return the compiled timers. Raises HostError where they were not compiled, or from other sources."""
+    if why := native.TIMERS.why_stale(_LIBRARY):
+        raise HostError(why)
     try:
         library = ctypes.CDLL(str(_LIBRARY), use_errno=True)
     except OSError as error:

@@ -25,6 +25,13 @@
 #include "../../../../bpf/places.h"
 #include "../../../../workloads/native/sends_meaning.h"
 
+#ifndef SOURCES_DIGEST
+#define SOURCES_DIGEST "none"
+#endif
+
+/* by which testbed/native.py knows what it was compiled from */
+__attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
+
 #define BATCH 64 /* ticks that are sent by one call */
 #define HEAD_BYTES (WIRE_FRAME_HEADERS_BYTES + sizeof(struct wire_header))
 #define CHECKSUM_AT 40

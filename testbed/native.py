@@ -1,0 +1,67 @@
+"""The libraries that set-up compiles for this machine: what each is made of, and whether it is of the sources
+that lie here. Imports the standard library alone: set-up asks before there is anything else.
+
+A digest of the sources is compiled in (SOURCES_DIGEST), so that a library which is older than they are is
+told apart, whatever the times of files say: after `git checkout` they say nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+MACRO = "SOURCES_DIGEST"
+REMEDY = "run: sudo make setup"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library beside the module that opens it: `module` is its name, `compiled` and `included` are patterns
+    of files in the checkout.
+    """
+
+    module: str
+    compiled: tuple[str, ...]
+    included: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return CHECKOUT / (self.module.replace(".", "/") + EXTENSION_SUFFIXES[0])
+
+    def files(self, patterns: tuple[str, ...], root: Path | None = None) -> list[Path]:
+        return [path for pattern in patterns for path in sorted((root or CHECKOUT).glob(pattern))]
+
+    def digest(self, root: Path | None = None) -> str | None:
+        """Return the digest of its sources; None where there are none, as where pip installed it."""
+        paths = self.files((*self.compiled, *self.included), root)
+        if not self.files(self.compiled, root):
+            return None
+        return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+
+    def is_current(self, file: Path, root: Path | None = None) -> bool:
+        """Return whether a file was compiled from the sources that are here, if any are. Raises OSError."""
+        digest = self.digest(root)
+        return digest is None or digest.encode() in file.read_bytes()
+
+    def why_stale(self, file: Path) -> str | None:
+        """Return in a line why a file cannot be used, None where it can."""
+        try:
+            if self.is_current(file):
+                return None
+        except OSError as error:
+            return f"{file.name} does not load ({error.strerror}); {REMEDY}"
+        return f"{file.name} was compiled from other sources; {REMEDY}"
+
+
+ENDPOINT = Library(
+    "workloads._endpoint", ("workloads/native/*.c",), ("workloads/native/*.h", "bpf/wire.h", "bpf/ring.h")
+)
+TIMERS = Library(
+    "testbed.dataplanes.xdp._timers",
+    ("testbed/dataplanes/xdp/native/timers.c",),
+    ("bpf/wire.h", "bpf/places.h", "workloads/native/sends_meaning.h"),
+)
+LIBRARIES = (ENDPOINT, TIMERS)
