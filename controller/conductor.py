@@ -186,8 +186,8 @@ class Conductor:
                 continue
             try:
                 self._conduct(Overdue())
-            except TestbedError as error:
-                LOG.error("%s", error)
+            except Exception as error:  # whatever it is that a step raised: the next try may go better
+                LOG.error("%s: %s", type(error).__name__, error)
             else:
                 LOG.warning("%s", "; ".join(self._state.lacks) or "every switch holds what it should again")
 

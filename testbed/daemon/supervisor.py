@@ -325,6 +325,8 @@ class Relay:
                 os.close(self._writer)
                 self._writer = -1
         else:
+            if "error" in message:
+                message = {"note": message["error"]}
             with contextlib.suppress(OSError):  # a full disk costs a line of the log, and not the testbed
                 self._screen.show(message)
 

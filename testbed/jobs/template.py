@@ -17,11 +17,12 @@ from testbed.client.environment import CHECKOUT
 from testbed.emulation.spawner import ErrorPipe
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated
+from testbed.jobs.processes import exit_in_words
 
 READY_S = 120.0
 _ANSWER_S = 30.0
 _LARGEST_ANSWER_BYTES = 1 << 16
-_ENDED = "it has ended; the daemon's log says more"
+_DYING_S = 2.0  # from the end of its socket to its own
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
@@ -139,7 +140,7 @@ class Template:
                 if self._process is not None and self._process.poll() is not None:
                     self._end()
                 if origin is not None and origin is not self._process:
-                    raise ValueError(_ENDED)
+                    raise ValueError(_ended(origin))
                 if self._process is None:
                     self._start()
                 assert self._process is not None
@@ -171,7 +172,8 @@ class Template:
         self._socket.settimeout(timeout_s)
         message = self._socket.recv(_LARGEST_ANSWER_BYTES)
         if not message:
-            raise ValueError(_ENDED)
+            assert self._process is not None
+            raise ValueError(_ended(self._process))
         answer: dict[str, Any] = json.loads(message)
         return answer
 
@@ -182,3 +184,12 @@ class Template:
             self._process.kill()
             self._process.wait()
         self._socket = self._process = None
+
+
+def _ended(process: Origin) -> str:
+    """Return how a process ended whose socket has."""
+    try:
+        how = exit_in_words(process.wait(_DYING_S))
+    except subprocess.TimeoutExpired:
+        how = "answers no more"
+    return f"it {how}; the daemon's log says more"

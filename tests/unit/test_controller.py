@@ -201,10 +201,18 @@ def test_a_switch_that_failed_is_brought_there_without_a_request(
     with pytest.raises(TestbedError, match="no answer"):
         conductor.request([(1, 3)])
     assert conductor.state.lacks == ("oxc is not read back (no answer in 10 s)",)
-    del oxc.change
+    tried = threading.Event()
+
+    def lost() -> frozenset[Flow]:
+        tried.set()
+        raise OSError("whatever a switch's conversation raises")
+
+    oxc.flows = lost  # type: ignore[method-assign]
     monkeypatch.setattr("controller.conductor.OVERDUE_S", 0.01)
     with ThreadPoolExecutor(1) as pool:
         settling = pool.submit(conductor.settle_overdue, ended)
+        assert tried.wait(ANSWER_S)
+        del oxc.change, oxc.flows
         deadline = time.monotonic() + ANSWER_S
         while not conductor.state.is_ready and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -1,0 +1,284 @@
+"""The rows of tests/privileged/test_stalls.py: a process of a testbed is stopped for 15 s or killed while a
+job sums, circuits change, a job starts, and the testbed is asked to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.limits import SLOWER
+from tests.privileged.commands import (
+    ROOT,
+    WAIT_S,
+    Testbed,
+    bounded,
+    command,
+    pid_of,
+    running,
+    start,
+    wait_for,
+)
+from tests.processes import alive
+
+STOP_S = 15.0
+WORKERS, SUMMING_S = 2, 1.0  # of the job that sums; from their start until they do
+WITHIN_S = 30.0 * SLOWER  # all works again, or has ended with its reason
+SUMS_S = STOP_S + 3.0  # of the job that sums while a process is stopped
+PACED = str(ROOT / "tests/privileged/jobs/paced.py")
+CONFIGURATION = "units: [{hosts: 2}, {hosts: 4}, {hosts: 2}]\noptical_ports: 2\n"
+LIMITED = CONFIGURATION.replace("[{hosts: 2}", "[{hosts: [{}, {cpus: 1}]}")  # which has a keeper of cgroups
+CIRCUITS = (("u1o1-u2o1", "u1o2-u3o1"), ("u1o1-u2o1", "u2o2-u3o2"))
+SURVIVED = ("controller", "turner", "template", "worker", "keeper")  # others' death is the testbed's
+MOMENTS = ("sums", "circuits", "starts", "idle", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A process of a testbed, what is done to it, and when."""
+
+    process: str
+    act: str
+    moment: str
+
+    def __str__(self) -> str:
+        return f"{self.process}-{self.act}-{self.moment}"
+
+
+def cells(process: str, *acts: str) -> list[Cell]:
+    """Return the cells of a row. A worker lives only while a job does."""
+    return [
+        Cell(process, act, moment)
+        for act in acts
+        for moment in MOMENTS
+        if process != "worker" or moment == "sums"
+    ]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The end of a cell: how long after the process went on, or was killed, and in which words; `wrong` says
+    why it is not accepted, if it is not.
+    """
+
+    took_s: float
+    words: str
+    wrong: str = ""
+
+
+class Asked:
+    """A command under way, its output in one pipe, which a thread reads."""
+
+    def __init__(self, *argv: str) -> None:
+        self._process = start(*argv, together=True)
+        self._lines: list[str] = []
+        self._ended_at = 0.0
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        with bounded(self._process):
+            self._lines.extend(iter(self._process.stdout.readline, ""))
+            self._process.wait(WAIT_S)
+        self._ended_at = time.monotonic()
+
+    def says(self, words: str) -> bool:
+        """Return whether it has said this, or has ended."""
+        return any(words in line for line in self._lines) or not self._reading.is_alive()
+
+    def end(self) -> tuple[int, str, float]:
+        """Return its exit code, what it said, and when it ended."""
+        self._reading.join(2 * WAIT_S)
+        return self._process.returncode, "".join(self._lines), self._ended_at
+
+
+class Row:
+    """A testbed, and one of its processes that acts are done to."""
+
+    def __init__(self, process: str, testbed: Testbed) -> None:
+        self._process, self._testbed = process, testbed
+        self._first_s = 0.0  # what its first job took, which loads torch
+        self._circuits = itertools.cycle(CIRCUITS)
+        self.outcomes: dict[Cell, Outcome] = {}
+
+    def disturb(self, act: str) -> None:
+        """Do an act while a job sums, another starts, and circuits change; then see that all works again."""
+        self._expect_all_works()
+        asked = {"sums": self._run("u1:2", SUMS_S)}
+        self._await_sums(asked["sums"])
+        with self._disturbed(act) as went_on:
+            if self._process != "worker":
+                asked |= {"circuits": self._set_circuits(), "starts": self._run("u2:2", 0.1)}
+        if self._is_over(act):
+            words, wrong = self._last_words()
+            self._note(Cell(self._process, act, "idle"), time.monotonic() - went_on(), words, wrong)
+        elif self._process != "worker":
+            took_s, wrong = self._all_works(went_on() + self._within_s)
+            self._note(Cell(self._process, act, "idle"), took_s, wrong or "all works", wrong)
+        for moment, each in asked.items():
+            code, said, ended_at = each.end()
+            wrong = _wrong_end(code, said)
+            self._note(Cell(self._process, act, moment), ended_at - went_on(), said, wrong)
+
+    def end(self, act: str) -> None:
+        """Do an act, and ask for the testbed's end."""
+        with self._disturbed(act) as went_on:
+            down = Asked("testbed.down", "--name", self._testbed.name)
+        code, said, ended_at = down.end()
+        wrong = _wrong_end(code, said)
+        if alive(self._testbed.pid):
+            wrong = f"its main process is still there: {said}"
+        self._note(Cell(self._process, act, "down"), ended_at - went_on(), said, wrong)
+
+    # ------------------------------------------------------------------ acts
+
+    @contextlib.contextmanager
+    def _disturbed(self, act: str) -> Iterator[Callable[[], float]]:
+        """Stop the process, run the body, and let it go on; or kill it, and run the body. Yields the answer
+        when it went on.
+        """
+        pid = number(self._process, self._testbed.pid)
+        began = time.monotonic()
+        went_on = [began]
+        if act == "kill":
+            os.kill(pid, signal.SIGKILL)
+            yield lambda: went_on[0]
+            return
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield lambda: went_on[0]
+            while time.monotonic() < began + STOP_S and alive(pid):
+                time.sleep(0.05)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            went_on[0] = time.monotonic()
+
+    def _is_over(self, act: str) -> bool:
+        """Return whether the testbed has ended by an act, as it does by the death of most processes."""
+        if act == "kill" and self._process not in SURVIVED:
+            wait_for(lambda: not alive(self._testbed.pid), "the testbed ends")
+        return not alive(self._testbed.pid)
+
+    @property
+    def _within_s(self) -> float:
+        """Return the time until all works again. What workers are forks of loads torch anew."""
+        return WITHIN_S + (self._first_s if self._process == "template" else 0.0)
+
+    # ------------------------------------------------------------------ commands
+
+    def _run(self, place: str, seconds: float) -> Asked:
+        words = ("--name", self._testbed.name, "--place", place, "--preload", "--timeout", "100")
+        return Asked("testbed.run", *words, PACED, f"{seconds:g}", "5000", "0.05")
+
+    def _set_circuits(self) -> Asked:
+        return Asked("testbed.circuits", "--name", self._testbed.name, "set", *next(self._circuits))
+
+    def _expect_all_works(self) -> None:
+        took_s, wrong = self._all_works(time.monotonic() + WAIT_S)
+        self._first_s = self._first_s or took_s
+        assert not wrong, wrong
+
+    def _all_works(self, deadline: float) -> tuple[float, str]:
+        """Return how long it takes until circuits change and a job runs over them, and why they do not, if
+        they do not in time.
+        """
+        began = time.monotonic()
+        wrong = "not all works again"
+        while time.monotonic() < deadline:
+            code, said, _ = self._set_circuits().end()
+            if not code:
+                code, said, ended_at = self._run("u2:1,u3:1", 0.1).end()
+            if not code and ended_at < deadline:
+                return ended_at - began, ""
+            wrong = f"not all works again: {said}"
+        return time.monotonic() - began, wrong
+
+    def _await_sums(self, job: Asked) -> None:
+        wait_for(lambda: job.says("testbed run: job "), "its hosts are known")
+        template = psutil.Process(number("template", self._testbed.pid))
+        wait_for(lambda: len(template.children()) >= WORKERS, "its workers run")
+        time.sleep(SUMMING_S)
+
+    # ------------------------------------------------------------------ what is noted
+
+    def _last_words(self) -> tuple[str, str]:
+        """Return why the testbed ended, as `status` says it, and what is wrong about that."""
+        shown = command("testbed.status", "--name", self._testbed.name)
+        said = shown.stdout + shown.stderr
+        return said, "" if "it died" in said or "was killed" in said else f"no reason is said: {said}"
+
+    def _note(self, cell: Cell, took_s: float, said: str, wrong: str) -> None:
+        if took_s > self._within_s and not wrong:
+            wrong = f"{took_s:.0f} s after it went on: {said}"
+        self.outcomes[cell] = Outcome(took_s, _last_line(said), wrong)
+
+
+def _wrong_end(code: int, said: str) -> str:
+    """Return why a command's end is none that a user can do something with."""
+    reason = next((line for line in reversed(said.splitlines()) if line.startswith("testbed ")), "")
+    if code == 0 or (code > 0 and ": " in reason and "nobody answers" not in reason):
+        return "" if "Traceback" not in reason else said
+    return f"ended with {code}, and no reason: {said}"
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line and not line.startswith("testbed run: recorded")]
+    return lines[-1] if lines else ""
+
+
+def number(process: str, main: int) -> int:
+    """Return the number of a process of a testbed, by its main process's."""
+    match process:
+        case "main":
+            return main
+        case "init":
+            return psutil.Process(pid_of(main, "unshare")).children()[0].pid
+        case "daemon":
+            return pid_of(main, "testbed.daemon.process")
+        case "turner":
+            return psutil.Process(pid_of(main, "controller")).children()[0].pid
+        case "template":
+            daemon = psutil.Process(pid_of(main, "testbed.daemon.process"))
+            return next(child.pid for child in daemon.children() if "workloads.template" in child.cmdline())
+        case "worker":
+            return psutil.Process(number("template", main)).children()[0].pid
+        case "keeper":
+            return next(child.pid for child in psutil.Process(main).children() if child.name() != "unshare")
+    return pid_of(main, process)
+
+
+def is_there(process: str, main: int) -> bool:
+    """Return whether a testbed has this process still, or again, or from its next job on."""
+    return process != "keeper" or alive(number(process, main))
+
+
+def row(process: str, *acts: str, folder: Path) -> dict[Cell, Outcome]:
+    """Return what a row comes to: each act in the middle of work, and then each while the testbed is asked to
+    end, on as few testbeds as that takes.
+    """
+    outcomes: dict[Cell, Outcome] = {}
+    path = folder / f"{process}.yaml"
+    path.write_text(LIMITED if process == "keeper" else CONFIGURATION)
+    pending = [(Row.disturb, act) for act in acts]
+    pending += [(Row.end, act) for act in acts if process != "worker"]
+    while pending:
+        with running(str(path)) as testbed:
+            made = Row(process, testbed)
+            while pending and alive(testbed.pid) and is_there(process, testbed.pid):
+                if process == "template":
+                    made._expect_all_works()  # and there is one
+                do, act = pending.pop(0)
+                do(made, act)
+        outcomes |= made.outcomes
+    return outcomes
