@@ -168,7 +168,7 @@ def main(argv: list[str]) -> int:
     check_result(caller, arguments.json, with_series=True)
     check(runtime, options, caller, prefix="--")
     asked = Asked("run", argv, vars(arguments), options.inputs(), runtime)
-    with recording(asked, store, caller) as record:
+    with exception_shown(caller), recording(asked, store, caller) as record:
         return _runs(arguments, options, runtime, caller, record)
 
 
@@ -243,7 +243,7 @@ def _runs(
         print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failure"]:
-        raise TestbedError(f"job {result['id']} failed: {result['failure']}")
+        raise TestbedError(f"job {result['id']} failed: {run.with_kept_log(result['failure'])}")
     if arguments.repeat > 1:
         from testbed.records.tables import means_lines  # SciPy, which takes long to import
 
@@ -344,9 +344,26 @@ def _with_means(results: list[dict[str, Any]]) -> dict[str, Any]:
     return means_of("run", results)
 
 
-def missed(event: dict[str, int]) -> str:
-    """Return what is said of output that came while nobody read."""
-    lines, size = event["lines"], event["bytes"]
+@contextlib.contextmanager
+def exception_shown(caller: Caller) -> Iterator[None]:
+    """Show, of a job that fails in the block, the exception of the worker that failed first, by the log that
+    the failure names.
+    """
+    from testbed.errors import TestbedError
+    from testbed.records import logs
+
+    try:
+        yield
+    except TestbedError as error:
+        with caller.acting():
+            lines = logs.exception_of(str(error))
+        if lines:
+            print("\n".join(f"  {line}" for line in lines), file=sys.stderr)
+        raise
+
+
+def missed(lines: int, size: int) -> str:
+    """Return what is said of so many lines and bytes of output that came while nobody read."""
     amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
     counted = f"{lines} line{'s' * (lines != 1)} of output ({amount})"
     return f"{counted} came faster than they were read and are not shown; see the log"
@@ -359,6 +376,7 @@ class Follower:
         self._runtime, self._shown_on = runtime, shown_on
         self._job: int | None = None
         self._logs = ""
+        self._missed_lines = self._missed_bytes = 0
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -380,13 +398,16 @@ class Follower:
                 f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True
             )
         elif "missed" in event:
-            print(
-                f"testbed run: job {self._job}: {missed(event['missed'])}: {self._logs}",
-                file=sys.stderr,
-                flush=True,
-            )
+            self._missed_lines += event["missed"]["lines"]
+            self._missed_bytes += event["missed"]["bytes"]
         elif "note" in event:
             print(f"testbed run: job {self._job}: {event['note']}", file=sys.stderr, flush=True)
+
+    def tell_missed(self) -> None:
+        """Say how much of the output was not shown, of all that was not."""
+        if self._missed_lines:
+            what = missed(self._missed_lines, self._missed_bytes)
+            print(f"testbed run: job {self._job}: {what}: {self._logs}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """Ask for the job's end the first time, and go on listening; leave the second time, which ends the
@@ -423,8 +444,11 @@ def follow(
         hear(event)
         follower.on_event(event)
 
-    with _handling(follower):
-        result = run(runtime, options, caller, on_event)
+    try:
+        with _handling(follower):
+            result = run(runtime, options, caller, on_event)
+    finally:
+        follower.tell_missed()
     return result, follower.interrupted
 
 

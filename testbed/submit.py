@@ -34,6 +34,7 @@ def main(argv: list[str]) -> int:
     from testbed.library.files import STDOUT
     from testbed.library.submitting import QueueRequest
     from testbed.records.recorder import Asked, add_options, recording, store_of
+    from testbed.run import exception_shown
     from testbed.topology.yaml_text import read_yaml
 
     parser = environment.Parser(
@@ -99,7 +100,7 @@ def main(argv: list[str]) -> int:
     batch.check(runtime, caller, prefix="--")
     inputs = [("jobs", options.jobs), *batch.inputs()]
     asked = Asked("submit", argv, {**vars(options), "submission": data}, inputs, runtime)
-    with recording(asked, store_of(options, caller), caller) as record:
+    with exception_shown(caller), recording(asked, store_of(options, caller), caller) as record:
         return _submit(options, batch, runtime, caller, record)
 
 
@@ -133,7 +134,7 @@ def _submit(
             print(f"testbed submit: {result['lost']}", file=sys.stderr)
         return environment.INTERRUPTED
     if failure := failure_of_queue(result):
-        raise TestbedError(failure + (f"; {result['lost']}" if result["lost"] else ""))
+        raise TestbedError(run.with_kept_log(failure) + (f"; {result['lost']}" if result["lost"] else ""))
     if result["lost"]:
         raise HostError(result["lost"])
     return environment.INTERRUPTED if result["cancelled"] else 0
@@ -145,6 +146,7 @@ class _Follower:
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self._runtime, self._caller = runtime, caller
         self._jobs: list[int] = []
+        self._missed_lines = 0
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -161,11 +163,18 @@ class _Follower:
             self._jobs = list(event["queued"])
             line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
         elif "missed" in event:
-            line = f"{event['missed']['lines']} lines came faster than they were read and are not shown"
+            self._missed_lines += event["missed"]["lines"]
+            return
         else:
             who = f"job {event['job']} ({event['name']}): " if "job" in event else ""
             line = f"{event['at_s']:7.1f} s  {who}{event['what']}"
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
+
+    def tell_missed(self) -> None:
+        """Say how many lines were not shown, of all that were not."""
+        if self._missed_lines:
+            what = f"{self._missed_lines} lines came faster than they were read and are not shown"
+            print(f"testbed submit: {what}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """Cancel the jobs the first time, and go on listening; leave the second time, which cancels them as
@@ -200,8 +209,11 @@ def _follow(
         hear(event)
         follower.on_event(event)
 
-    with _handling(follower):
-        result = submit(runtime, batch, caller, on_event, left)
+    try:
+        with _handling(follower):
+            result = submit(runtime, batch, caller, on_event, left)
+    finally:
+        follower.tell_missed()
     return result, follower.interrupted
 
 
