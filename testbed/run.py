@@ -27,14 +27,14 @@ MOST_REPEATS = 1000
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
     from testbed.client.once import Once
-    from testbed.client.runtime import DEFAULT_NAME
+    from testbed.client.runtime import add_name_option
     from testbed.discovery.policies import choice, usual
     from testbed.discovery.registry import systems
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
     parser = environment.Parser(prog="testbed run", description="Run a training job on a testbed.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--place",
         action=Once,
@@ -159,9 +159,9 @@ def main(argv: list[str]) -> int:
 
     arguments = parser().parse_args(argv)
     caller = Caller.of_this_process()
-    runtime = Runtime.of(arguments.name)
     if not 1 <= arguments.repeat <= MOST_REPEATS:
         raise RequestError(f"--repeat {arguments.repeat}: 1 to {MOST_REPEATS} are accepted")
+    runtime = Runtime.meant(arguments.name)
     store = store_of(arguments, caller)
     with_series = store is not None or arguments.json not in (None, STDOUT)
     options = _options(arguments, with_series)

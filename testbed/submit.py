@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     or all are queued (--detach).
     """
     from testbed.client.caller import Caller
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.discovery.policies import policies
     from testbed.errors import RequestError
     from testbed.library.files import STDOUT
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         prog="testbed submit",
         description="Queue training jobs on a testbed; a policy says when they start, and with what.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--policy", help=f"in place of the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
     )
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
         if overrides.get(key) is not None:
             raise RequestError(f"--{key.removesuffix('_s')}: {what}") from error
         raise RequestError(f"{options.jobs}: {error}") from error
-    runtime = Runtime.of(options.name)
+    runtime = Runtime.meant(options.name)
     if options.json == STDOUT and options.detach:
         raise RequestError("--json -: nobody is there to print it with --detach; a file is accepted")
     batch.check(runtime, caller, prefix="--")
@@ -122,7 +122,7 @@ def _submit(
         if not options.detach:
             run.take(result, interrupted, failure_of_queue(result), verdict_of_queue(result))
     if options.detach:
-        look, end = (environment.typed(words, options.name) for words in ("status", "cancel --all"))
+        look, end = (environment.typed(words, runtime.name) for words in ("status", "cancel --all"))
         queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
         print(f"testbed submit: {queued}", file=sys.stderr)
         return 0

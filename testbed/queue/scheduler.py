@@ -297,23 +297,23 @@ class Scheduler:
         """Tell the user of `up`, and those who wait for jobs, unless they were told the same of another
         slot.
         """
-        kind, told = kind_of(text), text.removeprefix("scheduler: ")
+        kind, line = kind_of(text), text.removeprefix("scheduler: ")
         with self._lock:
             batches = list(self._batches)
             is_new = not any(kind in batch.complaints for batch in batches)
             for batch in batches:
                 if kind not in batch.complaints:
-                    batch.said.put({"at_s": batch.session.clock(), "what": told})
-                first, count = batch.complaints.get(kind, (told, 0))
+                    batch.said.put({"at_s": batch.session.clock(), "what": line})
+                first, count = batch.complaints.get(kind, (line, 0))
                 batch.complaints[kind] = first, count + 1
         if is_new:
             self._note(text)
 
     def _tell_counts(self, batch: Batch) -> None:
         """Tell how often each complaint came that came again."""
-        for told, count in batch.complaints.values():
+        for first, count in batch.complaints.values():
             if count > 1:
-                what = f"{told}: {count} times in all"
+                what = f"{first}: {count} times in all"
                 batch.said.put({"at_s": batch.session.clock(), "what": what})
                 with suppress(OSError):  # as the session's notes
                     self._note(f"scheduler: {what}")

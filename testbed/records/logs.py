@@ -56,8 +56,8 @@ def named(failure: str) -> Path | None:
     """Return the log that a failure names, that of the worker which failed first; None where it names
     none.
     """
-    found = _NAMED.search(failure)
-    return Path(found["log"]) if found else None
+    match = _NAMED.search(failure)
+    return Path(match["log"]) if match else None
 
 
 def exception_of(failure: str) -> list[str]:

@@ -86,11 +86,11 @@ def test_a_failure_names_the_record_s_copy_of_the_log(
 
     def command() -> None:
         with run.exception_shown(ME), recording(Asked("run", ["x.py"], {}), store, ME) as record:
-            with record.run() as one:
-                one.hear({"job": 3, "logs": str(log.parent)})
+            with record.run() as recorder:
+                recorder.hear({"job": 3, "logs": str(log.parent)})
                 log.write_text(OWN)
-                one.take(recorded.result(failure=failure))
-            raise TestbedError(f"job 3 failed: {one.with_kept_log(failure)}")
+                recorder.take(recorded.result(failure=failure))
+            raise TestbedError(f"job 3 failed: {recorder.with_kept_log(failure)}")
 
     with pytest.raises(TestbedError) as error:
         command()
@@ -106,9 +106,9 @@ def test_without_a_record_the_log_is_the_job_s(tmp_path: Path, capsys: pytest.Ca
     log = tmp_path / "worker-1.log"
     log.write_text(OWN)
     failure = f"worker 1 on u1h2 exited with code 1 (log: {log})"
-    with recording(Asked("run", ["x.py"], {}), None, ME) as record, record.run() as one:
-        one.hear({"job": 3, "logs": str(tmp_path)})
-        assert one.with_kept_log(failure) == failure
+    with recording(Asked("run", ["x.py"], {}), None, ME) as record, record.run() as recorder:
+        recorder.hear({"job": 3, "logs": str(tmp_path)})
+        assert recorder.with_kept_log(failure) == failure
     with pytest.raises(TestbedError), run.exception_shown(ME):
         raise TestbedError(f"job 3 failed: {failure}")
     assert capsys.readouterr().err.splitlines()[-1] == "  ValueError: the rate is negative: -3"
