@@ -10,14 +10,14 @@ from testbed.client import environment
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.client.caller import Caller
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
     from testbed.library.submitting import cancel
 
     parser = environment.Parser(
         prog="testbed cancel", description="End queued jobs, whether they wait or run."
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument("--all", action="store_true", help="end all that this user queued")
     parser.add_argument(
         "jobs", nargs="*", type=int, metavar="JOB", help="its number, as `testbed status` shows it"
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     if options.all == bool(options.jobs):
         raise RequestError("numbers of jobs, or --all: one of the two is needed")
     caller = Caller.of_this_process()
-    cancelled = cancel(Runtime.of(options.name), caller, options.jobs, "testbed cancel")
+    cancelled = cancel(Runtime.meant(options.name), caller, options.jobs, "testbed cancel")
     if options.json:
         print(json.dumps({"cancelled": cancelled}))
         return 0

@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 16
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.client.caller import Caller
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
     from testbed.library.capturing import COUNT, MOST, SECONDS, STDOUT, capture
 
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         "u1c: that unit's to the core"
     )
     parser.add_argument("link", metavar="LINK", help=kinds)
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--output",
         metavar="FILE.pcap",
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
             "--output -: stdout is a terminal; a pipe or a file is accepted, such as | wireshark -k -i -"
         )
     output = STDOUT if to_stdout else str(Path(options.output or f"{options.link}.pcap").absolute())
-    runtime, caller = Runtime.of(options.name), Caller.of_this_process()
+    runtime, caller = Runtime.meant(options.name), Caller.of_this_process()
     copying: list[threading.Thread] = []
 
     def on_event(event: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         prog="testbed circuits",
         description="Show, plan and set the circuits of the optical switch.",
     )
-    parser.add_argument("--name", default=runtime.DEFAULT_NAME, help="of the testbed (default)")
+    runtime.add_name_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("action", nargs="?", default="list", choices=ACTIONS, help=f"{_MEANINGS} (list)")
     parser.add_argument(
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_intermixed_args(argv)
     if arguments.force and arguments.action not in BY_HAND:
         raise RequestError(f"circuits {arguments.action}: --force is accepted with {', '.join(BY_HAND)}")
-    control = CircuitControl(runtime.Runtime.of(arguments.name))
+    control = CircuitControl(runtime.Runtime.meant(arguments.name))
     answer = _answer(control, arguments.action, arguments.rest, arguments.force)
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_lines(arguments.action, answer)))
     return 0

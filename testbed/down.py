@@ -10,14 +10,14 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.library.ending import end
 
     parser = environment.Parser(prog="testbed down", description="End a testbed and all that runs on it.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
-    runtime = Runtime.of(arguments.name)
+    runtime = Runtime.meant(arguments.name)
     down = end(runtime, lambda text: print(f"testbed down: {text}", file=sys.stderr))
     print(json.dumps(down) if arguments.json else f"testbed {runtime.name!r} is down")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 
@@ -11,22 +12,28 @@ from testbed.client import environment
 def main(argv: list[str]) -> int:
     """The command's exit code, 128 and a signal's number where one ended it; else see testbed/errors.py."""
     from testbed.attach import client
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
 
     parser = environment.Parser(
         prog="testbed exec",
-        usage="testbed exec [-h] [--name NAME] HOST [-- COMMAND [ARGUMENT...]]",
+        usage="testbed exec [-h] [--name NAME] HOST [COMMAND [ARGUMENT...]]",
         description="Run a command in a host, as the user who asks, with the standard input, output and "
         "error, the signals, and the exit code of this one; without a command, a shell.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument("host", metavar="HOST", help="as `testbed status` names it, such as u1h1")
-    own, separator, command = _parted(argv)
-    options = parser.parse_args(own)
-    if separator and not command:
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="all that is behind HOST; `--` before it may be there, and is no part of it",
+    )
+    options = parser.parse_args(argv)
+    command = options.command[options.command[:1] == ["--"] :]
+    if not command and argv[-1] == "--":
         raise RequestError("--: a command is to follow")
-    runtime = Runtime.of(options.name)
+    runtime = Runtime.meant(options.name)
     runtime.require_alive()
     try:
         cwd = os.getcwd()
@@ -37,12 +44,6 @@ def main(argv: list[str]) -> int:
     if failure is not None:
         print(f"testbed exec: {options.host}: {failure}", file=sys.stderr)
     return code
-
-
-def _parted(argv: list[str]) -> tuple[list[str], bool, list[str]]:
-    """This command's own arguments, whether there was a `--`, and the other command."""
-    at = argv.index("--") if "--" in argv else len(argv)
-    return argv[:at], at < len(argv), argv[at + 1 :]
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ _COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime
     from testbed.library.links import FaultControl
 
-    arguments = _parser(DEFAULT_NAME).parse_args(argv)
-    control = FaultControl(Runtime.of(arguments.name))
+    arguments = _parser().parse_args(argv)
+    control = FaultControl(Runtime.meant(arguments.name))
     if arguments.action == "set":
         given = {name: getattr(arguments, name) for name in (*_RATES, "distance", "seed")}
         faults = control.set(*arguments.link, direction=arguments.direction, prefix="--", **given)
@@ -33,15 +33,17 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser(default_name: str) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
+    from testbed.client.runtime import add_name_option
+
     parser = environment.Parser(
         prog="testbed fault", description="Lose, duplicate, reorder and corrupt frames on links."
     )
     common = environment.Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
-        either.add_argument("--name", help="of the testbed (default)")
+        add_name_option(either)
         either.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(name=default_name)
+    parser.set_defaults(name=None)
     actions = parser.add_subparsers(dest="action", required=True, metavar="set|list|clear")
     setting = actions.add_parser(
         "set",

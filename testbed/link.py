@@ -20,11 +20,11 @@ LINKS_HELP = (
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime
     from testbed.library.links import LinkControl
 
-    arguments = _parser(DEFAULT_NAME).parse_args(argv)
-    control = LinkControl(Runtime.of(arguments.name))
+    arguments = _parser().parse_args(argv)
+    control = LinkControl(Runtime.meant(arguments.name))
     if arguments.action == "set":
         links = control.set(
             *arguments.link,
@@ -39,7 +39,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser(default_name: str) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
+    from testbed.client.runtime import add_name_option
+
     parser = environment.Parser(
         prog="testbed link",
         description="Set the rate and delay of links while the testbed runs, or have them down; each is read "
@@ -47,9 +49,9 @@ def _parser(default_name: str) -> argparse.ArgumentParser:
     )
     common = environment.Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
-        either.add_argument("--name", help="of the testbed (default)")
+        add_name_option(either)
         either.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(name=default_name)
+    parser.set_defaults(name=None)
     actions = parser.add_subparsers(dest="action", required=True, metavar="set|reset|list")
     setting = actions.add_parser(
         "set",

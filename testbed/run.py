@@ -29,14 +29,14 @@ MOST_REPEATS = 1000
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
     from testbed.client.once import Once
-    from testbed.client.runtime import DEFAULT_NAME
+    from testbed.client.runtime import add_name_option
     from testbed.discovery.policies import choice, usual
     from testbed.discovery.registry import systems
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
     parser = environment.Parser(prog="testbed run", description="Run a training job on a testbed.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--place",
         action=Once,
@@ -161,16 +161,16 @@ def main(argv: list[str]) -> int:
 
     arguments = parser().parse_args(argv)
     caller = Caller.of_this_process()
-    runtime = Runtime.of(arguments.name)
     if not 1 <= arguments.repeat <= MOST_REPEATS:
         raise RequestError(f"--repeat {arguments.repeat}: 1 to {MOST_REPEATS} are accepted")
+    runtime = Runtime.meant(arguments.name)
     store = store_of(arguments, caller)
     with_series = store is not None or arguments.json not in (None, STDOUT)
     options = _options(arguments, with_series)
     check_result(caller, arguments.json, with_series=True)
     check(runtime, options, caller, prefix="--")
     asked = Asked("run", argv, vars(arguments), options.inputs(), runtime)
-    with recording(asked, store, caller) as record:
+    with exception_shown(caller), recording(asked, store, caller) as record:
         return _runs(arguments, options, runtime, caller, record)
 
 
@@ -245,7 +245,7 @@ def _runs(
         print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
         return environment.INTERRUPTED
     if result["failure"]:
-        raise TestbedError(f"job {result['id']} failed: {result['failure']}")
+        raise TestbedError(f"job {result['id']} failed: {run.with_kept_log(result['failure'])}")
     if arguments.repeat > 1:
         from testbed.records.tables import means_lines  # SciPy, which takes long to import
 
@@ -346,9 +346,26 @@ def _with_means(results: list[dict[str, Any]]) -> dict[str, Any]:
     return means_of("run", results)
 
 
-def missed(event: dict[str, int]) -> str:
-    """Return what is said of output that came while nobody read."""
-    lines, size = event["lines"], event["bytes"]
+@contextlib.contextmanager
+def exception_shown(caller: Caller) -> Iterator[None]:
+    """Show, of a job that fails in the block, the exception of the worker that failed first, by the log that
+    the failure names.
+    """
+    from testbed.errors import TestbedError
+    from testbed.records import logs
+
+    try:
+        yield
+    except TestbedError as error:
+        with caller.acting():
+            lines = logs.exception_of(str(error))
+        if lines:
+            print("\n".join(f"  {line}" for line in lines), file=sys.stderr)
+        raise
+
+
+def missed(lines: int, size: int) -> str:
+    """Return what is said of so many lines and bytes of output that came while nobody read."""
     amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
     counted = f"{lines} line{'s' * (lines != 1)} of output ({amount})"
     return f"{counted} came faster than they were read and are not shown; see the log"
@@ -361,6 +378,7 @@ class Follower:
         self._runtime, self._shown_on = runtime, shown_on
         self._job: int | None = None
         self._logs = ""
+        self._missed_lines = self._missed_bytes = 0
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -383,13 +401,16 @@ class Follower:
                 f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True
             )
         elif "missed" in event:
-            print(
-                f"testbed run: job {self._job}: {missed(event['missed'])}: {self._logs}",
-                file=sys.stderr,
-                flush=True,
-            )
+            self._missed_lines += event["missed"]["lines"]
+            self._missed_bytes += event["missed"]["bytes"]
         elif "note" in event:
             print(f"testbed run: job {self._job}: {one_line(event['note'])}", file=sys.stderr, flush=True)
+
+    def tell_missed(self) -> None:
+        """Say how much of the output was not shown, of all that was not."""
+        if self._missed_lines:
+            what = missed(self._missed_lines, self._missed_bytes)
+            print(f"testbed run: job {self._job}: {what}: {self._logs}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """Ask for the job's end the first time, and go on listening; leave the second time, which ends the
@@ -426,8 +447,11 @@ def follow(
         hear(event)
         follower.on_event(event)
 
-    with _handling(follower):
-        result = run(runtime, options, caller, on_event)
+    try:
+        with _handling(follower):
+            result = run(runtime, options, caller, on_event)
+    finally:
+        follower.tell_missed()
     return result, follower.interrupted
 
 

@@ -30,7 +30,7 @@ class ScriptStep:
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every step was done."""
     from testbed.client.caller import Caller
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import TestbedError
     from testbed.library.files import STDOUT, check_result
     from testbed.records.recorder import Asked, add_options, recording, store_of
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         description="Do what a file says when it says so: faults, links and circuits by a timetable. A step "
         "that fails is told of, and the others are done.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--json",
         type=Path,
@@ -55,13 +55,13 @@ def main(argv: list[str]) -> int:
     with caller.acting():
         steps = parse(read_yaml(options.file), str(options.file))
     check_result(caller, options.json)
-    runtime = Runtime.of(options.name)
+    runtime = Runtime.meant(options.name)
     runtime.require_alive()
     asked = Asked("script", argv, vars(options), [("steps", options.file)], runtime)
     with recording(asked, store_of(options, caller), caller) as record:
         done: dict[str, Any] = {
             "file": str(options.file),
-            "testbed": options.name,
+            "testbed": runtime.name,
             "began": time.time(),
             "steps": [],
         }
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
             print(f"testbed script: {words}", file=sys.stderr, flush=True)
 
         with record.run() as run:
-            carried_out(steps, options.name, tell)
+            carried_out(steps, runtime.name, tell)
         text = json.dumps(done, indent=2)
         if options.json == STDOUT:
             print(text)

@@ -10,7 +10,7 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """0 after a prompt; after a script, the code of its first command that failed; see testbed/errors.py."""
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import HostError
 
     parser = environment.Parser(
@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
         "py net.get('u1h1').IP(), help. "
         "Commands run in hosts as the user who asks.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "-c",
         dest="commands",
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
         help="do this, without a prompt; may be repeated",
     )
     options = parser.parse_args(argv)
-    runtime = Runtime.of(options.name)
+    runtime = Runtime.meant(options.name)
     runtime.require_alive()
     try:
         from testbed.emulation import prompt

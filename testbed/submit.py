@@ -28,19 +28,20 @@ def main(argv: list[str]) -> int:
     or all are queued (--detach).
     """
     from testbed.client.caller import Caller
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.discovery.policies import policies
     from testbed.errors import RequestError
     from testbed.library.files import STDOUT
     from testbed.library.submitting import QueueRequest
     from testbed.records.recorder import Asked, add_options, recording, store_of
+    from testbed.run import exception_shown
     from testbed.topology.yaml_text import read_yaml
 
     parser = environment.Parser(
         prog="testbed submit",
         description="Queue training jobs on a testbed; a policy says when they start, and with what.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--policy", help=f"in place of the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
     )
@@ -93,13 +94,13 @@ def main(argv: list[str]) -> int:
         if overrides.get(key) is not None:
             raise RequestError(f"--{key.removesuffix('_s')}: {what}") from error
         raise RequestError(f"{options.jobs}: {error}") from error
-    runtime = Runtime.of(options.name)
+    runtime = Runtime.meant(options.name)
     if options.json == STDOUT and options.detach:
         raise RequestError("--json -: nobody is there to print it with --detach; a file is accepted")
     batch.check(runtime, caller, prefix="--")
     inputs = [("jobs", options.jobs), *batch.inputs()]
     asked = Asked("submit", argv, {**vars(options), "submission": data}, inputs, runtime)
-    with recording(asked, store_of(options, caller), caller) as record:
+    with exception_shown(caller), recording(asked, store_of(options, caller), caller) as record:
         return _submit(options, batch, runtime, caller, record)
 
 
@@ -121,7 +122,7 @@ def _submit(
         if not options.detach:
             run.take(result, interrupted, failure_of_queue(result), verdict_of_queue(result))
     if options.detach:
-        look, end = (environment.typed(words, options.name) for words in ("status", "cancel --all"))
+        look, end = (environment.typed(words, runtime.name) for words in ("status", "cancel --all"))
         queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
         print(f"testbed submit: {queued}", file=sys.stderr)
         return 0
@@ -133,7 +134,7 @@ def _submit(
             print(f"testbed submit: {result['lost']}", file=sys.stderr)
         return environment.INTERRUPTED
     if failure := failure_of_queue(result):
-        raise TestbedError(failure + (f"; {result['lost']}" if result["lost"] else ""))
+        raise TestbedError(run.with_kept_log(failure) + (f"; {result['lost']}" if result["lost"] else ""))
     if result["lost"]:
         raise HostError(result["lost"])
     return environment.INTERRUPTED if result["cancelled"] else 0
@@ -145,6 +146,7 @@ class _Follower:
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self._runtime, self._caller = runtime, caller
         self._jobs: list[int] = []
+        self._missed_lines = 0
         self.interrupted = False
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -161,11 +163,18 @@ class _Follower:
             self._jobs = list(event["queued"])
             line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
         elif "missed" in event:
-            line = f"{event['missed']['lines']} lines came faster than they were read and are not shown"
+            self._missed_lines += event["missed"]["lines"]
+            return
         else:
             who = f"job {event['job']} ({event['name']}): " if "job" in event else ""
             line = f"{event['at_s']:7.1f} s  {who}{event['what']}"
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
+
+    def tell_missed(self) -> None:
+        """Say how many lines were not shown, of all that were not."""
+        if self._missed_lines:
+            what = f"{self._missed_lines} lines came faster than they were read and are not shown"
+            print(f"testbed submit: {what}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """Cancel the jobs the first time, and go on listening; leave the second time, which cancels them as
@@ -200,8 +209,11 @@ def _follow(
         hear(event)
         follower.on_event(event)
 
-    with _handling(follower):
-        result = submit(runtime, batch, caller, on_event, left)
+    try:
+        with _handling(follower):
+            result = submit(runtime, batch, caller, on_event, left)
+    finally:
+        follower.tell_missed()
     return result, follower.interrupted
 
 

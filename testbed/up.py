@@ -48,7 +48,8 @@ def main(argv: list[str]) -> int:
         "--config",
         default="default",
         metavar="FILE",
-        help=f"a YAML file, FILE.py:CLASS (a FabricTopo of yours), or one of {', '.join(READY)}",
+        help="a YAML file, - (YAML from the standard input), FILE.py:CLASS (a FabricTopo of yours), or one "
+        f"of {', '.join(READY)}",
     )
     parser.add_argument(
         "--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side (default)"

@@ -19,7 +19,7 @@ PORT = 8050
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. Serves until Ctrl-C."""
     from testbed.client.caller import Caller
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
     from testbed.records.store import Store
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
         description="Show a testbed as a page in the browser, on this machine alone, until Ctrl-C; and "
         "metrics for Prometheus at /metrics. It needs no root, and costs nothing while nobody looks.",
     )
-    parser.add_argument("--name", default=DEFAULT_NAME, help="of the testbed (default)")
+    add_name_option(parser)
     parser.add_argument(
         "--port", type=int, default=PORT, help=f"to listen on, at 127.0.0.1; 0: any that is free ({PORT})"
     )
@@ -37,10 +37,10 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if not 0 <= options.port < 1 << 16:
         raise RequestError(f"--port {options.port}: 0 to 65535 are accepted")
-    runtime, caller = Runtime.of(options.name), Caller.of_this_process()
+    caller = Caller.of_this_process()
     if os.geteuid() == 0 and caller.uid != 0:
         raise RequestError(f"needs no root: run it as {caller.user}, without sudo")
-    store = Store.of(caller, options.records)
+    runtime, store = Runtime.meant(options.name), Store.of(caller, options.records)
     from testbed.webpage.serving import serve  # late: what it imports takes most of a second
 
     def ready(access: Access) -> None:

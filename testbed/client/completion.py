@@ -95,14 +95,13 @@ def _links(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
 
 def _topology(options: argparse.Namespace) -> Any:
     """Return the topology of the testbed that the line is about; None where it does not run."""
-    from testbed.client.runtime import DEFAULT_NAME, Runtime
+    from testbed.client.runtime import Runtime
+    from testbed.errors import TestbedError
     from testbed.topology.model import Topology
 
     try:
-        return Topology.from_json(
-            Runtime.of(getattr(options, "name", None) or DEFAULT_NAME).topology.read_text()
-        )
-    except (OSError, json.JSONDecodeError):
+        return Topology.from_json(Runtime.meant(getattr(options, "name", None)).topology.read_text())
+    except (OSError, json.JSONDecodeError, TestbedError):
         return None
 
 

@@ -169,10 +169,10 @@ def is_checkout() -> bool:
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
-def typed(words: str, name: str = "default") -> str:
-    """Return a command of `testbed`, to the testbed of that name, as it can be typed here: in a checkout by
-    the file in its environment, since that is on no path, and sudo has a path of its own. In the root folder,
-    to which processes go that detach, the whole path: their words are read elsewhere.
+def typed(words: str, name: str = "default", anywhere: bool = False) -> str:
+    """Return a command of `testbed`, to the testbed of that name, as it can be typed here, or `anywhere`: in
+    a checkout by the file in its environment, since that is on no path, and sudo has a path of its own. In
+    the root folder, to which processes go that detach, the whole path: their words are read elsewhere.
     """
     words += "" if name == "default" else f" --name {name}"
     if not is_checkout():
@@ -180,7 +180,7 @@ def typed(words: str, name: str = "default") -> str:
     file = VENV / "bin" / "testbed"
     try:
         here = Path.cwd()
-        return f"{file if here == Path('/') else file.relative_to(here)} {words}"
+        return f"{file if anywhere or here == Path('/') else file.relative_to(here)} {words}"
     except (ValueError, OSError):  # elsewhere, or in a folder that is gone
         return f"{file} {words}"
 

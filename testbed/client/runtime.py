@@ -13,6 +13,7 @@ stay (last_words.py). Imports nothing that acts on the network.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import json
@@ -62,6 +63,18 @@ class Runtime:
     @classmethod
     def of(cls, name: str, root: Path = RUN_DIR) -> Runtime:
         return cls(name, root / check_name(name))
+
+    @classmethod
+    def meant(cls, name: str | None, root: Path = RUN_DIR) -> Runtime:
+        """Return the runtime of this name; without a name, that of the only testbed that runs, DEFAULT_NAME's
+        where none does. RequestError, which names them, where several run.
+        """
+        if name is None:
+            names = running(root)
+            if len(names) > 1:
+                raise RequestError(f"several testbeds run: {', '.join(names)}; name one of them")
+            name = names[0] if names else DEFAULT_NAME
+        return cls.of(name, root)
 
     @property
     def lock(self) -> Path:
@@ -162,8 +175,8 @@ class Runtime:
         )
 
     def require_alive(self) -> None:
-        """Raise TestbedError that says why it died, or names what runs instead; OwnerError where that is
-        others' alone.
+        """Raise TestbedError that says why it died, RequestError that names what runs instead of one that
+        does not; OwnerError where that is others' alone.
         """
         if self.alive():
             return
@@ -177,7 +190,12 @@ class Runtime:
                 f"these use sudo"
             )
         instead = f"; running: {', '.join(others)}" if others else f"; none is. Start one: sudo {typed('up')}"
-        raise TestbedError(f"testbed {self.name!r} is not running{instead}")
+        raise RequestError(f"testbed {self.name!r} is not running{instead}")
+
+
+def add_name_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says which testbed a command is about, for `Runtime.meant`."""
+    parser.add_argument("--name", help="of the testbed; without it, the one that runs")
 
 
 def running(root: Path = RUN_DIR) -> list[str]:

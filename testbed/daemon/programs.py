@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.aggregation.system import Layout
-from testbed.client.runtime import DEFAULT_NAME
+from testbed.client.environment import typed
 from testbed.contract.recovery import Recovery
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import QUESTIONS
@@ -74,8 +74,8 @@ class DevicePrograms:
             line = f"host {name}: {HOST_DEVICE} had no XDP program any more; the testbed's is there again"
         if self._other(port.program, program):
             mode = "xdpgeneric" if program and program.is_generic else "xdp"
-            to = "" if self.name == DEFAULT_NAME else f" --name {self.name}"
-            remedy = f"sudo testbed exec{to} {name} -- ip link set dev {HOST_DEVICE} {mode} off"
+            exec_ = typed("exec", self.name, anywhere=True)
+            remedy = f"sudo {exec_} {name} ip link set dev {HOST_DEVICE} {mode} off"
             raise ChangedError(
                 f"host {name}: {HOST_DEVICE} has {_in_words(program)}, and not the testbed's {port.program}: "
                 f"detach it ({remedy}), and start the job again"

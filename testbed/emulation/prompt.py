@@ -137,7 +137,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
     def do_x(self, line: str) -> None:
         "Not here: a terminal of your own with testbed exec is what does it."
         host = line.split()[0] if line.split() else "HOST"
-        raise RequestError(f"open a terminal and run there: {typed(f'exec {host}', self._testbed)}")
+        raise RequestError(f"open a terminal and run there: {typed('exec', self._testbed)} {host}")
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
         "Not here: a terminal of your own with testbed exec is what does it."

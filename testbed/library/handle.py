@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from testbed.client.caller import Caller
-from testbed.client.runtime import DEFAULT_NAME, Runtime, running
+from testbed.client.runtime import DEFAULT_NAME, Runtime
 from testbed.client.temporary import ENDING, handling
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import TestbedError
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import Config, bring_up, file_with, said
 from testbed.library.capturing import COUNT, SECONDS, CapturedFrames, capture
@@ -70,12 +70,7 @@ class Testbed:
     @classmethod
     def connect(cls, name: str | None = None) -> Testbed:
         """Return the testbed of this name, which runs; without a name, the only one that does."""
-        if name is None:
-            names = running()
-            if len(names) > 1:
-                raise RequestError(f"several testbeds run: {', '.join(names)}; name one of them")
-            name = names[0] if names else DEFAULT_NAME
-        testbed = cls(name=name)
+        testbed = cls(name=Runtime.meant(name).name)
         testbed._runtime.require_alive()
         testbed._connected = True
         return testbed

@@ -13,7 +13,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
-from testbed.errors import OwnerError, RequestError, TestbedError
+from testbed.errors import RequestError
 from testbed.jobs import request as job_request
 from testbed.jobs.placement import parse_place, parse_server
 from testbed.library.files import check_job
@@ -134,7 +134,7 @@ class RunOptions:
 def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "") -> None:
     """Raise a TestbedError for what is wrong with a job, before it starts."""
     options.check(prefix)
-    require_running(runtime)
+    runtime.require_alive()
     check_job(caller, options.script, options.logs, options.module, prefix)
     if options.python:
         if options.preload:
@@ -148,13 +148,3 @@ def run(runtime: Runtime, options: RunOptions, caller: Caller, on_event: OnEvent
     """Run a job that was checked to its end, and return its result: that it failed is in there."""
     request = options.request(caller)
     return dict(rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request))
-
-
-def require_running(runtime: Runtime) -> None:
-    """Raise RequestError for a job on a testbed that does not run, OwnerError where only others' do."""
-    try:
-        runtime.require_alive()
-    except OwnerError:
-        raise
-    except TestbedError as error:
-        raise RequestError(str(error)) from error

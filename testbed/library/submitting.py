@@ -16,7 +16,7 @@ from testbed.client.runtime import Runtime
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.library.files import check_job, check_result
-from testbed.library.running import OnEvent, require_running
+from testbed.library.running import OnEvent
 from testbed.queue import submission
 from testbed.queue.submission import Submission
 
@@ -45,7 +45,7 @@ class QueueRequest:
 
     def check(self, runtime: Runtime, caller: Caller, prefix: str = "") -> None:
         """Raise a TestbedError for what is wrong with them, before they are queued."""
-        require_running(runtime)
+        runtime.require_alive()
         check_files(caller, self.wanted, self.result, self.logs, prefix)
 
     def inputs(self) -> list[tuple[str, Path]]:

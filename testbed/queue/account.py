@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.scheduling.model import Limits
+
+_SLOT = re.compile(r"slot \d+")
+_MOST_COMPLAINTS = 20
+
+
+def kind_of(complaint: str) -> str:
+    """Return a complaint without its slot, which is all that differs in one that comes at every slot."""
+    return _SLOT.sub("slot", complaint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,8 @@ class Account:
     failures: int = 0  # of the policy, to answer with a valid decision
     last_failure: str | None = None
     late_slots: int = 0
-    complaints: list[str] = field(default_factory=list)  # the last ones
+    # by kind, the last kinds that came: how it was said last, and how often
+    complaints_by_kind: dict[str, tuple[str, int]] = field(default_factory=dict)
     slots: list[dict[str, Any]] = field(default_factory=list)
 
     def fail(self, why: str) -> None:
@@ -39,4 +49,17 @@ class Account:
         self.failures, self.last_failure = self.failures + 1, why
 
     def complain(self, text: str) -> None:
-        self.complaints = [*self.complaints[-19:], text]
+        """Count a complaint, of another slot than those of its kind before."""
+        kind = kind_of(text)
+        _, count = self.complaints_by_kind.pop(kind, ("", 0))
+        self.complaints_by_kind[kind] = text, count + 1
+        while len(self.complaints_by_kind) > _MOST_COMPLAINTS:
+            del self.complaints_by_kind[next(iter(self.complaints_by_kind))]
+
+    @property
+    def complaints(self) -> list[str]:
+        """The last complaints, each kind once, as it was said last and with its number."""
+        return [
+            text if count == 1 else f"{text} ({count} times)"
+            for text, count in self.complaints_by_kind.values()
+        ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
 from testbed.queue import submission
-from testbed.queue.account import Rules
+from testbed.queue.account import Rules, kind_of
 from testbed.queue.layouts import check_against
 from testbed.queue.policy_process import Options, PolicyProcess
 from testbed.queue.queued import Queued, requested
@@ -38,15 +37,14 @@ from testbed.topology.model import Topology
 
 _JOIN_S = 5.0
 _END_S = 8.0  # longer than a worker has to end when it is asked to
-_SLOT = re.compile(r"slot \d+")
 _WENT_AWAY = "the command that submitted it went away"
 
 
 @dataclass(slots=True)
 class Batch:
     """The jobs that one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told
-    yet; `said` are the events for it, None at its end; `complaint` is the last of those, so that one which
-    repeats itself is told once; `lost` is why a file of the result is lacking.
+    yet; `said` are the events for it, None at its end; `complaints` are those among them, by kind, each as it
+    was told, once, and how often it came; `lost` is why a file of the result is lacking.
     """
 
     caller: Caller
@@ -54,7 +52,7 @@ class Batch:
     session: Session
     result_files: tuple[Path, ...]
     left: set[int]
-    complaint: str = ""
+    complaints: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: str | None = None
     said: queue.SimpleQueue[dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
 
@@ -296,19 +294,33 @@ class Scheduler:
                     writing.start()
 
     def _complain(self, text: str) -> None:
-        """Tell the user of `up`, and those who wait for jobs, unless it is what they were told last, of
-        another slot.
+        """Tell the user of `up`, and those who wait for jobs, unless they were told the same of another
+        slot.
         """
-        self._note(text)
-        alike = _SLOT.sub("slot", text)
+        kind, line = kind_of(text), text.removeprefix("scheduler: ")
         with self._lock:
-            for batch in self._batches:
-                if batch.complaint != alike:
-                    batch.complaint = alike
-                    batch.said.put({"at_s": batch.session.clock(), "what": text.removeprefix("scheduler: ")})
+            batches = list(self._batches)
+            is_new = not any(kind in batch.complaints for batch in batches)
+            for batch in batches:
+                if kind not in batch.complaints:
+                    batch.said.put({"at_s": batch.session.clock(), "what": line})
+                first, count = batch.complaints.get(kind, (line, 0))
+                batch.complaints[kind] = first, count + 1
+        if is_new:
+            self._note(text)
+
+    def _tell_counts(self, batch: Batch) -> None:
+        """Tell how often each complaint came that came again."""
+        for first, count in batch.complaints.values():
+            if count > 1:
+                what = f"{first}: {count} times in all"
+                batch.said.put({"at_s": batch.session.clock(), "what": what})
+                with suppress(OSError):  # as the session's notes
+                    self._note(f"scheduler: {what}")
 
     def _finish(self, batch: Batch) -> None:
         try:
+            self._tell_counts(batch)
             if batch.result_files:
                 content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
             for file in batch.result_files:

@@ -150,10 +150,22 @@ class RunRecorder:
 
     def keep_logs(self) -> None:
         """Copy the logs that were written since the run began."""
-        of_run = [("", folder) for folder in self._logs]
-        for name, folder in [*of_run, *logs.of_queue(self._result or {})]:
-            target = self.run.folder / LOGS / name
+        for folder, target in self._log_folders():
             self._recorder.write("its logs", partial(logs.copy, folder, target, self.run.began))
+
+    def with_kept_log(self, failure: str) -> str:
+        """Return a failure that names the record's copy of a log, where there is one, in place of the log."""
+        log = logs.named(failure)
+        for folder, target in self._log_folders():
+            if log is not None and log.parent == folder and self._recorder.has(target / log.name):
+                return failure.replace(str(log), str(target / log.name))
+        return failure
+
+    def _log_folders(self) -> list[tuple[Path, Path]]:
+        """Return the folders of its logs, each with the record's folder for them."""
+        of_run = [("", folder) for folder in self._logs]
+        folders = [*of_run, *logs.of_queue(self._result or {})]
+        return [(folder, self.run.folder / LOGS / name) for name, folder in folders]
 
 
 class Recorder:
@@ -318,6 +330,11 @@ class Recorder:
                 work()
         except OSError as error:
             self._note(what, error)
+
+    def has(self, file: Path) -> bool:
+        """Return whether there is a record, and this file in it."""
+        with self._caller.acting():
+            return self._record is not None and file.is_file()
 
     def _note(self, what: str, error: OSError) -> None:
         assert self._record is not None

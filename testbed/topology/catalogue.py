@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.topology.load import load, parse
+from testbed.topology.load import STDIN, load, parse
 from testbed.topology.model import Topology
 
 # P4INC-AOI, section VII-B: two gpu racks of 4 servers, two cpu racks, 40 Gb/s ports, one OXC.
@@ -89,11 +89,11 @@ def ready(name: str) -> Topology:
 
 
 def find(name_or_file: str) -> Topology:
-    """A ready topology, or one from a file. RequestError if it is neither."""
+    """A ready topology, or one from a file or (`-`) the standard input. RequestError if it is none."""
     if name_or_file in READY:
         return ready(name_or_file)
     path = Path(name_or_file)
-    if not os.path.exists(path) and path.parent == Path() and not path.suffix:
+    if path != STDIN and not os.path.exists(path) and path.parent == Path() and not path.suffix:
         raise RequestError(
             f"configuration {name_or_file}: no such file, and the ready ones are {', '.join(READY)}"
         )

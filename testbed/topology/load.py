@@ -37,19 +37,25 @@ from testbed.topology.model import (
     UnitSpec,
 )
 from testbed.topology.units import Unit
-from testbed.topology.yaml_text import read_yaml
+from testbed.topology.yaml_text import read_yaml, read_yaml_of_stdin
 
+STDIN = Path("-")
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel gives out shares of 100 ms, of which 1 ms is the least
 
 
 def load(path: Path) -> Topology:
-    """Reads a file. RequestError if it is not there, is no YAML, or describes no topology."""
-    data = read_yaml(path)
+    """Reads a file, or the standard input, which is STDIN, and the files that it names. RequestError if it is
+    not there, is no YAML, or describes no topology.
+    """
+    if path == STDIN:
+        data, name, shown_path = read_yaml_of_stdin(), "stdin", "standard input"
+    else:
+        data, name, shown_path = read_yaml(path), path.stem, str(path)
     try:
-        return parse(data, path.stem, path.parent)
+        return parse(data, name, path.parent)
     except RequestError as error:
-        raise RequestError(f"{path}: {error}") from error
+        raise RequestError(f"{shown_path}: {error}") from error
 
 
 def parse(data: Any, name: str, folder: Path | None = None) -> Topology:

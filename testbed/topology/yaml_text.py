@@ -8,7 +8,8 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,17 @@ def read_yaml(path: Path) -> Any:
     """Return the content of a file, or of a pipe to which somebody writes. RequestError if it is not there,
     nothing comes from it, it is no YAML, or has a key twice.
     """
+    return _parsed(lambda: _content(path), str(path))
+
+
+def read_yaml_of_stdin() -> Any:
+    """Return the content of the standard input, to its end. RequestError likewise."""
+    return _parsed(sys.stdin.read, "standard input")
+
+
+def _parsed(content: Callable[[], str], path: str) -> Any:
     try:
-        return yaml.load(_content(path).removeprefix(_BYTE_ORDER_MARK), _Loader)
+        return yaml.load(content().removeprefix(_BYTE_ORDER_MARK), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RequestError(f"read {path}: {reason}") from error

@@ -23,7 +23,8 @@ OTHER = ROOT / "tests" / "privileged" / "other_program.py"
 SOON_S = 30.0  # of a command whose job would wait for ever
 REFUSED = (
     "host u1h2: eth0 has the XDP program 'pass_all' ({}), and not the testbed's host_port: detach it "
-    "(sudo testbed exec --name {} u1h2 -- ip link set dev eth0 xdp off), and start the job again"
+    f"(sudo {ROOT}/.venv/bin/testbed exec --name {{}} u1h2 ip link set dev eth0 xdp off), and start the job "
+    "again"
 )
 AGAIN = "host u1h2: eth0 had no XDP program any more; the testbed's is there again"
 

@@ -75,7 +75,7 @@ def test_a_link_goes_down_and_up(testbed: Testbed) -> None:
     ("line", "says"),
     [
         ("nonesuch", "*** Unknown command: nonesuch"),
-        ("xterm u1h1", "testbed exec u1h1 --name {name}"),
+        ("xterm u1h1", "testbed exec --name {name} u1h1"),
         ("switch u1 stop", "take links down by: link NODE NODE down"),
         ("dpctl dump-flows", "see: "),
         ("u1 ip link", "u1: commands run in hosts"),

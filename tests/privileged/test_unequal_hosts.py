@@ -118,7 +118,7 @@ def test_cgroups_go_with_the_testbed_whatever_dies(config: str) -> None:
         os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not any(map(alive, inside)), "all of it is dead")
         assert folder.exists()
-        assert command("testbed.down", "--name", testbed.name).returncode == 1, "it is not running"
+        assert command("testbed.down", "--name", testbed.name).returncode == 2, "it is not running"
         assert not folder.exists()
     with running(config) as testbed:
         (folder,) = folders(testbed.name)

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed import status, up
 from testbed.__main__ import COMMANDS
-from testbed.client import environment
+from testbed.client import environment, runtime
 from testbed.client.caller import Caller
 from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
@@ -81,15 +82,19 @@ def test_help_speaks_in_one_voice(name: str, parser_of: Callable[[str], argparse
         (["testbed.up", "--config", "nonesuch"], 2, "ready ones are default"),
         (["testbed.up", "--config", "/no/file.yaml"], 2, "/no/file.yaml"),
         (["testbed.up", "--name", "Not_A_Name"], 2, "--name 'Not_A_Name': a name is"),
-        (["testbed.status", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
-        (["testbed.down", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
-        (["testbed.fault", "list", "--name", ABSENT], 1, f"'{ABSENT}' is not running"),
+        (["testbed.status", "--name", ABSENT], 2, f"'{ABSENT}' is not running"),
+        (["testbed.down", "--name", ABSENT], 2, f"'{ABSENT}' is not running"),
+        (["testbed.fault", "list", "--name", ABSENT], 2, f"'{ABSENT}' is not running"),
         (
-            ["testbed.fault", "set", "u1h1", "--loss", "101%"],
+            ["testbed.fault", "set", "u1h1", "--name", ABSENT, "--loss", "101%"],
             2,
             "--loss 101%: a percentage from 0% to 100% is accepted, with its sign",
         ),
-        (["testbed.fault", "set", "u1h1", "--corrupt", "many"], 2, "--corrupt many: a percentage"),
+        (
+            ["testbed.fault", "set", "u1h1", "--name", ABSENT, "--corrupt", "many"],
+            2,
+            "--corrupt many: a percentage",
+        ),
         (["testbed.run", "--name", ABSENT, "x.py"], 2, f"'{ABSENT}' is not running"),
         (
             ["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"],
@@ -109,9 +114,9 @@ def test_help_speaks_in_one_voice(name: str, parser_of: Callable[[str], argparse
         ),
         (["testbed.cluster", "--place", "u1:2", "--place", "u1:2"], 2, "--place u1:2: it is given twice"),
         (["testbed.demo", "--place", "u1:2", "--place", "u1:3"], 2, "--place u1:3: it is given twice"),
-        (["testbed.exec", "--name", ABSENT, "u1h1", "--", "true"], 1, f"'{ABSENT}' is not running"),
+        (["testbed.exec", "--name", ABSENT, "u1h1", "--", "true"], 2, f"'{ABSENT}' is not running"),
         (["testbed.exec", "--name", ABSENT, "u1h1", "--"], 2, "--: a command is to follow"),
-        (["testbed.shell", "--name", ABSENT, "-c", "pingall"], 1, f"'{ABSENT}' is not running"),
+        (["testbed.shell", "--name", ABSENT, "-c", "pingall"], 2, f"'{ABSENT}' is not running"),
         (["testbed.run", "--name", ABSENT, "--timeout", "0", "x.py"], 2, "--timeout 0: more than 0"),
     ],
 )
@@ -119,6 +124,109 @@ def test_one_clear_line(argv: list[str], code: int, says: str) -> None:
     ended, lines = command(*argv)
     assert (ended, len(lines)) == (code, 1), lines
     assert says in lines[0]
+
+
+ABOUT_ONE = {
+    "run": [__file__],
+    "submit": [],
+    "cancel": ["--all"],
+    "status": [],
+    "circuits": [],
+    "link": ["list"],
+    "script": [],
+    "fault": ["list"],
+    "capture": ["u1h1"],
+    "exec": ["u1h1", "true"],
+    "shell": ["-c", "nodes"],
+    "down": [],
+}
+"""The commands about a testbed that runs, with what each needs; `web` shows that one has yet to come."""
+
+
+JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}
+
+
+def words_of(name: str, tmp_path: Path) -> list[str]:
+    files = {
+        "submit": yaml.safe_dump({"jobs": [JOB]}),
+        "script": "[{at: 0, do: link list}]",
+    }
+    if name not in files:
+        return ABOUT_ONE[name]
+    (tmp_path / "file.yaml").write_text(files[name])
+    return [str(tmp_path / "file.yaml")]
+
+
+@pytest.mark.parametrize("name", ABOUT_ONE)
+def test_a_testbed_that_is_not_there_is_one_line_and_one_exit_code(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = importlib.import_module(f"testbed.{name}").main
+    words = ["--name", ABSENT, *words_of(name, tmp_path)]
+    assert environment.exit_code(f"testbed {name}", main, words) == RequestError.exit_code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"testbed {name}: testbed '{ABSENT}' is not running")
+
+
+@pytest.mark.parametrize("name", sorted(ABOUT_ONE.keys() - {"status"}))
+def test_of_several_testbeds_one_must_be_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`status` lists them."""
+    monkeypatch.setattr(runtime, "running", lambda root: ["a", "b"])
+    main = importlib.import_module(f"testbed.{name}").main
+    assert environment.exit_code(f"testbed {name}", main, words_of(name, tmp_path)) == 2
+    assert capsys.readouterr().err == f"testbed {name}: several testbeds run: a, b; name one of them\n"
+
+
+@pytest.mark.parametrize("name", ABOUT_ONE)
+def test_without_a_name_the_only_testbed_is_meant(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def require_alive(self: runtime.Runtime) -> None:
+        asked.append(self.name)
+        raise RequestError("enough")
+
+    monkeypatch.setattr(runtime, "running", lambda *root: ["only"])
+    monkeypatch.setattr(runtime.Runtime, "require_alive", require_alive)
+    monkeypatch.setattr(runtime.Runtime, "alive", lambda _: True)
+    main = importlib.import_module(f"testbed.{name}").main
+    environment.exit_code(f"testbed {name}", main, words_of(name, tmp_path))
+    assert asked == ["only"]
+
+
+@pytest.mark.parametrize(
+    ("behind", "wanted"),
+    [
+        (["ls", "-l", "--", "--name", "x"], ["ls", "-l", "--", "--name", "x"]),
+        (["--", "ls", "--", "-l"], ["ls", "--", "-l"]),
+        (["ping", "-c", "1", "u2h1"], ["ping", "-c", "1", "u2h1"]),
+        (["sh", "-c", "exit 3", "--help"], ["sh", "-c", "exit 3", "--help"]),
+        ([], ["/bin/zsh"]),
+    ],
+    ids=" ".join,
+)
+def test_all_behind_the_host_is_the_command_s(
+    behind: list[str], wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def attended(socket: Path, host: str, words: list[str], *_: Any) -> tuple[int, None]:
+        asked.append((socket.parent.name, host, words))
+        return 0, None
+
+    monkeypatch.setattr("testbed.attach.client.attended", attended)
+    monkeypatch.setattr(runtime.Runtime, "require_alive", lambda _: None)
+    monkeypatch.setenv("SHELL", "/bin/zsh")
+    assert importlib.import_module("testbed.exec").main(["--name", "mine", "u1h1", *behind]) == 0
+    assert asked == [("mine", "u1h1", wanted)]
+
+
+def test_all_behind_the_script_is_the_script_s() -> None:
+    options = importlib.import_module("testbed.run").parser().parse_args(["x.py", "--n", "5", "--name", "x"])
+    assert (options.script, options.arguments, options.name) == ("x.py", ["--n", "5", "--name", "x"], None)
 
 
 def test_up_without_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

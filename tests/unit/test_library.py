@@ -143,10 +143,10 @@ def test_a_bad_name_is_refused_at_once() -> None:
 
 
 def test_without_a_name_the_only_one_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.library.handle.running", lambda: ["a", "b"])
+    monkeypatch.setattr(runtime, "running", lambda root: ["a", "b"])
     with pytest.raises(RequestError, match="several testbeds run: a, b; name one of them"):
         Testbed.connect()
-    monkeypatch.setattr("testbed.library.handle.running", lambda: ["a"])
+    monkeypatch.setattr(runtime, "running", lambda root: ["a"])
     monkeypatch.setattr(runtime.Runtime, "require_alive", lambda _: None)
     assert Testbed.connect().name == "a"
 

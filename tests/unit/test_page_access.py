@@ -280,7 +280,7 @@ def test_metrics_come_in_the_format_that_is_asked_for(served: tuple[World, Acces
 def test_a_port_that_is_taken_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
-        assert environment.exit_code("testbed web", web.main, ["--port", str(port)]) == 2
+        assert environment.exit_code("testbed web", web.main, ["--name", "absent", "--port", str(port)]) == 2
     assert capsys.readouterr().err == f"testbed web: --port {port}: Address already in use\n"
 
 

@@ -233,14 +233,25 @@ def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: 
         return Decision({job: 1000.0 for job in decision.rates}, decision.inc, decision.ports)
 
     place.policy.spoil = spoil
-    thread, _ = place.in_background({"name": "a", "place": "u1:2"}, wait=True)
-    place.until(lambda: len(place.notes) > 4, "it is noted for every slot")
+    thread, came = place.in_background({"name": "a", "place": "u1:2"}, wait=True)
+
+    def failures() -> int:
+        return int((place.scheduler.status() or {"policy_failures": 0})["policy_failures"])
+
+    place.until(lambda: failures() > 4, "it is so in every slot")
     place.policy.spoil = lambda state, decision: decision
     place.machine.may_end.set()
     thread.join(WAIT_S)
     complaints = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
-    assert len(complaints) == 1
-    assert complaints[0].startswith("the decision breaks a constraint: inc-fcfs, slot")
+    first, counted = complaints
+    assert first.startswith("the decision breaks a constraint: inc-fcfs, slot")
+    (result,) = came
+    assert counted == f"{first}: {result['policy_failures']} times in all"
+    assert result["complaints"][-1].endswith(f"({result['policy_failures']} times)")
+    assert [note for note in place.notes if "breaks a constraint" in note] == [
+        f"scheduler: {first}",
+        f"scheduler: {counted}",
+    ]
 
 
 @pytest.mark.parametrize("late_s", [0.0, 4 * SLOT_S])

@@ -91,11 +91,11 @@ def test_a_result_that_was_not_written_is_not_success(
     monkeypatch.setattr(Runtime, "require_alive", lambda _: None)
     monkeypatch.setattr(submit, "_follow", lambda *_: (result, interrupted))
     if interrupted:
-        assert submit.main([str(jobs)]) == 130
+        assert submit.main(["--name", "mine", str(jobs)]) == 130
         assert capsys.readouterr().err.endswith(f"testbed submit: {lost}\n")
     else:
         with pytest.raises(HostError, match=lost):
-            submit.main([str(jobs)])
+            submit.main(["--name", "mine", str(jobs)])
 
 
 def test_the_columns_of_the_summary_are_as_wide_as_what_is_in_them() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -466,6 +468,19 @@ def test_file_errors_name_the_file(tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text(yaml.safe_dump(GOOD))
     assert load(good).name == "good"
+
+
+def test_a_configuration_comes_from_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(GOOD)))
+    piped = catalogue.find("-")
+    assert piped == replace(parse(GOOD, "good"), name=piped.name)
+    for text, says in (
+        ("units: [\n", "standard input line 2: not YAML"),
+        ("units: 3", "standard input: units: 3"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        with pytest.raises(RequestError, match=f"^{says}"):
+            catalogue.find("-")
 
 
 def test_an_unknown_ready_name_lists_the_ready_ones() -> None:
