@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cgroups import held
-from testbed.cgroups.hierarchy import find
+from testbed.cgroups.hierarchy import find, tops
 from testbed.client.runtime import Runtime
 from tests.limits import CALL_S
 from tests.privileged.commands import (
@@ -52,7 +52,8 @@ def config() -> Iterator[str]:
 
 
 def folders(name: str) -> list[Path]:
-    return [folder for folder in find().top.iterdir() if folder.name.startswith(f"optinc-{name}-")]
+    """Return the cgroups of a testbed that its main process makes: of limits, and of jobs."""
+    return sorted(folder for top in tops() for folder in top.glob(f"**/optinc-{name}-*"))
 
 
 def is_held_to(cgroups: str, host: str) -> bool:
@@ -104,28 +105,31 @@ def test_hosts_have_their_rates_and_their_processes_their_cores(config: str, tmp
 
 def test_cgroups_go_with_the_testbed_whatever_dies(config: str) -> None:
     with running(config) as testbed:
-        (folder,) = folders(testbed.name)
+        made = folders(testbed.name)
+        assert len(made) == 2
         assert not held.dead(testbed.name)
         os.kill(testbed.pid, signal.SIGKILL)
-        wait_for(lambda: not folder.exists(), "the keeper removes what the main process made")
+        wait_for(lambda: not folders(testbed.name), "the keeper removes what the main process made")
         command("testbed.down", "--name", testbed.name)  # which sweeps its folder
     with running(config) as testbed:
-        (folder,) = folders(testbed.name)
+        made = folders(testbed.name)
+        assert len(made) == 2
         (keeper,) = [pid for pid in pids_in_testbed(testbed.pid) if "keeper.py" in _words(pid)]
         os.kill(keeper, signal.SIGKILL)
-        wait_for(lambda: held.dead(testbed.name) == [folder], "nobody keeps them")
+        wait_for(lambda: held.dead(testbed.name) == made, "nobody keeps them")
         inside = pids_in_testbed(testbed.pid)
         os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not any(map(alive, inside)), "all of it is dead")
-        assert folder.exists()
-        assert command("testbed.down", "--name", testbed.name).returncode == 2, "it is not running"
-        assert not folder.exists()
+        assert folders(testbed.name) == made
+        assert command("testbed.down", "--name", testbed.name).returncode == 1, "it died"
+        assert not folders(testbed.name)
     with running(config) as testbed:
-        (folder,) = folders(testbed.name)
+        made = folders(testbed.name)
+        assert len(made) == 2
         (keeper,) = [pid for pid in pids_in_testbed(testbed.pid) if "keeper.py" in _words(pid)]
         os.kill(keeper, signal.SIGKILL)
         assert command("testbed.down", "--name", testbed.name).returncode == 0
-        assert not folder.exists(), "the main process does without the keeper"
+        assert not folders(testbed.name), "the main process does without the keeper"
 
 
 def _words(pid: int) -> str:
