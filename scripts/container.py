@@ -66,8 +66,15 @@ def host_options(engine: str) -> tuple[list[str], list[str]]:
     """The options that this host asks for: of the engine itself, and of its `run` and `build`."""
     own: list[str] = []
     options: list[str] = []
-    if Path(engine).name == "podman" and HYBRID_CGROUPS.is_dir() and shutil.which("runc"):
-        own += ["--runtime", "runc"]  # crun refuses control groups of versions 1 and 2 side by side
+    if Path(engine).name == "podman" and HYBRID_CGROUPS.is_dir():
+        # crun refuses control groups of versions 1 and 2 side by side: a build ends at its first step
+        if shutil.which("runc") is None:
+            raise ContainerError(
+                "podman needs runc here, where control groups of versions 1 and 2 are side by side; on "
+                "Debian: sudo apt-get install runc",
+                3,
+            )
+        own += ["--runtime", "runc"]
     if not _may_raise_limits():
         # the engine's own defaults are higher than what there is
         for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):

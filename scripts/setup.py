@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -39,6 +40,7 @@ from scripts.installing import (
 )
 
 REQUIREMENTS = CHECKOUT / "scripts" / "requirements.txt"
+MOST_PATH = 200  # the kernel takes 255 characters of a script's first line
 # Debian's names of the architectures whose linux-headers package is named otherwise.
 HEADERS_SUFFIX = {"i386": "686-pae", "armhf": "armmp"}
 
@@ -81,13 +83,13 @@ def install_packages(missing: list[str]) -> None:
     install_by_apt(missing, "setup")
 
 
-def fingerprint() -> str:
-    """Return the words that the environment depends on: the checkout's path, which every script in it names,
-    and the processor, for which the endpoint is compiled: an image that is brought to another machine
-    compiles it there again.
+def fingerprint(checkout: Path = CHECKOUT) -> str:
+    """Return the words that the environment depends on: the path of the checkout that it was made in, which
+    every script in it names, and the processor, for which the endpoint is compiled: an image that is brought
+    to another machine compiles it there again.
     """
     parts = [
-        str(CHECKOUT).encode(),
+        str(checkout).encode(),
         output_of(str(SYSTEM_PYTHON), "--version").encode(),
         processor_features(),
     ]
@@ -132,6 +134,40 @@ def libraries_are_current() -> bool:
     from testbed import native  # an image's first layer has none
 
     return not any(library.why_stale(library.path) for library in native.LIBRARIES)
+
+
+def original() -> Path | None:
+    """Return the checkout of which this one, its environment with it, is a copy, or from where it was moved;
+    None where the environment is this one's, or is not whole.
+    """
+    interpreter = re.match(r"#!(/.+)/bin/python", read_or_empty(ENVIRONMENT.folder / "bin" / "pip"))
+    if interpreter is None or len(str(CHECKOUT)) > MOST_PATH or re.search(r"\s", str(CHECKOUT)):
+        return None  # a first line that the kernel would not take, and pip writes in another way
+    checkout = Path(interpreter[1]).parent
+    return checkout if checkout != CHECKOUT and ENVIRONMENT.is_whole else None
+
+
+def move_environment(checkout: Path) -> None:
+    """Have the scripts of the environment, and its link to the code, name this checkout and no longer that
+    one. It is as current as it was.
+    """
+    was_current = ENVIRONMENT.is_made_of(fingerprint(checkout))
+    say(f"environment {ENVIRONMENT.folder.name}, copied from {checkout}: it names this folder now")
+    ENVIRONMENT.begin()
+    scripts = [path for path in (ENVIRONMENT.folder / "bin").iterdir() if not path.is_symlink()]
+    links = [*ENVIRONMENT.packages.glob("__editable__*.py"), *ENVIRONMENT.packages.glob("__editable__*.pth")]
+    links += ENVIRONMENT.packages.glob("optinc-*.dist-info/direct_url.json")
+    named = re.compile(re.escape(str(checkout).encode()) + rb"(?=[/\"'\s:]|$)")
+    for path in (*scripts, *links, ENVIRONMENT.folder / "pyvenv.cfg"):
+        content = path.read_bytes() if path.is_file() else b""
+        if b"\0" not in content and named.search(content):
+            # another file in its place: the copy may share it with the original by a hard link
+            draft = path.with_name(f"{path.name}.draft")
+            draft.write_bytes(named.sub(lambda _: str(CHECKOUT).encode(), content))
+            shutil.copymode(path, draft)
+            draft.replace(path)
+    if was_current:
+        ENVIRONMENT.complete(fingerprint())
 
 
 def install_environment(with_checkout: bool = True) -> None:
@@ -185,7 +221,10 @@ def set_up(with_checkout: bool = True, with_tests: bool = False) -> None:
         if missing := missing_packages(needed):
             install_packages(missing)
         if not environment_is_current():
-            install_environment(with_checkout)
+            if checkout := original():
+                move_environment(checkout)
+            if not environment_is_current():
+                install_environment(with_checkout)
         give_to_owner()
     say(f"done in {time.monotonic() - begun:.0f} s")
 

@@ -56,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _without_command(arguments: list[str]) -> int:
+    environment.say_whose_code()
     if arguments and arguments[0] == "--version":
         print(f"testbed {version()}")
         return 0
@@ -71,6 +72,7 @@ def _without_command(arguments: list[str]) -> int:
 
 def _main_of(name: str) -> Callable[[list[str]], int]:
     def run(argv: list[str]) -> int:
+        environment.say_whose_code()
         code: int = importlib.import_module(f"testbed.{name}").main(argv)
         return code
 

@@ -23,6 +23,7 @@ A command's file keeps its own top as bare, because any Python may be the one th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -167,6 +168,20 @@ def is_checkout() -> bool:
     installed it.
     """
     return (CHECKOUT / "scripts" / "setup.py").exists()
+
+
+def say_whose_code() -> None:
+    """Say on stderr whose code runs where the current folder is of another checkout: a copy's environment
+    names the original until set-up has run there.
+    """
+    with contextlib.suppress(OSError):  # the folder is gone
+        here = Path.cwd()
+        for folder in (here, *here.parents):
+            if (folder / "scripts" / "setup.py").exists() and (folder / "testbed" / "__main__.py").exists():
+                if folder.resolve() != CHECKOUT:
+                    remedy = "for this one: make setup, then .venv/bin/testbed, in it"
+                    print(f"testbed: the code is {CHECKOUT}'s, and not {folder}'s; {remedy}", file=sys.stderr)
+                return
 
 
 def typed(words: str, name: str = "default", anywhere: bool = False) -> str:

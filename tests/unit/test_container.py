@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -63,6 +64,29 @@ def test_a_host_that_may_not_raise_limits_asks_for_those_it_has(
     assert set(limits) == {"nofile", "nproc"}
     assert all(int(soft) == int(hard) for soft, hard in (limit.split(":") for limit in limits.values()))
     assert int(limits["nproc"].split(":")[0]) <= container.PODMANS_PROCESSES
+
+
+@pytest.mark.parametrize("words", [["build"], ["run", "make", "demo"]], ids=" ".join)
+def test_podman_without_runc_on_hybrid_control_groups_is_said_before_anything_starts(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("something was started")
+
+    has = {"podman": "/usr/bin/podman"}
+    monkeypatch.setattr(container, "HYBRID_CGROUPS", tmp_path)
+    monkeypatch.setattr(container.shutil, "which", has.get)
+    for module, name in ((container.subprocess, "run"), (container.subprocess, "Popen"), (os, "execv")):
+        monkeypatch.setattr(module, name, started)
+    monkeypatch.setattr("sys.argv", ["container.py", "--engine", "podman", *words])
+    assert container.main() == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("container: podman needs runc here")
+    assert line.endswith("sudo apt-get install runc")
+    has["runc"] = "/usr/sbin/runc"
+    assert container.host_options("/usr/bin/podman")[0] == ["--runtime", "runc"]
+    del has["runc"]
+    assert container.host_options("/usr/bin/docker")[0] == [], "Docker has its own"
 
 
 def test_no_engine_no_image_and_no_command_are_one_line_each(

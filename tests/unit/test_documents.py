@@ -165,6 +165,14 @@ def test_the_readme_is_short_and_leads_to_every_document() -> None:
     assert [name(path) for path in DOCUMENTS if path.parts[-2] == "docs" and str(path) not in linked] == []
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_what_is_to_be_typed_with_sudo_is_found_and_needs_it(path: Path) -> None:
+    """The path of sudo has no folder of a checkout's, and jobs are their user's."""
+    text = " ".join(path.read_text().split())
+    assert re.findall(r"sudo testbed\b[^`]{0,40}", text) == [], "sudo .venv/bin/testbed"
+    assert re.findall(r"sudo \S*testbed (?:run|submit|cancel|status|runs|web|down)\b", text) == []
+
+
 def test_every_command_has_its_line() -> None:
     lines = re.findall(r"^\| `testbed (\w+)", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
     assert sorted(COMMANDS) == sorted(set(lines))

@@ -192,3 +192,24 @@ def test_what_a_command_says_to_type_can_be_typed(tmp_path: Path, monkeypatch: p
                 timeout=CALL_S,
             )
             assert help_.stdout.startswith(f"usage: testbed {command}"), help_.stderr
+
+
+def test_whose_code_runs_is_said_in_another_checkout_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as a copy, whose environment names the original still."""
+    copy = tmp_path / "copy"
+    for name in ("scripts/setup.py", "testbed/__main__.py", "docs/tour.md"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).touch()
+    for here in (CHECKOUT, CHECKOUT / "docs", tmp_path):
+        monkeypatch.chdir(here)
+        assert dispatch.main(["--version"]) == 0
+        assert capsys.readouterr().err == ""
+    for words in (["--version"], ["systems"]):
+        for here in (copy, copy / "docs"):
+            monkeypatch.chdir(here)
+            assert dispatch.main(words) == 0
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"testbed: the code is {CHECKOUT}'s, and not {copy}'s; ")
+            assert "make setup" in line

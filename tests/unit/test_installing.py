@@ -17,6 +17,7 @@ import pytest
 
 from scripts import install_p4, install_ryu, installing, setup
 from scripts.installing import Environment, SetupError, ended, output_of
+from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = ["/usr/bin/python3", "-S", "-E"]  # without any site-packages, Debian's included
@@ -153,3 +154,63 @@ def test_packages_are_installed_in_one_way(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(installing, "missing_packages", lambda names: ["b"])
     with pytest.raises(SetupError, match=r"reported success, yet these are missing: b$"):
         installing.install_by_apt(["a", "b"], "setup")
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A checkout that was set up, and a copy of it, which set-up now runs in."""
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    environment = first / ".venv"
+    packages = Environment(environment).packages
+    packages.mkdir(parents=True)
+    (environment / "bin").mkdir()
+    (environment / "bin" / "python").symlink_to("/usr/bin/python3")
+    for name in ("pip", "testbed"):
+        (environment / "bin" / name).write_text(f"#!{environment}/bin/python3\n")
+        (environment / "bin" / name).chmod(0o755)
+    (packages / "__editable___optinc_finder.py").write_text(f"MAPPING = {{'testbed': '{first}/testbed'}}\n")
+    (packages / "other.py").write_text(f"# {first}/.venv\n")
+    (environment / "pyvenv.cfg").write_text(f"command = python3 -m venv {environment}\n# {first}er\n")
+    Environment(environment).complete(f"made in {first}")
+    subprocess.run(["cp", "-al", first, copy], check=True, timeout=CALL_S)  # its files by hard links
+    monkeypatch.setattr(setup, "CHECKOUT", copy)
+    monkeypatch.setattr(setup, "ENVIRONMENT", Environment(copy / ".venv"))
+    monkeypatch.setattr(setup, "fingerprint", lambda checkout=copy: f"made in {checkout}")
+    return first, copy
+
+
+def test_the_fingerprint_has_the_checkout_s_path(tmp_path: Path) -> None:
+    assert setup.fingerprint(tmp_path) != setup.fingerprint() == setup.fingerprint(setup.CHECKOUT)
+
+
+def test_a_copy_s_environment_names_the_copy_and_not_the_original(copied: tuple[Path, Path]) -> None:
+    first, copy = copied
+    assert not setup.environment_is_current()
+    assert setup.original() == first
+    setup.move_environment(first)
+    assert setup.environment_is_current(), "nothing else has changed"
+    assert setup.original() is None
+    for name in ("pip", "testbed"):
+        assert (copy / ".venv" / "bin" / name).read_text() == f"#!{copy}/.venv/bin/python3\n"
+        assert os.access(copy / ".venv" / "bin" / name, os.X_OK)
+        assert (first / ".venv" / "bin" / name).read_text() == f"#!{first}/.venv/bin/python3\n"
+    finder = Environment(copy / ".venv").packages / "__editable___optinc_finder.py"
+    assert finder.read_text() == f"MAPPING = {{'testbed': '{copy}/testbed'}}\n"
+    assert (copy / ".venv" / "pyvenv.cfg").read_text().splitlines()[1] == f"# {first}er"
+
+
+def test_a_copy_that_was_changed_is_moved_and_then_installed(copied: tuple[Path, Path]) -> None:
+    _, copy = copied
+    Environment(copy / ".venv").begin()
+    Environment(copy / ".venv").complete("another")
+    setup.move_environment(setup.original() or copy)
+    assert not setup.environment_is_current()
+    assert (copy / ".venv" / "bin" / "pip").read_text().startswith(f"#!{copy}/")
+
+
+def test_what_is_no_whole_copy_is_not_moved(copied: tuple[Path, Path]) -> None:
+    _, copy = copied
+    Environment(copy / ".venv").begin()
+    assert setup.original() is None
+    (copy / ".venv" / "bin" / "pip").unlink()
+    assert setup.original() is None

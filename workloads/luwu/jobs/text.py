@@ -1,8 +1,8 @@
 """A byte-level transformer on the sources of Python's own library, whose parameters and states lie on the
 disks of an optimizer node.
 
-On the testbed: `sudo testbed run --sync luwu workloads/luwu/jobs/text.py --states DIR`. Elsewhere it trains
-with a node in its own process. An iteration is one batch on each worker; gradients are their mean.
+On the testbed: `.venv/bin/testbed run --sync luwu workloads/luwu/jobs/text.py --states DIR`. Elsewhere it
+trains with a node in its own process. An iteration is one batch on each worker; gradients are their mean.
 """
 
 from __future__ import annotations
