@@ -11,15 +11,17 @@ from testbed.client import environment
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.client.runtime import Runtime, add_name_option
-    from testbed.library.ending import end
+    from testbed.library.ending import DEAD, end
 
-    parser = environment.Parser(prog="testbed down", description="End a testbed and all that runs on it.")
+    does = "End a testbed and all that runs on it; remove what one that died has left."
+    parser = environment.Parser(prog="testbed down", description=does)
     add_name_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
     runtime = Runtime.meant(arguments.name)
     down = end(runtime, lambda text: print(f"testbed down: {text}", file=sys.stderr))
-    print(json.dumps(down) if arguments.json else f"testbed {runtime.name!r} is down")
+    became = "is down" if down["state"] != DEAD else "had died; what it left is removed"
+    print(json.dumps(down) if arguments.json else f"testbed {runtime.name!r} {became}")
     return 0
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from testbed.records.record import Record
     from testbed.records.store import Store
 
-PICTURE = Path("out") / "comparison.png"
-
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
@@ -71,9 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     several = f"{which}; several with commas between count as one"
     comparing.add_argument("record", nargs="+", metavar="RECORD", help=several)
-    comparing.add_argument(
-        "--plot", type=Path, default=PICTURE, metavar="FILE.png", help=f"for the picture ({PICTURE})"
-    )
+    comparing.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results there, too")
     removing = actions.add_parser("remove", parents=[common], help="remove records")
     removing.add_argument("record", nargs="*", metavar="RECORD", help=which)
     removing.add_argument("--all", action="store_true", help="remove all that no command is at")
@@ -149,26 +145,30 @@ def _open(store: Store, options: argparse.Namespace) -> int:
 def _compare(store: Store, options: argparse.Namespace) -> int:
     from testbed.errors import RequestError
     from testbed.records.comparison import Side, compare
-    from testbed.records.plots import draw
     from testbed.records.tables import MOST_SIDES, comparison
     from testbed.report.files import replacing
 
     if not 2 <= len(options.record) <= MOST_SIDES:
         raise RequestError(f"compare {' '.join(options.record)}: 2 to {MOST_SIDES} records are accepted")
-    if options.plot.suffix != ".png":
+    plot: Path | None = options.plot
+    if plot is not None and plot.suffix != ".png":
         raise RequestError(f"--plot {options.plot}: a file whose name ends with .png is accepted")
     sides = [Side(tuple(store.find(word) for word in words.split(","))) for words in options.record]
     compared = compare(sides)
     if not options.json:
         print(comparison(compared))
-    if compared.rows:
-        _folder_of(options.plot)
-        with replacing(options.plot) as draft:
+    if not compared.rows:
+        plot = None
+    if plot is not None:
+        from testbed.records.plots import draw  # late: Matplotlib takes long to import
+
+        _folder_of(plot)
+        with replacing(plot) as draft:
             draw(compared, draft)
     if options.json:
-        print(json.dumps(_as_json(compared, options.plot if compared.rows else None), indent=2))
-    elif compared.rows:
-        print(f"{options.plot}: each run, and the means with their intervals")
+        print(json.dumps(_as_json(compared, plot), indent=2))
+    elif plot is not None:
+        print(f"{plot}: each run, and the means with their intervals")
     return 0
 
 

@@ -361,6 +361,18 @@ def sweep(name: str, root: Path = RUN_DIR) -> bool:
     return False
 
 
+def remove_dead(name: str, root: Path = RUN_DIR) -> None:
+    """Remove all that a testbed that died has left: its folder, last words and logs with it, and its cgroups.
+    RequestError, naming the pid, where one of this name lives. For root.
+    """
+    held = HeldName(Runtime.of(name, root), Caller.of(0))
+    held.take()
+    try:
+        cgroups.sweep(name)
+    finally:
+        held.release()
+
+
 def remove_tree(path: Path) -> None:
     """Remove a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file
     systems alone, and takes folders in folders of any depth. What it cannot remove within its time stays.

@@ -9,17 +9,25 @@ from collections.abc import Callable
 from typing import Any
 
 from testbed.client import rpc
-from testbed.client.runtime import Runtime, sweep
+from testbed.client.environment import typed
+from testbed.client.runtime import Runtime, remove_dead, sweep
 from testbed.errors import HostError, TestbedError
 
 ASK_S = 25.0  # longer than the main process waits for its daemon
 FORCE_S = 10.0
+DEAD = "dead"
 
 
 def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
     """End a testbed and all that runs on it, and return its name and its main process's number when it is
-    gone. `say` hears that it takes force.
+    gone. `say` hears that it takes force. Of one that has died, remove what it left: its state is then DEAD.
     """
+    if not runtime.alive() and (last := runtime.last_words()):
+        if os.geteuid() != 0:
+            remedy = f"to remove what it left: sudo {typed('down', runtime.name)}"
+            raise HostError(f"testbed {runtime.name!r} is not running: {last}; {remedy}")
+        remove_dead(runtime.name)
+        return {"name": runtime.name, "pid": last.pid, "state": DEAD}
     if not runtime.alive() and os.geteuid() == 0:
         sweep(runtime.name)
     runtime.require_alive()

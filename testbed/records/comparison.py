@@ -41,14 +41,17 @@ class Side:
         return values
 
     def verdicts(self) -> tuple[int, int]:
-        """The number of its runs that are trustworthy, and of those that were judged."""
-        judged = [run.trustworthy for record in self.records for run in record.runs]
+        """The number of its runs that are trustworthy, and of those that were judged: one that failed has no
+        result that links or the machine could have set.
+        """
+        judged = [run.trustworthy for record in self.records for run in record.runs if run.failure is None]
         return sum(each is True for each in judged), sum(each is not None for each in judged)
 
     def is_doubtful(self) -> bool:
-        """Return whether a run of it is not trustworthy, so that the machine may have set its times."""
-        good, judged = self.verdicts()
-        return good < judged
+        """Return whether a run of it is not trustworthy, so that the machine may have set its times; also one
+        that failed.
+        """
+        return any(run.trustworthy is False for record in self.records for run in record.runs)
 
     def ended(self) -> str:
         """The states of its records, in words."""

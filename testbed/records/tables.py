@@ -71,11 +71,12 @@ def _took(record: Record) -> str:
 
 def _verdicts(record: Record) -> str:
     good, judged = Side((record,)).verdicts()
+    failed = sum(run.failure is not None for run in record.runs)
     if not judged:
-        return "-"
-    if judged == 1:
+        return record.state if failed else "-"
+    if judged == 1 and not failed:
         return "trustworthy" if good else "not trustworthy"
-    return f"{good} of {judged} trustworthy"
+    return f"{good} of {judged} trustworthy" + (f", {failed} {record.state}" if failed else "")
 
 
 def _what(record: Record) -> str:

@@ -125,5 +125,5 @@ def test_a_testbed_that_is_not_there() -> None:
         [sys.executable, "-m", "testbed.shell", "--name", "never-started", "-c", "nodes"],
         cwd=ROOT, env=environment({}), capture_output=True, text=True, timeout=WAIT_S, check=False,
     )  # fmt: skip
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert not Runtime.of("never-started").alive()

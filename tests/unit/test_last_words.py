@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed import status
-from testbed.client import last_words, rpc, runtime
+from testbed import down, status
+from testbed.client import environment, last_words, rpc, runtime
 from testbed.client.caller import Caller
 from testbed.client.last_words import LastWords
-from testbed.client.runtime import HeldName, Runtime, dead, running, sweep
+from testbed.client.runtime import HeldName, Runtime, dead, remove_dead, running, sweep
 from testbed.daemon.supervisor import _ended_in_words, _last_words
-from testbed.errors import HostError, TestbedError
+from testbed.errors import HostError, RequestError, TestbedError
 
 ME = Caller.of(os.geteuid())
 FACTS = {"name": "one", "pid": 4242, "user": "alice", "configuration": "rack"}
@@ -122,6 +122,30 @@ def test_who_asks_is_told_why(made: Runtime) -> None:
     assert "is not running: it died at 1970-01-" in str(error.value)
     assert "ovs-vswitchd was killed by signal 9; more: " in str(error.value)
     assert str(error.value).endswith("status --name one")
+
+
+def test_down_removes_all_that_one_that_died_has_left(
+    made: Runtime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    die(made)
+    monkeypatch.setattr(Runtime, "meant", lambda name: made)
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    assert environment.exit_code("testbed down", down.main, []) == 3
+    assert "it died at 1970-01-" in (said := capsys.readouterr().err)
+    assert said.endswith("to remove what it left: sudo .venv/bin/testbed down --name one\n")
+    assert made.folder.is_dir()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        "testbed.library.ending.remove_dead", lambda name: remove_dead(name, made.folder.parent)
+    )
+    assert environment.exit_code("testbed down", down.main, []) == 0
+    assert capsys.readouterr().out == "testbed 'one' had died; what it left is removed\n"
+    assert not made.folder.exists()
+
+
+def test_one_that_lives_is_not_removed(made: Runtime) -> None:
+    with HeldName(made, ME), pytest.raises(RequestError, match="'one' is running already"):
+        remove_dead("one", made.folder.parent)
 
 
 def test_status_shows_reason_and_logs(made: Runtime) -> None:

@@ -195,9 +195,11 @@ def test_norecon_keeps_every_constraint_and_sets_up_nothing(
 
 def searched(state: State, with_inc: bool) -> dict[int, float]:
     """The rates by algorithm 2, lines 15 to 32, as they are printed: each port, each job at it, all of them
-    again after each step.
+    again after each step; where units' ports differ, a circuit's rate is the lower of its ends', and it takes
+    the faster one's port for all of the time.
     """
     limits = state.limits
+    own = limits.unit_port_gbps or (limits.port_gbps,) * len(limits.ports)
     chosen = matching.assign(limits, state.jobs, limits.inc, Loads()) if with_inc else {}
     loads = {p.job.id: load(limits, p.job, chosen.get(p.job.id)) for p in state.jobs}
     left = {p.job.id: p.remaining_gigabits for p in state.jobs}
@@ -207,9 +209,10 @@ def searched(state: State, with_inc: bool) -> dict[int, float]:
             at[unit].append((number, count * left[number]))
         for pair, count in its.links:
             for unit in pair:
-                at[len(limits.ports) + unit].append((number, count * left[number]))
+                taken = own[unit] / min(own[end] for end in pair)
+                at[len(limits.ports) + unit].append((number, count * left[number] * taken))
     flows = [(port, volume, loads[job].update_s) for port, shares in at.items() for job, volume in shares]
-    capacity = [*limits.switch_gbps, *(count * limits.port_gbps for count in limits.ports)]
+    capacity = [*limits.switch_gbps, *(count * gbps for count, gbps in zip(limits.ports, own, strict=True))]
     ports, volumes, updates = (
         [flow[0] for flow in flows],
         [flow[1] for flow in flows],

@@ -285,3 +285,28 @@ def test_a_picture_has_a_panel_for_what_differs(store: Store, tmp_path: Path) ->
         draw(compared, tmp_path / f"{number}.png")
         assert matplotlib.image.imread(tmp_path / f"{number}.png").shape[0] > 100
     assert (tmp_path / "0.png").read_bytes() != (tmp_path / "1.png").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("failures", "says"),
+    [
+        ([None], "trustworthy"),
+        (["worker 1 exited with code 1"], "failed"),
+        ([None, None, "worker 1 exited with code 1"], "2 of 2 trustworthy, 1 failed"),
+    ],
+    ids=["done", "failed", "the third failed"],
+)
+def test_a_job_that_failed_is_not_said_to_be_untrustworthy(
+    failures: list[str | None], says: str, store: Store
+) -> None:
+    """The verdict on it is that it is not, which no link and no machine is to blame for."""
+    lost = {"trustworthy": False, "line": "verdict: not trustworthy: the job failed"}
+    good = {"trustworthy": True, "line": "verdict: trustworthy"}
+    results = [recorded.result(failure=failure, verdict=lost if failure else good) for failure in failures]
+    made = recorded.record(store, results)
+    if failures[-1]:
+        made = replace(made, state="failed")
+    line = listing([made]).splitlines()[1]
+    assert f"  {says}  " in line, line
+    assert "not trustworthy" not in line
+    assert Side((made,)).is_doubtful() == bool(failures[-1]), "its times are compared with no other's"

@@ -94,11 +94,16 @@ def test_open_prints_the_folder(
 
 
 def test_compare(two: list[Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(tmp_path.rglob("*"))
     text = printed(capsys, "compare", two[0].name, "last")
     assert "B differs from A by more than the noise in: round" in text
-    assert text.endswith("out/comparison.png: each run, and the means with their intervals\n")
-    assert (tmp_path / "out" / "comparison.png").stat().st_size > 0
+    assert as_json(capsys, "compare", two[0].name, "last")["plot"] is None
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is drawn that was not asked for"
+    text = printed(capsys, "compare", two[0].name, "last", "--plot", str(tmp_path / "out" / "b.png"))
+    assert text.endswith("out/b.png: each run, and the means with their intervals\n")
+    assert (tmp_path / "out" / "b.png").stat().st_size > 0
     compared = as_json(capsys, "compare", two[0].name, "last", "--plot", str(tmp_path / "a.png"))
+    assert compared["plot"] == str(tmp_path / "a.png")
     assert compared["set_up"] == []
     assert compared["trustworthy"] == [[3, 3], [3, 3]]
     (row,) = [row for row in compared["result"] if row["name"] == "round_ms"]
