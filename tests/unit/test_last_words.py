@@ -105,7 +105,8 @@ def test_one_whose_main_process_was_killed(made: Runtime) -> None:
     name = HeldName(made, ME).__enter__()
     name.write_main({**FACTS, "state": "ready"})
     (made.log / "daemon.log").write_text("last\n")
-    os.close(name._fd)  # as the kernel does
+    for fd in (name._fd, name._owner_fd):
+        os.close(fd)  # as the kernel does
     said = made.last_words()
     assert said is not None
     assert str(said) == "it died: its main process (pid 4242) was killed"
