@@ -30,6 +30,8 @@ def main(argv: list[str]) -> int:
         help="all that is behind HOST; `--` before it may be there, and is no part of it",
     )
     options = parser.parse_args(argv)
+    if options.command and options.command[0].startswith("-") and options.command[0] != "--":
+        raise RequestError(f"{options.command[0]}: options of testbed exec are accepted before HOST")
     command = options.command[options.command[:1] == ["--"] :]
     if not command and argv[-1] == "--":
         raise RequestError("--: a command is to follow")

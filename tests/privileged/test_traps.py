@@ -96,7 +96,7 @@ def test_commands_on_a_testbed(traps: Path, testbed: Testbed) -> None:
         ("capture", "u1h1", "--count", "1", "--seconds", "0.1", "--output", str(traps.parent / "a.pcap")),
         ("script", str(steps)),
     ):
-        called(traps, words[0], *words[1:2], *name, *words[2:])
+        called(traps, words[0], *name, *words[1:])
     called(traps, "shell", *name, given="exit\n")
 
 
