@@ -89,14 +89,14 @@ def test_commands_on_a_testbed(traps: Path, testbed: Testbed) -> None:
     for words in (
         ("status",),
         ("submit", str(jobs)),
-        ("exec", "u1h1", "--", "true"),
         ("circuits", "list"),
         ("link", "list"),
         ("fault", "list"),
         ("capture", "u1h1", "--count", "1", "--seconds", "0.1", "--output", str(traps.parent / "a.pcap")),
         ("script", str(steps)),
     ):
-        called(traps, words[0], *name, *words[1:])
+        called(traps, words[0], *words[1:2], *name, *words[2:])
+    called(traps, "exec", *name, "u1h1", "true")
     called(traps, "shell", *name, given="exit\n")
 
 
