@@ -11,6 +11,7 @@ from testbed.client import environment
 def main(argv: list[str]) -> int:
     """0 after a prompt; after a script, the code of its first command that failed; see testbed/errors.py."""
     from testbed.client.runtime import Runtime, add_name_option
+    from testbed.client.shown import raw
     from testbed.errors import HostError
 
     parser = environment.Parser(
@@ -28,6 +29,7 @@ def main(argv: list[str]) -> int:
         help="do this, without a prompt; may be repeated",
     )
     options = parser.parse_args(argv)
+    sys.stdout = raw(sys.stdout)  # commands of hosts write to who typed them
     runtime = Runtime.meant(options.name)
     runtime.require_alive()
     try:

@@ -7,7 +7,8 @@ attached by others after `start`, and OpenFlow rules are the controller's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +29,10 @@ from testbed.emulation.spawner import Spawner, Started
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
 from testbed.topology import addresses
+
+
+def _nobody_is_told(_users: Mapping[str, int]) -> None:
+    pass
 
 
 def _silent(_phase: str, _done: int, _total: int) -> None:
@@ -62,6 +67,9 @@ class FabricNet(FabricView):
         self._progress = progress
         self._namespaces = NetworkNamespaces()
         self._enclosures = Enclosures(cgroups.enclosures, self._cgroups, self._namespaces.__getitem__)
+        self.enclosed = self._enclosures.opened  # for what is to run as a user: Enclosures.opened
+        self.popen_aside = partial(self.popen_in, ASIDE)  # reaches no host
+        self.set_users: Callable[[Mapping[str, int]], None] = _nobody_is_told  # HostsApart.set_users
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
@@ -111,6 +119,7 @@ class FabricNet(FabricView):
         finally:
             self._release.close()
             self._wires = self._spawner = self._faults = self._marks = self._by_hand = self._apart = None
+            self.set_users = _nobody_is_told
 
     def _refuse_if_stopped(self, step: str) -> None:
         """RequestError if the network was stopped: Mininet's nodes end with it, and have no shells again."""
@@ -145,6 +154,8 @@ class FabricNet(FabricView):
         self._wires.make(self._progress)
         self._wires.configure_hosts(self._parts.hosts, self._progress)
         self._marks, self._apart = marks, apart
+        if apart is not None:
+            self.set_users = apart.set_users
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
@@ -182,38 +193,28 @@ class FabricNet(FabricView):
             raise RequestError(f"host {host}: no such host; there are {', '.join(self.topology.host_names)}")
         return self._namespaces[host]
 
-    def enclosed(self, name: str, uid: int) -> contextlib.AbstractContextManager[Enclosure]:
-        """Make an enclosure for what is to run as this user; all that it has started ends with the block."""
-        return self._enclosures.opened(name, uid)
-
     def popen_in(
         self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
     ) -> Started:
         """Start a process in a host's network namespace, within the host's limit, and in an enclosure; the
-        options are those of Spawner.popen.
+        options are those of Spawner.popen. What runs as a user in ASIDE has an enclosure of its own, which
+        `Started.end` ends.
         """
-        namespace = self._namespace(host)
+        namespace = self._namespaces[ASIDE] if host == ASIDE else self._namespace(host)
+        own = None
+        if host == ASIDE and options.get("uid") is not None:
+            own = enclosure = self._enclosures.open(ASIDE, options["uid"])
         if enclosure is None:
             limit = self._cgroups.get(host)
             return self._popen(namespace, argv, cgroups=[limit] if limit else [], **options)
         environment = {**options.pop("env"), **enclosure.mark}
-        return self._popen(namespace, argv, cgroups=enclosure.at(host), env=environment, **options)
-
-    def popen_aside(self, argv: Sequence[str], **options: Any) -> Started:
-        """Start a process of the testbed's own in a network namespace without links: who runs as a user there
-        reaches no host. `Started.end` ends all that it started. The options are those of Spawner.popen.
-        """
-        namespace, uid = self._namespaces[ASIDE], options.get("uid")
-        if uid is None:
-            return self._popen(namespace, argv, **options)
-        enclosure = self._enclosures.open("aside", uid)
-        environment = {**options.pop("env"), **enclosure.mark}
         try:
-            started = self._popen(namespace, argv, cgroups=enclosure.at(ASIDE), env=environment, **options)
+            started = self._popen(namespace, argv, cgroups=enclosure.at(host), env=environment, **options)
         except BaseException:
-            enclosure.end()
+            if own is not None:
+                own.end()
             raise
-        started.enclosure = enclosure
+        started.enclosure = own
         return started
 
     def _popen(self, namespace: int, argv: Sequence[str], **options: Any) -> Started:
@@ -228,13 +229,6 @@ class FabricNet(FabricView):
         if self._wires is None:
             raise RequestError("link statistics: the fabric is not up")
         return self._wires.statistics(queues_only)
-
-    def set_users(self, users: Mapping[str, int]) -> None:
-        """Say whose job each host is that is one's: hosts of different users reach each other no more, unless
-        the topology is shared.
-        """
-        if self._apart is not None:
-            self._apart.set_users(users)
 
     def kept_apart(self) -> dict[str, int] | None:
         """Return the frames that were dropped on their way to hosts of other users' jobs, by the host that

@@ -487,7 +487,7 @@ class RouteSocket:
     def programs(self, ifindex: int, priority: int, parent: int = INGRESS) -> list[int]:
         """The kernel's numbers of the BPF programs of a priority at a device's ingress, or another parent."""
         numbers = []
-        what = f"list the filters of device {ifindex}"
+        what = f"list the filters at {_END[parent]} of device {ifindex}"
         for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, parent), what):
             values = attributes(body[20:])
             at = struct.unpack_from("=I", body, 16)[0] >> 16

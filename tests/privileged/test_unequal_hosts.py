@@ -121,7 +121,7 @@ def test_cgroups_go_with_the_testbed_whatever_dies(config: str) -> None:
         os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not any(map(alive, inside)), "all of it is dead")
         assert folders(testbed.name) == made
-        assert command("testbed.down", "--name", testbed.name).returncode == 1, "it died"
+        assert command("testbed.down", "--name", testbed.name).returncode == 0, "it had died"
         assert not folders(testbed.name)
     with running(config) as testbed:
         made = folders(testbed.name)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from testbed import native
 from testbed.contract import mapping, spec
 from testbed.contract.endpoint import Event
 from tests.unit.endpoint_wire import DATA_SLOTS, DONE, OVERTAKEN, Rack, rack
@@ -33,6 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [*(ROOT / "workloads" / "native").glob("*.c"), Path(__file__).with_name("planted.c")]
     argv = ["cc", "-shared", "-fPIC", "-O1", "-fno-builtin-memcpy", "-fno-strict-aliasing"]
     argv += [f"-Wl,--wrap={name}" for name in WRAPPED]
+    argv += [f'-D{native.MACRO}="{native.ENDPOINT.digest()}"']
     subprocess.run([*argv, *sources, "-o", made, "-lm"], check=True, timeout=60)
     return made
 

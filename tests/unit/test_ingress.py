@@ -35,7 +35,7 @@ class Kernel:
             elif self.held.pop(device, None) is None:
                 raise NetlinkError(message.what, errno.ENOENT, "")
 
-    def programs(self, ifindex: int, _priority: int) -> list[int]:
+    def programs(self, ifindex: int, _priority: int, _parent: int) -> list[int]:
         return self.held.get(str(ifindex), [])
 
 
