@@ -81,8 +81,10 @@ class Board:
         ps_host: str | None,
         phases: Mapping[str, int],
         service: str = "parameter server",
+        calls: npt.NDArray[np.uint8] | None = None,
     ) -> None:
         self._service = service
+        self.calls = calls  # all workers' tables (testbed/contract/calls.py); a group's board has none
         self._records = records
         self._exited = exited
         self._phases = phases
@@ -102,9 +104,11 @@ class Board:
     ) -> Board:
         layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
         count = int(settings["records"])
-        memory = mmap.mmap(int(settings["fd"]), count * layout.itemsize)
+        memory = mmap.mmap(int(settings["fd"]), 0)
         records = np.frombuffer(memory, dtype=layout, count=count)
-        return cls(records, int(settings["exited"]), rank, hosts, ps_host, settings["phases"], service)
+        at = settings.get("calls")
+        calls = None if at is None else np.frombuffer(memory, np.uint8, offset=int(at))
+        return cls(records, int(settings["exited"]), rank, hosts, ps_host, settings["phases"], service, calls)
 
     def missing(self) -> list[Missing]:
         """The peers (and what serves them, unless this job was started without) that have ended, whatever

@@ -27,6 +27,7 @@ def rendered() -> dict[Path, str]:
         bpf / "link_apart.h": render_c.link_apart(),
         ROOT / "workloads" / "native" / "contract.h": render_c.endpoint_header(),
         ROOT / "workloads" / "native" / "ends_contract.h": render_c.ends_header(),
+        ROOT / "workloads" / "native" / "calls_contract.hpp": render_c.calls_header(),
         p4 / "wire.p4": render_p4.header(),
         p4 / "verdicts.p4": render_p4.verdict_constants(),
         p4 / "places.p4": render_p4.places_header(),

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.contract import blocks, endpoint, ends, links, places, recovery, rings, spec, spreading, verdicts
+from testbed.contract import (
+    blocks,
+    calls,
+    endpoint,
+    ends,
+    links,
+    places,
+    recovery,
+    rings,
+    spec,
+    spreading,
+    verdicts,
+)
 from testbed.contract.note import note
 from testbed.contract.numbers import Number, named
 from testbed.contract.records import Lanes, Member, Record
@@ -166,6 +178,16 @@ def ends_header() -> str:
         *(line for record in ends.RECORDS for line in _struct(record)),
     )
     return _file("ENDS_CONTRACT_H", ("ends",), _without_last(body))
+
+
+def calls_header() -> str:
+    """workloads/native/calls_contract.hpp."""
+    body = (
+        *_defines(calls.NUMBERS),
+        "",
+        *(line for record in calls.RECORDS for line in _struct(record)),
+    )
+    return _file("CALLS_CONTRACT_H", ("calls",), _without_last(body))
 
 
 def _without_last(lines: Sequence[str]) -> Sequence[str]:

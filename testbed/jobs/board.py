@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import slate
+from testbed.contract import calls, slate
 
 FIELDS = (
     ("state", "<u4"),
@@ -38,6 +38,7 @@ FIELDS = (
     ("left", "<u8"),
 )
 LAYOUT = np.dtype([*FIELDS])
+_CALLS_ALIGNED = 64  # bytes: a line of a processor's cache
 
 
 class WorkerState(enum.IntEnum):
@@ -69,17 +70,25 @@ class JobBoard:
     many workers its process group is to be (0: it asked for none), and stats_errno (why its statistics could
     not be written). Every field is an aligned word with one
     writer, and state is written after exit_code: no lock is needed.
+
+    Behind the records is a table of each worker's calls (testbed/contract/calls.py); a group's own board
+    (`of_group`) has none, for its calls are in its job's.
     """
 
-    def __init__(self, workers: int, has_ps: bool = False) -> None:
+    def __init__(self, workers: int, has_ps: bool = False, of_group: bool = False) -> None:
         self.workers = workers
         self._records_count = workers + (1 if has_ps else 0)
-        size_bytes = self._records_count * LAYOUT.itemsize
+        records_bytes = self._records_count * LAYOUT.itemsize
+        self._calls_at = None if of_group else -(-records_bytes // _CALLS_ALIGNED) * _CALLS_ALIGNED
+        tables_bytes = workers * calls.TABLE.dtype().itemsize
+        size_bytes = records_bytes if self._calls_at is None else self._calls_at + tables_bytes
         self.fd = os.memfd_create("job-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._memory = _sized(self.fd, size_bytes)
         self.slate_fd = os.memfd_create("job-slate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if has_ps else -1
         self._slate = _sized(self.slate_fd, slate.SLATE_BYTES) if has_ps else None
-        self._records: npt.NDArray[np.void] = np.frombuffer(self._memory, dtype=LAYOUT)
+        self._records: npt.NDArray[np.void] = np.frombuffer(
+            self._memory, dtype=LAYOUT, count=self._records_count
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return what a process needs to map the board; the descriptor keeps its number when it is passed
@@ -91,7 +100,15 @@ class JobBoard:
             "fields": [list(field) for field in FIELDS],
             "exited": int(WorkerState.EXITED),
             "phases": {phase.name: int(phase) for phase in GroupState},
+            "calls": self._calls_at,
         }
+
+    def calls(self) -> calls.Tables | None:
+        """Return a copy of the workers' calls as they are now; None where it has none, or is closed."""
+        if self._calls_at is None or self.fd < 0:
+            return None
+        tables = np.frombuffer(self._memory, np.uint8, offset=self._calls_at).copy()
+        return calls.Tables(tables)
 
     def started(self, index: int) -> None:
         self._records["state"][index] = WorkerState.RUNNING

@@ -213,7 +213,7 @@ class Groups:
         """Admit a group, all of whose members have asked, or refuse it; tell all."""
         group = Group(*zip(*sorted(asked.ports.items()), strict=True))
         with contextlib.ExitStack() as undo:
-            board = undo.enter_context(JobBoard(asked.size))
+            board = undo.enter_context(JobBoard(asked.size, of_group=True))
             try:
                 admission = self._admit(group)
             except TestbedError as error:
