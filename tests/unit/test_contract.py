@@ -52,7 +52,9 @@ def sources() -> Iterator[Path]:
     """C, P4 and Lua, written by hand or rendered."""
     for folder in ("bpf", "p4", "workloads/native", "wireshark"):
         yield from (
-            path for path in (emit.ROOT / folder).iterdir() if path.suffix in (".c", ".h", ".hpp", ".p4", ".lua")
+            path
+            for path in (emit.ROOT / folder).iterdir()
+            if path.suffix in (".c", ".h", ".hpp", ".p4", ".lua")
         )
 
 
