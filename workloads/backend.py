@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,9 +20,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from testbed.contract.calls import Tables
 from testbed.contract.transports import PACKETS
-from workloads import groups
-from workloads.collectives import c10d, sum_options
+from workloads import groups, waiting
+from workloads.collectives import c10d
 from workloads.job_env import JobEnv, Part
 from workloads.meeting import check_size
 from workloads.outcome import Record
@@ -34,7 +37,7 @@ class GroupSums(Sums):
     def __init__(self, membership: groups.Membership, timeout_s: float) -> None:
         assert membership.job is not None
         try:
-            super().__init__(membership.job, timeout_s)
+            super().__init__(membership.job, timeout_s, is_whole=False)
         finally:
             for name in ("ring_fd", "wake_fd"):  # they are mapped, and go with that
                 os.close(membership.job.endpoint[name])
@@ -104,39 +107,71 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
         if may_be_first and _sums is None:  # an endpoint that is refused waits for nobody
             _sums = Sums(job, timeout.total_seconds())
         common = gloo("inc-gloo")
-        if size != job.world_size or _any(common, is_up):
+        members = _introduced(common, is_up, job.rank)
+        order = _order(job, members, rank)
+        if size != job.world_size or members.any_is_up:
             if may_be_first:
                 job.board.part()
             if _sums:
                 _sums.stands_beside_another()
-            return _beside(job, common, exact, rank, timeout)
+            return _beside(job, common, exact, members, order, timeout)
         assert _sums is not None
     except BaseException:
         if may_be_first:
             job.board.part()
         raise
     _sums.begin(common, exact)
-    return native.IncBackend(common, _sums)
+    return native.IncBackend(common, _sums, course=_sums.course, order=order)
 
 
-def _any(gloo: Any, mine: bool) -> bool:
-    """Return whether any worker of the group says yes: each knows of its own groups alone, and all must take
-    the same for the first.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Members:
+    """The members of a new group: their ranks in the job, whether any of them has a first group, and a random
+    word that no other group of the job has.
     """
-    word = torch.tensor([int(mine)])
-    gloo.allreduce([word], sum_options()).wait()
-    return bool(word)
+
+    ranks: tuple[int, ...]
+    any_is_up: bool
+    word: int
 
 
-def _beside(job: JobEnv, common: Any, exact: Callable[[], Any], member: int, timeout: timedelta) -> Any:
+def _introduced(gloo: Any, is_up: bool, rank: int) -> _Members:
+    """Have the members of a group tell each other who they are: each knows of its own groups alone, and all
+    must take the same for the first.
+    """
+    mine = torch.tensor([int(is_up), rank, secrets.randbits(62)])
+    rows = [torch.empty_like(mine) for _ in range(gloo.size())]
+    gloo.allgather([rows], [mine]).wait()
+    return _Members(tuple(int(row[1]) for row in rows), any(bool(row[0]) for row in rows), int(rows[0][2]))
+
+
+def _order(job: JobEnv, members: _Members, member: int) -> Any:
+    """Return the order of a group's calls, in which its workers are compared; None where there is no board
+    for that.
+    """
+    tables = job.board.calls
+    if tables is None:
+        return None
+    why = functools.partial(waiting.explained, Tables(tables), members.ranks)
+    return native.Order(tables.ctypes.data, list(members.ranks), member, members.word, why)
+
+
+def _beside(
+    job: JobEnv,
+    common: Any,
+    exact: Callable[[], Any],
+    members: _Members,
+    order: Any,
+    timeout: timedelta,
+) -> Any:
     """Return the backend of a group beside the first."""
     tally = native.Tally()
     if job.transport != PACKETS or common.size() < 2:
-        return native.IncBackend(common, None, tally)
-    membership = groups.enter(job, common, member, common.size())
+        return native.IncBackend(common, None, tally, order=order)
+    membership = groups.enter(job, members.word, common.size())
     if membership.job is None:
         ledger.add(membership.ranks, Counter(), tally)
-        return native.IncBackend(common, None, tally)
+        return native.IncBackend(common, None, tally, order=order)
     try:
         sums = GroupSums(membership, timeout.total_seconds())
     except BaseException:  # the others are told by this worker's end, and its places are free by then
@@ -145,7 +180,7 @@ def _beside(job: JobEnv, common: Any, exact: Callable[[], Any], member: int, tim
         raise
     ledger.add(membership.ranks, sums.summed, tally)
     sums.begin(common, exact)
-    return native.IncBackend(common, sums, tally)
+    return native.IncBackend(common, sums, tally, sums.course, order)
 
 
 def record() -> Record:

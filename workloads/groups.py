@@ -8,7 +8,6 @@ import contextlib
 import functools
 import json
 import os
-import secrets
 import socket
 import threading
 import time
@@ -16,8 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
-
-import torch
 
 from testbed.contract.transports import GLOO
 from workloads.job_env import JobEnv, Part
@@ -90,13 +87,11 @@ def desk(fd: int) -> Desk:
     return Desk(fd)
 
 
-def enter(job: JobEnv, gloo: Any, member: int, size: int) -> Membership:
-    """Ask for a group of `size` workers, of which this is number `member` among them by torch's count; all of
-    them are here, since gloo has joined them. Raises NoAnswerError.
+def enter(job: JobEnv, word: int, size: int) -> Membership:
+    """Ask for a group of `size` workers by its word, which no other group of the job has; all of them are
+    here, since gloo has joined them. Raises NoAnswerError.
     """
-    word = torch.tensor([secrets.randbits(62)])
-    gloo.broadcast([word]).wait()  # the first member's: no other group of the job has it
-    key = f"{int(word):016x}"
+    key = f"{word:016x}"
     if job.groups is None:
         return Membership(key, (), None)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:

@@ -17,7 +17,6 @@ import mmap
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,7 +87,6 @@ class Board:
         self._records = records
         self._exited = exited
         self._phases = phases
-        self._asking = threading.Lock()
         self._rank = rank
         self._hosts = hosts
         self._ps_host = ps_host
@@ -138,29 +136,33 @@ class Board:
         """Return the words for a worker by its number among those who sum."""
         return f"worker {number}"
 
-    def progress_address(self) -> int:
-        """Return the address of this worker's progress in this process's memory: an aligned 64-bit word, for
-        code that is not Python.
+    def _address(self, name: str) -> int:
+        """Return where a field of this worker's record is in this process's memory, for code that is not
+        Python.
         """
         field = self._records.dtype.fields
         assert field is not None
-        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["progress"][1])
+        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field[name][1])
+
+    def progress_address(self) -> int:
+        """Return the address of this worker's progress: an aligned 64-bit word, as all of these."""
+        return self._address("progress")
 
     def parallel_address(self) -> int:
-        """Return the address of the word that says whether results may overtake each other, in this process's
-        memory.
-        """
-        field = self._records.dtype.fields
-        assert field is not None
-        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["parallel"][1])
+        """Return the address of the 32 bits that say whether results may overtake each other."""
+        return self._address("parallel")
 
     def rate_address(self) -> int:
-        """Return the address of the rate of this worker's link in this process's memory, a binary64 in Mb/s;
-        0 while it is as it was at the start.
+        """Return the address of the rate of this worker's link, a binary64 in Mb/s; 0 while it is as it was
+        at the start.
         """
-        field = self._records.dtype.fields
-        assert field is not None
-        return int(self._records.ctypes.data + self._rank * self._records.itemsize + field["rate_mbps"][1])
+        return self._address("rate_mbps")
+
+    def course_addresses(self) -> tuple[int, int]:
+        """Return the addresses of how many collectives its script has asked for, and of the number of the one
+        that it waits for, from 1 (0: for none).
+        """
+        return self._address("asked"), self._address("waits_for")
 
     def add_summed(self, size_bytes: int) -> None:
         """Says that this worker has the sums of so many bytes of gradients more."""
@@ -191,19 +193,6 @@ class Board:
     def part(self) -> None:
         """Says that this worker is in no group any more, or gave up waiting for one."""
         self._records["phase"][self._rank] = self._phases["ALONE"]
-
-    def asks(self) -> None:
-        """Says that its script has asked for one more collective of all workers."""
-        with self._asking:
-            self._records["asked"][self._rank] += 1
-
-    def waits(self) -> None:
-        """Says that its script waits for what it has asked for."""
-        self._records["waits_for"][self._rank] = self._records["asked"][self._rank]
-
-    def resumes(self) -> None:
-        """Says that its script waits no longer."""
-        self._records["waits_for"][self._rank] = 0
 
     def lacks_statistics(self, error_number: int) -> None:
         """Says that this worker's statistics could not be written, and why."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-MOST_SPANS = 60_000  # as many as a timeline has rows: what a worker leaves is read by the daemon
+from testbed.contract import calls
+
+MOST_SPANS = calls.MOST_ROWS  # what a worker leaves is read by the daemon
 
 
 class Statistics:

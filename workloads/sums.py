@@ -28,7 +28,7 @@ from workloads.outcome import Outcome, Record
 from workloads.quantiser import NotFiniteError, PartMissingError, UnheardError
 from workloads.reducers import Reducer, reducer_for
 from workloads.spans import Statistics
-from workloads.timeline import BESIDE, SUMMED, Timeline
+from workloads.timeline import Timeline
 
 native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
@@ -48,13 +48,16 @@ class Sums:
     compiled backend calls what is public here.
     """
 
-    def __init__(self, job: JobEnv, timeout_s: float) -> None:
+    def __init__(self, job: JobEnv, timeout_s: float, is_whole: bool = True) -> None:
+        """`is_whole`: they are the job's own, and not those of a group beside its first."""
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout_s)
         # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
         self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
+        self.sums_in_lanes = self._reducer is not None
         self._statistics = Statistics()
-        self._timeline = Timeline()
+        self._timeline = Timeline() if is_whole else None
+        self.course = native.Course(*job.board.course_addresses(), self._timeline)
         self.record = Record()  # of who was in this worker's sums
         self._sees_all = True  # what its script asks for and waits for
         self._backward = -1  # the backward pass whose end is awaited for the timeline
@@ -83,64 +86,41 @@ class Sums:
         self._thread.start()
         self._job.board.join()
 
-    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> int:
-        """Begin a sum, and return its number in the timeline. `work.done()` or `work.fail(text)` follows;
-        `work.outcomes` says of each tensor, once the sum is there, who is in it.
+    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> None:
+        """Begin a sum. `work.done()` or `work.fail(text)` follows; `work.outcomes` says of each tensor, once
+        the sum is there, who is in it.
         """
         self._check_open()
         stragglers.before_sum()
         work.outcomes = outcomes = list[Outcome]()
-        self._job.board.asks()
         if self._reducer:
-            number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), SUMMED)
-            self._submit(self._reducer, tensors, average, (work, outcomes), number)
+            self._submit(self._reducer, tensors, average, (work, outcomes))
         else:
             start = time.perf_counter()
-            number = self._timeline.ask(_size_bytes(tensors), SUMMED)
             works = self._start_ring(tensors)
             self._then(
                 lambda: self._settle(
-                    work, lambda: self._finish_ring(works, start, tensors, average, outcomes), number
+                    work, lambda: self._finish_ring(works, start, tensors, average, outcomes)
                 )
             )
         self._see_backward()
-        return number
-
-    # ---- the timeline ----
-
-    def ask(self, size_bytes: int) -> int:
-        """Return the number of a collective of gloo's."""
-        self._job.board.asks()
-        return self._timeline.ask(size_bytes, BESIDE)
-
-    def wait(self, number: int) -> None:
-        """The script waits for this collective from now on."""
-        self._job.board.waits()
-        self._timeline.wait(number)
-
-    def resume(self, number: int, summed: bool) -> None:
-        """The script goes on. When a sum was there is known by then."""
-        if not summed:
-            self._timeline.is_there(number)
-        self._timeline.resume(number)
-        self._job.board.resumes()
 
     # ---- other collectives, by a reducer that gathers ----
 
     def gather(
         self, work: Any, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], rank: int
-    ) -> int:
+    ) -> None:
         """Begin to gather each of `inputs` from all workers, into a tensor of each worker or one for all;
         else as `start`.
         """
         workers = self._job.world_size
-        return self._carry(
+        self._carry(
             work, lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)]
         )
 
-    def broadcast(self, work: Any, tensors: list[torch.Tensor], rank: int, root: int) -> int:
+    def broadcast(self, work: Any, tensors: list[torch.Tensor], rank: int, root: int) -> None:
         """Begin to broadcast from the worker `root`; else as `start`."""
-        return self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors])
+        self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors])
 
     def scatter(
         self,
@@ -149,30 +129,25 @@ class Sums:
         inputs: list[list[torch.Tensor]],
         rank: int,
         average: bool,
-    ) -> int:
+    ) -> None:
         """Begin to sum `inputs`, a tensor for each worker or one for all; each worker gets its part. Else as
         `start`.
         """
         workers = self._job.world_size
-        return self._carry(
+        self._carry(
             work,
             lambda: [Scattered(*pair, rank, workers, average) for pair in zip(outputs, inputs, strict=True)],
         )
 
     @torch.no_grad()
-    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
+    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> None:
         self._check_open()
         carrier: Any = self._reducer
         work.outcomes = outcomes = list[Outcome]()
         failures = list[Exception]()
         vectors = made()
-        is_sum = any(vector.floats is not None for vector in vectors)
-        if is_sum:
+        if any(vector.floats is not None for vector in vectors):
             stragglers.before_sum()
-        self._job.board.asks()
-        number = self._timeline.ask(
-            sum(vector.size_bytes for vector in vectors), SUMMED if is_sum else BESIDE
-        )
 
         def settled() -> None:
             if failures:
@@ -182,9 +157,8 @@ class Sums:
             for vector in vectors:
                 vector.submit(carrier)
                 self._then(functools.partial(self._take, carrier, vector, outcomes, failures))
-            self._then(lambda: self._settle(work, settled, number))
+            self._then(lambda: self._settle(work, settled))
         self._see_backward()
-        return number
 
     @torch.no_grad()
     def _take(
@@ -214,8 +188,8 @@ class Sums:
 
         def at_end() -> None:
             self._backward = -1
-            self.wait(self._timeline.last)
-            autograd.queue_callback(lambda: self.resume(self._timeline.last, True))
+            self.course.wait(self.course.last)
+            autograd.queue_callback(lambda: self.course.resume(self.course.last))
 
         autograd.queue_callback(at_end)
 
@@ -261,13 +235,12 @@ class Sums:
         while task := self._tasks.get():
             task()
 
-    def _settle(self, work: Any, finish: Callable[[], None], number: int) -> None:
+    def _settle(self, work: Any, finish: Callable[[], None]) -> None:
         try:
             finish()
         except Exception as error:  # every failure belongs to the one who waits
             work.fail(f"{type(error).__name__}: {error}")
         else:
-            self._timeline.is_there(number)
             work.done()
 
     @torch.no_grad()
@@ -277,7 +250,6 @@ class Sums:
         tensors: list[torch.Tensor],
         average: bool,
         promise: tuple[Any, list[Outcome]],
-        number: int,
     ) -> None:
         """Submit here and not on the thread, so that vectors follow each other without a pause. Each gets a
         task of its own, which may make room for the next.
@@ -297,9 +269,7 @@ class Sums:
                 flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
                 reducer.submit(flat.numpy())
                 self._then(functools.partial(finish, tensor, flat))
-            self._then(
-                lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures), number)
-            )
+            self._then(lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures)))
 
     @torch.no_grad()
     def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
@@ -403,7 +373,7 @@ class Sums:
                 "allreduce": self._statistics.summary(),
                 "bytes_by": self._by_bytes + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
                 "groups": ledger.rows(),
-                "timeline": self._timeline.summary() if self._sees_all else None,
+                "timeline": self._timeline.summary() if self._timeline and self._sees_all else None,
                 **({"delays": delays} if (delays := stragglers.summary()) else {}),
                 **self.record.summary(),
                 **ledger.counted(counters),

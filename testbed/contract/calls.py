@@ -23,6 +23,7 @@ U64 = Width.U64
 
 ENTRIES: Final = 64  # of a table: a power of two
 WHERE_BYTES: Final = 96
+MOST_ROWS: Final = 60_000  # of a timeline, which then ends: what it says is of the time until then
 
 
 class Kind(Choice):
@@ -53,6 +54,24 @@ class Operation(Choice):
     PREMUL_SUM = 9
 
 
+class Row(Choice):
+    """A row of a timeline: the script's deed that it tells."""
+
+    ASKED = 0
+    WAITED = 1
+    RESUMED = 2
+
+
+class Course(Choice):
+    """A collective's kind in a timeline."""
+
+    BESIDE = 0, "by gloo beside the sums, or carried beside them"
+    SUMMED = 1, "by the job's own kind of synchronisation"
+    PULLED = 2, "from a tree's owner"
+    PUSHED = 3, "to it"
+    CALLED = 4, "an answer of its"
+
+
 TYPES: Final[Mapping[int, str]] = {
     **{0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32"},
     **{7: "float64", 8: "complex32", 9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16"},
@@ -66,10 +85,13 @@ _SHIFTS = {"kind": 0, "operation": 8, "type": 16, "root": 24}
 NUMBERS = (
     Number("CALL_ENTRIES", ENTRIES, 32, "of a worker's table"),
     Number("CALL_WHERE_BYTES", WHERE_BYTES, 32),
+    Number("ROWS_MOST", MOST_ROWS, 32, "of a timeline"),
     Number("CALL_OPERATION_SHIFT", _SHIFTS["operation"], 32, "in `what`; the kind is below"),
     Number("CALL_TYPE_SHIFT", _SHIFTS["type"], 32, "c10's number of the type, and 1; 0: none"),
     Number("CALL_ROOT_SHIFT", _SHIFTS["root"], 32, "the root's number in its group, and 1; 0: none"),
     *named("CALL_", Kind, 32),
+    *named("ROW_", Row, 32),
+    *named("COURSE_", Course, 32),
 )
 
 CALL = Record(

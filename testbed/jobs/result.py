@@ -11,8 +11,8 @@ from typing import Any
 from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.telemetry.samples import LinkCounters
 
-# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of workloads/timeline.py,
-# MOST_SPANS of workloads/spans.py) is 6.4 MB of 780,000 values; while that is parsed, for a fifth of a
+# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/contract/calls,
+# as many spans) is 6.4 MB of 780,000 values; while that is parsed, for a fifth of a
 # second, nothing else in the daemon runs.
 MOST_BYTES = 8 << 20
 _MOST_VALUES = 1_000_000

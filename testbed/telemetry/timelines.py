@@ -1,5 +1,5 @@
-"""The timelines of workers' scripts: what they asked for, waited for and computed (workloads/timeline.py
-writes it). Pure.
+"""The timelines of workers' scripts: what they asked for, waited for and computed (workloads/native/
+timeline.hpp writes them). Pure.
 
 A timeline is its user's business: what does not read is no timeline.
 """
@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-ASKED, WAITED, RESUMED = range(3)  # as workloads/timeline.py has them
-BESIDE, SUMMED, PULLED, PUSHED, CALLED = range(5)
+from testbed.contract import calls
+
+ASKED, WAITED, RESUMED = map(int, calls.Row)
+BESIDE, SUMMED, PULLED, PUSHED, CALLED = map(int, calls.Course)
 MOST_ROWS = 100_000
 MOST_USES = 8  # of other things than links, by a collective
 LARGE = 0.5  # of what the round that sums most sums: a round of training

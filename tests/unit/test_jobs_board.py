@@ -97,7 +97,7 @@ def test_who_has_pushed_nothing_since_the_last_sum_is_behind(board: JobBoard, tm
     values[:3] = 15, 15, 17
     assert worker.behind() == []
     board._records["asked"][:3] = 7, 7, 6
-    worker.waits()
+    board._records["waits_for"][1] = 7
     assert worker.behind() == [2], "its endpoint may have pushed something: its script has not asked"
 
 
@@ -108,11 +108,10 @@ def test_where_a_worker_stands_crosses_to_the_launcher(board: JobBoard, tmp_path
     worker.meet()
     assert board.standing(1) == (GroupState.MEETING, 0, 0, 3)
     worker.join()
-    worker.asks()
-    worker.asks()
-    worker.waits()
+    asked, waits_for = map(ctypes.c_uint64.from_address, worker.course_addresses())
+    asked.value = waits_for.value = 2  # as the compiled backend does
     assert board.standing(1) == (GroupState.JOINED, 2, 2, 3)
-    worker.resumes()
+    waits_for.value = 0
     worker.leave()
     assert board.standing(1) == (GroupState.ALONE, 2, 0, 3)
     board._records["phase"][1] = 2**63  # whatever it may write
@@ -159,7 +158,7 @@ def test_who_owes_statistics_and_why_they_are_not_there(board: JobBoard, tmp_pat
     assert board.owing() == {}
     job.board.wants(3)  # of gloo's own, perhaps
     assert board.owing() == {}
-    job.board.asks()
+    ctypes.c_uint64.from_address(job.board.course_addresses()[0]).value = 1
     assert board.owing() == {1: 0}
     job.board.lacks_statistics(28)
     assert board.owing() == {1: 28}

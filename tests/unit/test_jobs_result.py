@@ -14,6 +14,7 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
+from testbed.contract import calls
 from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
@@ -35,7 +36,6 @@ from testbed.jobs.result import (
     without_timelines,
 )
 from testbed.topology.catalogue import ready
-from workloads import timeline
 from workloads.job_env import VARIABLE
 
 LAUNCHER = "distributed/elastic/agent/server/local_elastic_agent.py"  # of torch
@@ -97,9 +97,9 @@ def test_stats_that_are_in_no_result_say_why(
 def test_the_most_that_a_worker_writes_is_read() -> None:
     """A timeline and spans as long as they get, of jobs that run for months."""
     at, size = 10**16, 2 * 10**9
-    rows = [[2, 59_999, at, 10**12]] * timeline.MOST_ROWS
-    sums = [[size, 1, at]] * timeline.MOST_ROWS
-    spans = [[9_999_999.123456, 9_999_999.123456, size]] * timeline.MOST_ROWS
+    rows = [[2, 59_999, at, 10**12]] * calls.MOST_ROWS
+    sums = [[size, 1, at]] * calls.MOST_ROWS
+    spans = [[9_999_999.123456, 9_999_999.123456, size]] * calls.MOST_ROWS
     left = {"allreduce": {"spans": spans}, "timeline": {"sums": sums, "rows": rows}}
     assert parse_stats(json.dumps(left).encode()) == left
 

@@ -18,7 +18,6 @@ import pytest
 from testbed.client.environment import CHECKOUT
 from testbed.jobs.board import JobBoard
 from testbed.jobs.environment import VARIABLE, job_description
-from testbed.telemetry import timelines
 from testbed.telemetry.timelines import (
     ASKED,
     RESUMED,
@@ -128,11 +127,6 @@ def timeline(statistics: dict[str, Any]) -> Timeline:
     return recorded
 
 
-def test_both_sides_name_rows_alike() -> None:
-    names = ("ASKED", "WAITED", "RESUMED", "BESIDE", "SUMMED", "PULLED", "PUSHED", "CALLED")
-    assert [getattr(written, name) for name in names] == [getattr(timelines, name) for name in names]
-
-
 def test_ddp_waits_once_an_iteration_for_all_that_it_asked_for(timeline: Timeline) -> None:
     words = "".join("awr"[row.what] for row in timeline.rows)
     assert (
@@ -189,8 +183,7 @@ def test_a_script_that_waits_for_itself_is_seen(timeline: Timeline) -> None:
 
 
 def test_a_timeline_ends_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "MOST_ROWS", 7)
-    long = written.Timeline()
+    long = written.Timeline(most_rows=7)
     for _ in range(9):
         number = long.ask(4, SUMMED)
         long.wait(number)

@@ -1,7 +1,7 @@
 """A worker's requests as the verdict on its job sees them: asked for, waited for and there, and the time that
 the node's disks need for each at their declared rates.
 
-Of the project it imports the timeline, the layout and the rates.
+Of the project it imports the timeline and its contract, the layout and the rates.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from testbed.contract.calls import Course
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer, Model
 from workloads.luwu.rates import Rates
-from workloads.timeline import CALLED, PULLED, PUSHED, Timeline
+from workloads.timeline import Timeline
 
 T = TypeVar("T")
 PARAMETERS, READS, WRITES = "disks' parameters", "disks' reads", "disks' writes"
@@ -40,14 +41,14 @@ class Seen:
     def pull(self, layer: int, asked: Future[T]) -> Future[T]:
         """A layer's parameters are asked for. Returns `asked`, as all of these do."""
         shape = self._model.layers[layer]
-        number = self._ask(shape.used * PARAMETER_BYTES, PULLED, asked)
+        number = self._ask(shape.used * PARAMETER_BYTES, Course.PULLED, asked)
         self._use(number, PARAMETERS, shape.parameters_bytes, False)
         self._use(number, READS, shape.parameters_bytes, True)
         return asked
 
     def push(self, layer: int, asked: Future[T]) -> Future[T]:
         shape = self._model.layers[layer]
-        number = self._ask(shape.used * GRADIENT_BYTES, PUSHED, asked)
+        number = self._ask(shape.used * GRADIENT_BYTES, Course.PUSHED, asked)
         if not self._in_step:
             self._update(number, [shape], True)
         else:
@@ -58,27 +59,27 @@ class Seen:
         return asked
 
     def clear(self, asked: Future[T]) -> Future[T]:
-        self._ask(0, CALLED, asked)
+        self._ask(0, Course.CALLED, asked)
         self._pushed.clear()
         return asked
 
     def check(self, asked: Future[T]) -> Future[T]:
         """The gradients are asked about, which no disk has to be read for."""
-        self._ask(0, CALLED, asked)
+        self._ask(0, Course.CALLED, asked)
         return asked
 
     def states(self, layer: int, asked: Future[T]) -> Future[T]:
         """A layer's states are asked for."""
-        self._use(self._ask(0, CALLED, asked), READS, self._model.layers[layer].states_bytes, False)
+        self._use(self._ask(0, Course.CALLED, asked), READS, self._model.layers[layer].states_bytes, False)
         return asked
 
     def norm(self, asked: Future[T]) -> Future[T]:
-        number = self._ask(0, CALLED, asked)
+        number = self._ask(0, Course.CALLED, asked)
         self._use(number, READS, sum(each.gradients_bytes for each in self._model.layers), False)
         return asked
 
     def step(self, asked: Future[T], clipped: bool) -> Future[T]:
-        number = self._ask(0, CALLED, asked)
+        number = self._ask(0, Course.CALLED, asked)
         if self._in_step:
             layers = self._model.layers
             gradients_bytes = sum(each.gradients_bytes for each in layers)
@@ -99,10 +100,11 @@ class Seen:
 
     def summary(self) -> dict[str, Any]:
         """Return it as JSON: `Timeline.summary`."""
-        return self._timeline.summary()
+        summary: dict[str, Any] = self._timeline.summary()
+        return summary
 
-    def _ask(self, size_bytes: int, kind: int, asked: Future[T]) -> int:
-        number = self._timeline.ask(size_bytes, kind)
+    def _ask(self, size_bytes: int, kind: Course, asked: Future[T]) -> int:
+        number: int = self._timeline.ask(size_bytes, int(kind))
         self._numbers[asked] = number
         asked.add_done_callback(lambda _: self._timeline.is_there(number))
         return number

@@ -44,6 +44,35 @@ template <typename Item> int64_t size_of(const std::vector<Item> &items)
 	return size_bytes;
 }
 
+int64_t elements_of(const Tensors &tensors)
+{
+	int64_t elements = 0;
+
+	for (const auto &tensor : tensors)
+		elements += tensor.defined() && !tensor.is_sparse() ? tensor.numel() : 0;
+	return elements;
+}
+
+/* What all workers must ask for alike: the type is that of the first of `tensors`. */
+Asked asked(uint64_t kind, const Tensors &tensors = {}, int64_t elements = 0)
+{
+	uint64_t type = tensors.empty() || !tensors[0].defined() ? 0 : (uint64_t)tensors[0].scalar_type() + 1;
+
+	return {kind | type << CALL_TYPE_SHIFT, (uint64_t)elements};
+}
+
+Asked reduced(Asked asked, const ReduceOp &operation)
+{
+	asked.what |= ((uint64_t)(ReduceOp::RedOpType)operation + 1) << CALL_OPERATION_SHIFT;
+	return asked;
+}
+
+Asked rooted(Asked asked, int64_t root)
+{
+	asked.what |= (uint64_t)(root + 1) << CALL_ROOT_SHIFT;
+	return asked;
+}
+
 /* Whether packets may carry its values as they are. */
 bool is_plain(const at::Tensor &tensor)
 {
@@ -112,9 +141,9 @@ std::vector<Tensors> each_alone(const Tensors &tensors)
  */
 class IncBackend : public Backend {
   public:
-	IncBackend(BackendPtr gloo, ScriptPtr script, TallyPtr tally)
+	IncBackend(BackendPtr gloo, ScriptPtr script, TallyPtr tally, CoursePtr course, OrderPtr order)
 	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), script_(std::move(script)),
-	      tally_(std::move(tally))
+	      tally_(std::move(tally)), course_(std::move(course)), order_(std::move(order))
 	{
 	}
 
@@ -122,6 +151,8 @@ class IncBackend : public Backend {
 	{
 		Unlocked unlocked; /* gloo waits for its threads, which may wait for the interpreter */
 
+		if (order_ && order_->is_broken())
+			gloo_.release(); /* they wait for what others do not ask for, until their timeout */
 		gloo_.reset();
 	}
 
@@ -129,113 +160,140 @@ class IncBackend : public Backend {
 
 	WorkPtr allreduce(Tensors &tensors, const AllreduceOptions &options) override
 	{
+		auto what = reduced(asked(CALL_ALL_REDUCE, tensors, elements_of(tensors)), options.reduceOp);
+
 		if (script_ && is_summed(tensors, options.reduceOp))
-			return sum(tensors, options.reduceOp == ReduceOp::AVG);
-		return seen(tensors, [&] { return gloo_->allreduce(tensors, options); });
+			return sum(what, tensors, options.reduceOp == ReduceOp::AVG);
+		return seen(what, tensors, [&] { return gloo_->allreduce(tensors, options); });
 	}
 
 	WorkPtr allreduce_coalesced(Tensors &tensors, const AllreduceCoalescedOptions &options) override
 	{
+		auto what = reduced(asked(CALL_ALL_REDUCE, tensors, elements_of(tensors)), options.reduceOp);
+
 		if (script_ && is_summed(tensors, options.reduceOp))
-			return sum(tensors, options.reduceOp == ReduceOp::AVG);
-		return seen(tensors, [&] { return gloo_->allreduce_coalesced(tensors, options); });
+			return sum(what, tensors, options.reduceOp == ReduceOp::AVG);
+		return seen(what, tensors, [&] { return gloo_->allreduce_coalesced(tensors, options); });
 	}
 
 	WorkPtr allreduce_sparse(Tensors &tensors, const AllreduceOptions &options) override
 	{
-		return seen(tensors, [&] { return gloo_->allreduce_sparse(tensors, options); });
+		return seen(reduced(asked(CALL_ALL_REDUCE, tensors), options.reduceOp), tensors,
+			    [&] { return gloo_->allreduce_sparse(tensors, options); });
 	}
 
 	WorkPtr broadcast(Tensors &tensors, const BroadcastOptions &options) override
 	{
 		int root = (int)options.rootRank;
+		auto what = rooted(asked(CALL_BROADCAST, tensors, elements_of(tensors)), root);
 
 		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
 		    carries(tensors))
-			return carried(OpType::BROADCAST, "inc:broadcast", tensors,
+			return carried(OpType::BROADCAST, "inc:broadcast", what, size_of(tensors), tensors,
 				       [&](const py::object &work) {
-					       return script_->broadcast(work, tensors, rank_, root);
+					       script_->broadcast(work, tensors, rank_, root);
 				       });
-		return seen(tensors, [&] { return gloo_->broadcast(tensors, options); });
+		return seen(what, tensors, [&] { return gloo_->broadcast(tensors, options); });
 	}
 
 	WorkPtr reduce(Tensors &tensors, const ReduceOptions &options) override
 	{
-		return seen(tensors, [&] { return gloo_->reduce(tensors, options); });
+		auto what = reduced(asked(CALL_REDUCE, tensors, elements_of(tensors)), options.reduceOp);
+
+		return seen(rooted(what, options.rootRank), tensors,
+			    [&] { return gloo_->reduce(tensors, options); });
 	}
 
 	WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
 			  const AllgatherOptions &options) override
 	{
+		auto what = asked(CALL_ALL_GATHER, inputs, elements_of(inputs));
+
 		if (inputs.size() == 1 && are_all_parts(outputs, inputs, size_) && carries(outputs))
-			return gather(OpType::ALLGATHER, "inc:all_gather", outputs[0], outputs, inputs);
-		return seen(outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
+			return gather(OpType::ALLGATHER, "inc:all_gather", what, outputs[0], outputs, inputs);
+		return seen(what, outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
 	}
 
 	WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
 				const AllgatherOptions &options) override
 	{
+		auto what = asked(CALL_ALL_GATHER, {input}, elements_of({input}));
+
 		if (are_parts({output}, input, size_) && carries(output))
-			return gather(OpType::_ALLGATHER_BASE, "inc:_all_gather_base", {output}, {{output}},
-				      {input});
-		return seen(output, [&] { return gloo_->_allgather_base(output, input, options); });
+			return gather(OpType::_ALLGATHER_BASE, "inc:_all_gather_base", what, {output},
+				      {{output}}, {input});
+		return seen(what, output, [&] { return gloo_->_allgather_base(output, input, options); });
 	}
 
 	WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
 				    const AllgatherOptions &options) override
 	{
-		return seen(outputs, [&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
+		return seen(asked(CALL_ALL_GATHER, inputs, elements_of(inputs)), outputs,
+			    [&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
 	}
 
 	WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 						const AllgatherOptions &options) override
 	{
+		auto what = asked(CALL_ALL_GATHER, inputs, elements_of(inputs));
+
 		if (are_all_parts(each_alone(outputs), inputs, size_) && carries(outputs))
-			return gather(OpType::COALESCED, "inc:all_gather_into_tensor_coalesced", outputs,
+			return gather(OpType::COALESCED, "inc:all_gather_into_tensor_coalesced", what, outputs,
 				      each_alone(outputs), inputs);
-		return seen(outputs, [&] {
+		return seen(what, outputs, [&] {
 			return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options);
 		});
 	}
 
 	WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const GatherOptions &options) override
 	{
-		return seen(outputs, [&] { return gloo_->gather(outputs, inputs, options); });
+		return seen(rooted(asked(CALL_GATHER, inputs, elements_of(inputs)), options.rootRank), outputs,
+			    [&] { return gloo_->gather(outputs, inputs, options); });
 	}
 
 	WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const ScatterOptions &options) override
 	{
-		return seen(outputs, [&] { return gloo_->scatter(outputs, inputs, options); });
+		return seen(rooted(asked(CALL_SCATTER, outputs, elements_of(outputs)), options.rootRank),
+			    outputs, [&] { return gloo_->scatter(outputs, inputs, options); });
 	}
 
 	WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
 			       const ReduceScatterOptions &options) override
 	{
+		auto what = reduced(asked(CALL_REDUCE_SCATTER, outputs, elements_of(outputs)),
+				    options.reduceOp);
+
 		if (inputs.size() == 1 && is_summed(inputs[0], options.reduceOp) &&
 		    are_all_parts(inputs, outputs, size_) && carries(inputs))
-			return scatter(OpType::REDUCE_SCATTER, "inc:reduce_scatter", outputs, inputs,
+			return scatter(OpType::REDUCE_SCATTER, "inc:reduce_scatter", what, outputs, inputs,
 				       options.reduceOp);
-		return seen(outputs, [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
+		return seen(what, outputs, [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
 	}
 
 	WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
 				     const ReduceScatterOptions &options) override
 	{
+		auto what = reduced(asked(CALL_REDUCE_SCATTER, {output}, elements_of({output})),
+				    options.reduceOp);
+
 		if (is_summed({input}, options.reduceOp) && are_parts({input}, output, size_) &&
 		    carries(input))
-			return scatter(OpType::_REDUCE_SCATTER_BASE, "inc:_reduce_scatter_base", {output},
-				       {{input}}, options.reduceOp);
-		return seen(output, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
+			return scatter(OpType::_REDUCE_SCATTER_BASE, "inc:_reduce_scatter_base", what,
+				       {output}, {{input}}, options.reduceOp);
+		return seen(what, output, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
 	}
 
 	WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 						const ReduceScatterOptions &options) override
 	{
+		auto what = reduced(asked(CALL_REDUCE_SCATTER, outputs, elements_of(outputs)),
+				    options.reduceOp);
+
 		if (is_summed(inputs, options.reduceOp) &&
 		    are_all_parts(each_alone(inputs), outputs, size_) && carries(inputs))
-			return scatter(OpType::COALESCED, "inc:reduce_scatter_tensor_coalesced", outputs,
+			return scatter(OpType::COALESCED, "inc:reduce_scatter_tensor_coalesced", what, outputs,
 				       each_alone(inputs), options.reduceOp);
-		return seen(outputs, [&] {
+		return seen(what, outputs, [&] {
 			return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
 		});
 	}
@@ -243,19 +301,20 @@ class IncBackend : public Backend {
 	WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
 			      std::vector<int64_t> &input_sizes, const AllToAllOptions &options) override
 	{
-		return seen(output, [&] {
+		return seen(asked(CALL_ALL_TO_ALL, {input}), output, [&] {
 			return gloo_->alltoall_base(output, input, output_sizes, input_sizes, options);
 		});
 	}
 
 	WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const AllToAllOptions &options) override
 	{
-		return seen(outputs, [&] { return gloo_->alltoall(outputs, inputs, options); });
+		return seen(asked(CALL_ALL_TO_ALL, inputs), outputs,
+			    [&] { return gloo_->alltoall(outputs, inputs, options); });
 	}
 
 	WorkPtr barrier(const BarrierOptions &options) override
 	{
-		return seen(Tensors(), [&] { return gloo_->barrier(options); });
+		return seen(asked(CALL_BARRIER), Tensors(), [&] { return gloo_->barrier(options); });
 	}
 
 	/* Between two workers, or waited for within: of no timeline. */
@@ -336,27 +395,34 @@ class IncBackend : public Backend {
 	}
 
   private:
-	WorkPtr sum(const Tensors &tensors, bool average)
+	WorkPtr sum(Asked what, const Tensors &tensors, bool average)
 	{
-		return carried(OpType::ALLREDUCE, "inc:all_reduce", tensors, [&](const py::object &work) {
-			return script_->start(work, tensors, average);
-		});
+		return carried(OpType::ALLREDUCE, "inc:all_reduce", what, summed_size(tensors), tensors,
+			       [&](const py::object &work) { script_->start(work, tensors, average); });
 	}
 
-	WorkPtr gather(OpType type, const char *title, const Tensors &result,
+	WorkPtr gather(OpType type, const char *title, Asked what, const Tensors &result,
 		       const std::vector<Tensors> &outputs, const Tensors &inputs)
 	{
-		return carried(type, title, result, [&](const py::object &work) {
-			return script_->gather(work, outputs, inputs, rank_);
+		return carried(type, title, what, size_of(outputs), result, [&](const py::object &work) {
+			script_->gather(work, outputs, inputs, rank_);
 		});
 	}
 
-	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
+	WorkPtr scatter(OpType type, const char *title, Asked what, const Tensors &outputs,
 			const std::vector<Tensors> &inputs, const ReduceOp &operation)
 	{
-		return carried(type, title, outputs, [&](const py::object &work) {
-			return script_->scatter(work, outputs, inputs, rank_, operation == ReduceOp::AVG);
-		});
+		return carried(type, title, what, size_ * summed_size(outputs), outputs,
+			       [&](const py::object &work) {
+				       script_->scatter(work, outputs, inputs, rank_,
+							operation == ReduceOp::AVG);
+			       });
+	}
+
+	int64_t summed_size(const Tensors &tensors) const
+	{
+		return script_->sums_in_lanes() ? (int64_t)sizeof(float) * elements_of(tensors)
+						: size_of(tensors);
 	}
 
 	/* By sizes, which all workers know: they decide alike. */
@@ -365,41 +431,53 @@ class IncBackend : public Backend {
 		return script_ && script_->carries(size_of(data));
 	}
 
-	/* What `start` has the script begin, which gives it a number. */
+	/* What `start` has the script begin. */
 	template <typename Start>
-	WorkPtr carried(OpType type, const char *title, const Tensors &result, Start start)
+	WorkPtr carried(OpType type, const char *title, Asked what, int64_t size_bytes, const Tensors &result,
+			Start start)
 	{
 		Unlocked unlocked;
-		auto work = c10::make_intrusive<SumWork>(rank_, type, title, result, script_);
-		int64_t number;
+		bool is_sum = what.what >> CALL_OPERATION_SHIFT & 0xff;
+		auto work = c10::make_intrusive<SumWork>(
+			rank_, type, title, result,
+			watched(what, size_bytes, is_sum ? COURSE_SUMMED : COURSE_BESIDE));
 
 		summed_++;
 		{
 			py::gil_scoped_acquire locked;
 
 			Discarded::all().let_go();
-			number = start(py::cast(work));
+			start(py::cast(work));
 		}
-		work->is_numbered(number);
 		return work;
 	}
 
-	template <typename Data, typename Collective> WorkPtr seen(const Data &data, Collective collective)
+	template <typename Data, typename Collective>
+	WorkPtr seen(Asked what, const Data &data, Collective collective)
 	{
 		Unlocked unlocked;
-		int64_t size_bytes = size_of(data), number;
+		int64_t size_bytes = size_of(data);
 
 		count(size_bytes);
-		if (!script_)
+		if (!course_ && !order_)
 			return collective();
-		number = script_->ask(size_bytes);
+		auto its = watched(what, size_bytes, COURSE_BESIDE);
 
-		return c10::make_intrusive<SeenWork>(rank_, collective(), script_, number);
+		return c10::make_intrusive<SeenWork>(rank_, collective(), std::move(its));
+	}
+
+	Watched watched(Asked what, int64_t size_bytes, int64_t kind)
+	{
+		uint64_t call = order_ ? order_->ask(what) : 0;
+
+		return {course_, order_, course_ ? course_->ask(size_bytes, kind) : 0, call};
 	}
 
 	static BackendPtr beside(BackendPtr gloo)
 	{
-		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr, nullptr) : nullptr;
+		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr, nullptr, nullptr,
+							      nullptr)
+			    : nullptr;
 	}
 
 	void count(int64_t size_bytes)
@@ -413,6 +491,8 @@ class IncBackend : public Backend {
 	ScriptPtr script_;
 	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
 	TallyPtr tally_;
+	CoursePtr course_; /* null where the group sums nothing */
+	OrderPtr order_;   /* null for a part that torch split off */
 };
 
 } // namespace inc
@@ -428,14 +508,38 @@ PYBIND11_MODULE(_backend, module)
 		.def_property("outcomes", &SumWork::outcomes, &SumWork::set_outcomes)
 		.def("done", &SumWork::done, py::call_guard<py::gil_scoped_release>())
 		.def("fail", &SumWork::fail, py::arg("text"), py::call_guard<py::gil_scoped_release>());
+	py::class_<Timeline, std::shared_ptr<Timeline>>(module, "Timeline")
+		.def(py::init<size_t>(), py::arg("most_rows") = ROWS_MOST)
+		.def("ask", &Timeline::ask, py::arg("size_bytes"), py::arg("kind"))
+		.def("use", &Timeline::use, py::arg("number"), py::arg("resource"), py::arg("seconds"),
+		     py::arg("behind"))
+		.def("is_there", &Timeline::is_there, py::arg("number"))
+		.def("wait", &Timeline::wait, py::arg("number"))
+		.def("resume", &Timeline::resume, py::arg("number"))
+		.def_property_readonly("last", &Timeline::last)
+		.def("summary", &Timeline::summary);
+	py::class_<Course, CoursePtr>(module, "Course")
+		.def(py::init<uint64_t, uint64_t, std::shared_ptr<Timeline>>(), py::arg("asked"),
+		     py::arg("waits_for"), py::arg("timeline"))
+		.def("ask", &Course::ask, py::arg("size_bytes"), py::arg("kind"))
+		.def("is_there", &Course::is_there, py::arg("number"))
+		.def("wait", &Course::wait, py::arg("number"))
+		.def("resume", &Course::resume, py::arg("number"))
+		.def_property_readonly("last", &Course::last);
+	py::class_<Order, OrderPtr>(module, "Order")
+		.def(py::init<uint64_t, std::vector<int>, int, uint64_t, py::object>(), py::arg("tables"),
+		     py::arg("ranks"), py::arg("member"), py::arg("group"), py::arg("why"))
+		.def_property_readonly("broken_by", &Order::broken_by);
 	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>>(module, "IncBackend")
-		.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally) {
+		.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally, CoursePtr course,
+				 OrderPtr order) {
 			     return c10::make_intrusive<IncBackend>(
 				     std::move(gloo),
 				     sums.is_none() ? nullptr : std::make_shared<const Script>(sums),
-				     std::move(tally));
+				     std::move(tally), std::move(course), std::move(order));
 		     }),
-		     py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr());
+		     py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr(),
+		     py::arg("course") = CoursePtr(), py::arg("order") = OrderPtr());
 	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
 	module.def(
 		"drain", [](double seconds) { return Completions::all().drain(seconds); },

@@ -5,6 +5,7 @@
 
 #define CALL_ENTRIES 64 /* of a worker's table */
 #define CALL_WHERE_BYTES 96
+#define ROWS_MOST 60000 /* of a timeline */
 #define CALL_OPERATION_SHIFT 8 /* in `what`; the kind is below */
 #define CALL_TYPE_SHIFT 16 /* c10's number of the type, and 1; 0: none */
 #define CALL_ROOT_SHIFT 24 /* the root's number in its group, and 1; 0: none */
@@ -17,6 +18,14 @@
 #define CALL_REDUCE_SCATTER 7
 #define CALL_ALL_TO_ALL 8
 #define CALL_BARRIER 9
+#define ROW_ASKED 0
+#define ROW_WAITED 1
+#define ROW_RESUMED 2
+#define COURSE_BESIDE 0 /* by gloo beside the sums, or carried beside them */
+#define COURSE_SUMMED 1 /* by the job's own kind of synchronisation */
+#define COURSE_PULLED 2 /* from a tree's owner */
+#define COURSE_PUSHED 3 /* to it */
+#define COURSE_CALLED 4 /* an answer of its */
 
 /* A collective that a script has asked for. */
 struct call {

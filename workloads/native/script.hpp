@@ -37,45 +37,41 @@ class Script {
 	explicit Script(const py::object &sums)
 	    : start_(method(sums, "start")), gather_(method(sums, "gather")),
 	      broadcast_(method(sums, "broadcast")), scatter_(method(sums, "scatter")),
-	      carried_from_(sums.attr("carried_from").cast<int64_t>()), ask_(method(sums, "ask")),
-	      wait_(method(sums, "wait")), resume_(method(sums, "resume")), shutdown_(method(sums, "shutdown"))
+	      carried_from_(sums.attr("carried_from").cast<int64_t>()),
+	      sums_in_lanes_(sums.attr("sums_in_lanes").cast<bool>()), shutdown_(method(sums, "shutdown"))
 	{
 	}
 
-	/* The number of the collective, for `wait` and `resume`. */
-	int64_t start(const py::object &work, const Tensors &tensors, bool average) const
+	void start(const py::object &work, const Tensors &tensors, bool average) const
 	{
-		return called<int64_t>(start_, work, tensors, average);
+		called(start_, work, tensors, average);
 	}
 
-	/* The same of other collectives; each of its vectors has a list of tensors on the side of all workers. */
-	int64_t gather(const py::object &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
-		       int rank) const
+	/* Each vector of these has a list of tensors on the side of all workers. */
+	void gather(const py::object &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
+		    int rank) const
 	{
-		return called<int64_t>(gather_, work, outputs, inputs, rank);
+		called(gather_, work, outputs, inputs, rank);
 	}
 
-	int64_t broadcast(const py::object &work, const Tensors &tensors, int rank, int root) const
+	void broadcast(const py::object &work, const Tensors &tensors, int rank, int root) const
 	{
-		return called<int64_t>(broadcast_, work, tensors, rank, root);
+		called(broadcast_, work, tensors, rank, root);
 	}
 
-	int64_t scatter(const py::object &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
-			int rank, bool average) const
+	void scatter(const py::object &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
+		     int rank, bool average) const
 	{
-		return called<int64_t>(scatter_, work, outputs, inputs, rank, average);
+		called(scatter_, work, outputs, inputs, rank, average);
 	}
 
 	/* Whether these are carried where so many bytes are on the side of all workers. */
 	bool carries(int64_t size_bytes) const { return carried_from_ >= 0 && size_bytes >= carried_from_; }
 
-	int64_t ask(int64_t size_bytes) const { return called<int64_t>(ask_, size_bytes); }
+	/* Whether a sum takes a lane for each element, whatever its type. */
+	bool sums_in_lanes() const { return sums_in_lanes_; }
 
-	void wait(int64_t number) const { called<void>(wait_, number); }
-
-	void resume(int64_t number, bool summed) const { called<void>(resume_, number, summed); }
-
-	void shutdown() const { called<void>(shutdown_); }
+	void shutdown() const { called(shutdown_); }
 
   private:
 	static PyObject *method(const py::object &sums, const char *name)
@@ -84,17 +80,12 @@ class Script {
 	}
 
 	/* An error of Python's is a plain one here: it may be let go of without the interpreter's lock. */
-	template <typename Result, typename... Arguments>
-	static Result called(PyObject *method, Arguments &&...arguments)
+	template <typename... Arguments> static void called(PyObject *method, Arguments &&...arguments)
 	{
 		py::gil_scoped_acquire locked;
 
 		try {
-			py::object result = py::reinterpret_borrow<py::object>(method)(
-				std::forward<Arguments>(arguments)...);
-
-			if constexpr (!std::is_void_v<Result>)
-				return result.template cast<Result>();
+			py::reinterpret_borrow<py::object>(method)(std::forward<Arguments>(arguments)...);
 		} catch (py::error_already_set &error) {
 			throw std::runtime_error(error.what());
 		}
@@ -102,7 +93,8 @@ class Script {
 
 	PyObject *start_, *gather_, *broadcast_, *scatter_;
 	int64_t carried_from_;
-	PyObject *ask_, *wait_, *resume_, *shutdown_;
+	bool sums_in_lanes_;
+	PyObject *shutdown_;
 };
 
 using ScriptPtr = std::shared_ptr<const Script>;

@@ -6,6 +6,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "calls.hpp"
 #include "completions.hpp"
 #include "script.hpp"
 
@@ -22,11 +23,11 @@ using WorkPtr = c10::intrusive_ptr<Work>;
  */
 class SumWork : public Work {
   public:
-	SumWork(int rank, OpType type, const char *title, Tensors tensors, ScriptPtr script)
+	SumWork(int rank, OpType type, const char *title, Tensors tensors, Watched watched)
 	    : Work(rank, type, title, tensors),
 	      future_(c10::make_intrusive<c10::ivalue::Future>(
 		      c10::ListType::create(c10::TensorType::get()))),
-	      tensors_(std::move(tensors)), script_(std::move(script))
+	      tensors_(std::move(tensors)), watched_(std::move(watched))
 	{
 	}
 
@@ -34,8 +35,6 @@ class SumWork : public Work {
 	{
 		Discarded::all().put(outcomes_);
 	}
-
-	void is_numbered(int64_t number) { number_ = number; }
 
 	/* Of Python's, with the interpreter's lock. */
 	py::object outcomes() const
@@ -51,6 +50,7 @@ class SumWork : public Work {
 
 	void done()
 	{
+		watched_.is_there();
 		finish();
 		complete([future = future_, tensors = tensors_] {
 			future->markCompleted(c10::IValue(tensors));
@@ -71,13 +71,14 @@ class SumWork : public Work {
 	{
 		Unlocked unlocked;
 
-		script_->wait(number_);
-		if (timeout != kNoTimeout)
-			Work::wait(timeout);
+		watched_.wait(timeout, [this](std::chrono::milliseconds slice) {
+			std::unique_lock<std::mutex> lock(mutex_);
+
+			return cv_.wait_for(lock, slice, [this] { return completed_; });
+		});
 		future_->wait(); /* and not only the work: its future is there for whoever waited */
 		if (future_->hasError())
 			std::rethrow_exception(future_->exception_ptr());
-		script_->resume(number_, true);
 		return true;
 	}
 
@@ -106,17 +107,15 @@ class SumWork : public Work {
 	bool is_given_ = false; /* the future: it may have callbacks */
 	c10::intrusive_ptr<c10::ivalue::Future> future_;
 	Tensors tensors_;
-	ScriptPtr script_;
-	int64_t number_ = -1;
+	Watched watched_;
 	PyObject *outcomes_ = nullptr;
 };
 
 /* A collective of gloo's, whose waiting goes into the timeline. */
 class SeenWork : public Work {
   public:
-	SeenWork(int rank, WorkPtr work, ScriptPtr script, int64_t number)
-	    : Work(rank, work->retrieveOpType()), work_(std::move(work)), script_(std::move(script)),
-	      number_(number)
+	SeenWork(int rank, WorkPtr work, Watched watched)
+	    : Work(rank, work->retrieveOpType()), work_(std::move(work)), watched_(std::move(watched))
 	{
 	}
 
@@ -139,18 +138,25 @@ class SeenWork : public Work {
 	bool wait(std::chrono::milliseconds timeout = kNoTimeout) override
 	{
 		Unlocked unlocked;
-		bool done;
+		bool is_done = false;
 
-		script_->wait(number_);
-		done = work_->wait(timeout);
-		script_->resume(number_, false);
-		return done;
+		watched_.wait(timeout, [&](std::chrono::milliseconds slice) {
+			try {
+				is_done = work_->wait(slice);
+			} catch (const std::exception &) {
+				if (!work_->isCompleted())
+					return false;
+				is_done = work_->wait(); /* or it says what is wrong with it */
+			}
+			watched_.is_there();
+			return true;
+		});
+		return is_done;
 	}
 
   private:
 	WorkPtr work_;
-	ScriptPtr script_;
-	int64_t number_;
+	Watched watched_;
 };
 
 } // namespace inc

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of a group's workers, in memory that all of the job's share (testbed/contract/calls.py). */
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "script.hpp"
+#include "timeline.hpp"
+
+namespace inc {
+
+/* What a script asks for. */
+struct Asked {
+	uint64_t what, elements; /* as in struct call */
+};
+
+/*
+ * The order of a group's collectives, in which all of its workers must ask for the same. Each call is written
+ * down where the others look, and compared with what this worker's two neighbours have asked for in the same
+ * place: workers that differ somewhere differ between neighbours. Whoever calls later sees it; who waits is
+ * told. It is the end of the group: every later call says the same.
+ *
+ * A neighbour that is CALL_ENTRIES calls further is not compared any more.
+ */
+class Order {
+  public:
+	/* `ranks`: its workers' numbers in the job; `why`: a function of group and number that says who asked
+	 * for what, in words.
+	 */
+	Order(uint64_t tables, std::vector<int> ranks, int member, uint64_t group, const py::object &why)
+	    : ranks_(std::move(ranks)), tables_(reinterpret_cast<call_table *>(tables)), group_(group),
+	      mine_(table(member)), before_(table(member + (int)ranks_.size() - 1)), after_(table(member + 1)),
+	      why_(py::object(why).release().ptr())
+	{
+	}
+
+	/* The call's number. Raises where others are known to ask for something else, now or before. */
+	uint64_t ask(Asked asked)
+	{
+		require_same();
+		uint64_t number = asked_.fetch_add(1) + 1;
+		call &its = at(mine_, number);
+
+		word(its.number).store(0);
+		word(its.group).store(group_, std::memory_order_relaxed);
+		word(its.what).store(asked.what, std::memory_order_relaxed);
+		word(its.elements).store(asked.elements, std::memory_order_relaxed);
+		word(its.asked_ns).store(now_ns(), std::memory_order_relaxed);
+		word(its.number).store(number);
+		word(mine_->last).store(place(number) + 1, std::memory_order_relaxed);
+		if (differs(before_, number, asked) || differs(after_, number, asked))
+			doubt(number);
+		else if (uint64_t theirs = doubted(before_) ?: doubted(after_))
+			doubt(theirs);
+		return number;
+	}
+
+	void waits(uint64_t number)
+	{
+		word(mine_->waits_ns).store(now_ns(), std::memory_order_relaxed);
+		word(mine_->waits).store(place(number) + 1);
+	}
+
+	void resumes() { word(mine_->waits).store(0); }
+
+	/* Raises where any of the group's workers has found others to ask for something else. */
+	void check()
+	{
+		require_same();
+		for (size_t member = 0; member < ranks_.size(); member++)
+			if (uint64_t number = doubted(table((int)member)))
+				doubt(number);
+	}
+
+	/* Whether it has ended so: works that nobody ends are under way. */
+	bool is_broken() const { return is_broken_; }
+
+	std::string broken_by()
+	{
+		std::lock_guard<std::mutex> lock(mutex_);
+
+		return text_;
+	}
+
+  private:
+	static std::atomic_ref<uint64_t> word(__u64 &word)
+	{
+		return std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t &>(word));
+	}
+
+	call_table *table(int member) const { return &tables_[ranks_[member % ranks_.size()]]; }
+
+	uint64_t place(uint64_t number) const { return (group_ + number) % CALL_ENTRIES; }
+
+	call &at(call_table *table, uint64_t number) const
+	{
+		return reinterpret_cast<call *>(table->calls)[place(number)];
+	}
+
+	bool differs(call_table *theirs, uint64_t number, Asked asked) const
+	{
+		call &its = at(theirs, number);
+
+		if (word(its.number).load() != number || word(its.group).load() != group_)
+			return false;
+		Asked seen{word(its.what).load(), word(its.elements).load()};
+
+		return word(its.number).load() == number &&
+		       (seen.what != asked.what || seen.elements != asked.elements);
+	}
+
+	/* The number of the call in which this worker found others to differ; 0: none of this group. */
+	uint64_t doubted(call_table *theirs) const
+	{
+		uint64_t number = word(theirs->doubt_number).load();
+
+		return number && word(theirs->doubt_group).load() == group_ ? number : 0;
+	}
+
+	void require_same()
+	{
+		if (is_broken_)
+			throw std::runtime_error(broken_by());
+	}
+
+	[[noreturn]] void doubt(uint64_t number)
+	{
+		if (!doubted(mine_)) {
+			word(mine_->doubt_group).store(group_);
+			word(mine_->doubt_number).store(number);
+		}
+		std::string text = "DisagreementError: " + said(number);
+
+		{
+			std::lock_guard<std::mutex> lock(mutex_);
+
+			if (text_.empty())
+				text_ = text;
+		}
+		is_broken_ = true;
+		throw std::runtime_error(broken_by());
+	}
+
+	std::string said(uint64_t number) const
+	{
+		Unlocked unlocked; /* and not held twice */
+		py::gil_scoped_acquire locked;
+
+		try {
+			return py::reinterpret_borrow<py::object>(why_)(group_, number).cast<std::string>();
+		} catch (py::error_already_set &error) {
+			return "the workers do not ask for the same (" + std::string(error.what()) + ")";
+		}
+	}
+
+	std::vector<int> ranks_;
+	call_table *tables_;
+	uint64_t group_;
+	call_table *mine_, *before_, *after_;
+	PyObject *why_; /* never let go of, as the methods of Script */
+	std::atomic<uint64_t> asked_{0};
+	std::atomic<bool> is_broken_{false};
+	std::mutex mutex_;
+	std::string text_;
+};
+
+using OrderPtr = std::shared_ptr<Order>;
+
+/*
+ * The course of a script through the collectives of a group that sums: on the job board, for those who look
+ * for whom it waits, and in the timeline, where it has one.
+ */
+class Course {
+  public:
+	/* Addresses of words of this worker's record on the board: how many it asked for, and which it waits for. */
+	Course(uint64_t asked, uint64_t waits_for, std::shared_ptr<Timeline> timeline)
+	    : asked_(*reinterpret_cast<uint64_t *>(asked)), waits_for_(*reinterpret_cast<uint64_t *>(waits_for)),
+	      timeline_(std::move(timeline))
+	{
+	}
+
+	/* The number of a collective in the timeline; `kind` is one of COURSE_*. */
+	int64_t ask(int64_t size_bytes, int64_t kind)
+	{
+		asked_.fetch_add(1);
+		return timeline_ ? timeline_->ask(size_bytes, kind) : 0;
+	}
+
+	/* The script waits for this collective from now on. */
+	void wait(int64_t number)
+	{
+		waits_for_.store(asked_.load());
+		if (timeline_)
+			timeline_->wait(number);
+	}
+
+	void is_there(int64_t number)
+	{
+		if (timeline_)
+			timeline_->is_there(number);
+	}
+
+	/* The script goes on. */
+	void resume(int64_t number)
+	{
+		if (timeline_)
+			timeline_->resume(number);
+		waits_for_.store(0);
+	}
+
+	int64_t last() const { return timeline_ ? timeline_->last() : 0; }
+
+  private:
+	std::atomic_ref<uint64_t> asked_, waits_for_;
+	std::shared_ptr<Timeline> timeline_;
+};
+
+using CoursePtr = std::shared_ptr<Course>;
+
+/* A collective as those see it who look on: its numbers in the course and in the order, where it has these. */
+class Watched {
+  public:
+	Watched(CoursePtr course, OrderPtr order, int64_t number, uint64_t call)
+	    : course_(std::move(course)), order_(std::move(order)), number_(number), call_(call)
+	{
+	}
+
+	void is_there() const
+	{
+		if (course_)
+			course_->is_there(number_);
+	}
+
+	/*
+	 * Have the script wait by `waits(time)`, again and again until it returns true. Between these it is seen
+	 * whether all workers ask for the same. `limit`: 0 has none.
+	 */
+	template <typename Waits> void wait(std::chrono::milliseconds limit, Waits waits) const
+	{
+		using Clock = std::chrono::steady_clock;
+		Waiting waiting(*this);
+		auto until = Clock::now() + limit;
+		std::chrono::milliseconds slice = FIRST;
+
+		for (;; slice = SLICE) {
+			auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+
+			if (waits(limit.count() ? std::min(slice, std::max(rest, slice.zero())) : slice))
+				return;
+			if (order_)
+				order_->check();
+			if (limit.count() && rest.count() <= 0)
+				TORCH_CHECK(false, "Operation timed out!");
+		}
+	}
+
+  private:
+	static constexpr std::chrono::milliseconds FIRST{1000}, SLICE{500};
+
+	/* Its script waits, as long as this lives. */
+	class Waiting {
+	  public:
+		explicit Waiting(const Watched &watched) : watched_(watched)
+		{
+			if (watched.course_)
+				watched.course_->wait(watched.number_);
+			if (watched.order_)
+				watched.order_->waits(watched.call_);
+		}
+
+		~Waiting()
+		{
+			if (watched_.order_)
+				watched_.order_->resumes();
+			if (watched_.course_)
+				watched_.course_->resume(watched_.number_);
+		}
+
+	  private:
+		const Watched &watched_;
+	};
+
+	CoursePtr course_;
+	OrderPtr order_;
+	int64_t number_;
+	uint64_t call_;
+};
+
+} // namespace inc
