@@ -120,8 +120,8 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
         if may_be_first:
             job.board.part()
         raise
-    _sums.begin(common, exact)
-    return native.IncBackend(common, _sums, course=_sums.course, order=order)
+    _sums.begin(common, exact, order)
+    return native.IncBackend(common, _sums, order=order)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ def _beside(
         groups.desk(job.groups).leave(membership.key)
         raise
     ledger.add(membership.ranks, sums.summed, tally)
-    sums.begin(common, exact)
-    return native.IncBackend(common, sums, tally, sums.course, order)
+    sums.begin(common, exact, order)
+    return native.IncBackend(common, sums, tally, order)
 
 
 def record() -> Record:

@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -150,6 +150,7 @@ class Endpoint:
         self._finished = 0
         self._warn_after_s = _WARN_AFTER_S
         self._broken: Exception | None = None  # no vector can be summed any more
+        self.check: Callable[[], None] = lambda: None  # raises where it waits in vain
         trees = settings["trees"]
         vote_slots = int(settings.get("vote_slots", mapping.VOTE_SLOTS))
         self._places = mapping.places(self._job, int(settings["slots"]) - vote_slots)
@@ -334,6 +335,11 @@ class Endpoint:
         return counters
 
     def _check_peers(self, silent_s: float) -> None:
+        try:
+            self.check()
+        except RuntimeError as error:
+            self._broken = error
+            raise
         # a peer that ended well has what it waited for, and the switch still has it for us
         ended = [
             peer

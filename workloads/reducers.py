@@ -6,6 +6,7 @@ The ring needs no reducer: gloo does it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from testbed.contract.transports import PACKETS, SERVER
@@ -41,6 +42,10 @@ class InNetwork:
         self.submit = self._endpoint.submit
         self.submit_gathered = self._endpoint.submit_gathered
         self.finish = self._endpoint.finish
+
+    def heed(self, check: Callable[[], None]) -> None:
+        """Have a silence ended by what this raises, a RuntimeError: the workers do not ask for the same."""
+        self._endpoint.check = check
 
     def counters(self) -> dict[str, float]:
         counters = self._endpoint.counters

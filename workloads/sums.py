@@ -26,7 +26,7 @@ from workloads.job_env import Board, JobEnv
 from workloads.native import build
 from workloads.outcome import Outcome, Record
 from workloads.quantiser import NotFiniteError, PartMissingError, UnheardError
-from workloads.reducers import Reducer, reducer_for
+from workloads.reducers import InNetwork, Reducer, reducer_for
 from workloads.spans import Statistics
 from workloads.timeline import Timeline
 
@@ -34,6 +34,7 @@ native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
 
 _END_TIMEOUT_S = 5.0
+_OF_THE_ORDER = "DisagreementError: "  # workloads/native/calls.hpp
 LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
@@ -76,10 +77,12 @@ class Sums:
         """Return the board of the job's workers, as this process has mapped it."""
         return self._job.board
 
-    def begin(self, gloo: Any, exact: Callable[[], Any]) -> None:
-        """A process group of all workers begins: what it has by gloo, and what makes another gloo backend for
-        the thread of sums.
+    def begin(self, gloo: Any, exact: Callable[[], Any], order: Any = None) -> None:
+        """A process group of all workers begins: what it has by gloo, what makes another gloo backend for the
+        thread of sums, and the order of its calls (None: nobody compares them).
         """
+        if order is not None and isinstance(self._reducer, InNetwork):
+            self._reducer.heed(order.check)
         self._gloo, self._new_exact = gloo, functools.cache(exact)
         self._is_open = True
         self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
@@ -239,7 +242,9 @@ class Sums:
         try:
             finish()
         except Exception as error:  # every failure belongs to the one who waits
-            work.fail(f"{type(error).__name__}: {error}")
+            text = str(error)
+            name = type(error).__name__
+            work.fail(text if text.startswith(_OF_THE_ORDER) else f"{name}: {text}")
         else:
             work.done()
 

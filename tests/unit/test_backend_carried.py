@@ -72,6 +72,8 @@ class Worker:
     def __init__(self, carrier: Carrier, rank: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         board = MagicMock()
         board.missing.return_value = []
+        self.words = np.zeros(2, np.uint64)
+        board.course_addresses.return_value = self.words.ctypes.data, self.words.ctypes.data + 8
         job: Any = SimpleNamespace(
             board=board,
             transport="packets",
@@ -91,7 +93,10 @@ class Worker:
     def begin(self) -> None:
         common = self.gloo("common")
         self.sums.begin(common, lambda: self.gloo("exact"))
-        self.inc, self.plain = sums.native.IncBackend(common, self.sums), self.gloo("plain")
+        self.inc, self.plain = (
+            sums.native.IncBackend(common, self.sums),
+            self.gloo("plain"),
+        )
 
 
 @contextmanager
@@ -253,9 +258,13 @@ def test_all_workers_take_the_same_group_for_the_first(monkeypatch: pytest.Monke
         for has_one in ((), (1,), (0, 1, 2)):
             agreed = together(
                 all_of_them,
-                lambda worker, has_one=has_one: backend._any(worker.plain, worker.rank in has_one),
+                lambda worker, has_one=has_one: backend._introduced(
+                    worker.plain, worker.rank in has_one, 10 + worker.rank
+                ),
             )
-            assert agreed == [bool(has_one)] * WORKERS
+            assert len({each.word for each in agreed}) == 1
+            assert [each.ranks for each in agreed] == [(10, 11, 12)] * WORKERS
+            assert [each.any_is_up for each in agreed] == [bool(has_one)] * WORKERS
 
 
 def test_values_that_are_not_finite_are_scattered_by_gloo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from testbed.contract import calls
 from tests.limits import CALL_S
 from workloads import sums
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
@@ -65,9 +66,9 @@ class Worker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, strict_finite: bool) -> None:
         self.reducer, self.exact = Reduced(), Exact()
         monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: self.reducer)
-        self.said: list[str] = []
+        self.words = np.zeros(2, np.uint64)  # of the board: asked, waits for
         board = SimpleNamespace(
-            **{name: partial(self.said.append, name) for name in ("asks", "waits", "resumes")},
+            course_addresses=lambda: (self.words.ctypes.data, self.words.ctypes.data + 8),
             **dict.fromkeys(("join", "leave"), lambda: None),
             add_summed=lambda size_bytes: None,
         )
@@ -126,15 +127,27 @@ def test_gloo_is_not_asked_where_the_others_may_not_come(worker: Worker) -> None
 
 
 def test_the_board_hears_what_the_script_asks_for_and_waits_for(worker: Worker) -> None:
-    worker.sum(None)
-    worker.sums.wait(0)
-    worker.sums.resume(0, True)
-    worker.sums.wait(worker.sums.ask(40))
-    assert worker.said == ["asks", "waits", "resumes", "asks", "waits"]
+    course = worker.sums.course
+    assert list(worker.words) == [0, 0]
+    course.wait(course.ask(4, calls.Course.SUMMED))
+    assert list(worker.words) == [1, 1]
+    course.resume(0)
+    assert list(worker.words) == [1, 0]
+    course.wait(course.ask(40, calls.Course.BESIDE))
+    assert list(worker.words) == [2, 2]
 
 
 def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
     value = torch.ones(3, requires_grad=True)
-    value.register_hook(lambda gradient: worker.sum(None) and None)
+
+    def sums(gradient: torch.Tensor) -> None:
+        worker.sums.course.ask(
+            12, calls.Course.SUMMED
+        )  # as the compiled backend does, before it asks for one
+        worker.sum(None)
+
+    value.register_hook(sums)
     (2 * value).sum().backward()
-    assert worker.said == ["asks", "waits", "resumes"]
+    timeline = worker.sums._timeline.summary()
+    assert [what for what, *_ in timeline["rows"]] == [calls.Row.ASKED, calls.Row.WAITED, calls.Row.RESUMED]
+    assert list(worker.words) == [1, 0]

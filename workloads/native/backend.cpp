@@ -141,6 +141,12 @@ std::vector<Tensors> each_alone(const Tensors &tensors)
  */
 class IncBackend : public Backend {
   public:
+	IncBackend(BackendPtr gloo, const py::object &sums, TallyPtr tally, OrderPtr order)
+	    : IncBackend(std::move(gloo), std::make_shared<const Script>(sums), std::move(tally),
+			 sums.attr("course").cast<CoursePtr>(), std::move(order))
+	{
+	}
+
 	IncBackend(BackendPtr gloo, ScriptPtr script, TallyPtr tally, CoursePtr course, OrderPtr order)
 	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), script_(std::move(script)),
 	      tally_(std::move(tally)), course_(std::move(course)), order_(std::move(order))
@@ -529,17 +535,23 @@ PYBIND11_MODULE(_backend, module)
 	py::class_<Order, OrderPtr>(module, "Order")
 		.def(py::init<uint64_t, std::vector<int>, int, uint64_t, py::object>(), py::arg("tables"),
 		     py::arg("ranks"), py::arg("member"), py::arg("group"), py::arg("why"))
-		.def_property_readonly("broken_by", &Order::broken_by);
+		.def(
+			"ask", [](Order &order, uint64_t what, uint64_t elements) {
+				return order.ask({what, elements});
+			},
+			py::arg("what"), py::arg("elements"), py::call_guard<py::gil_scoped_release>())
+		.def("check", &Order::check, py::call_guard<py::gil_scoped_release>());
 	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>>(module, "IncBackend")
-		.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally, CoursePtr course,
-				 OrderPtr order) {
-			     return c10::make_intrusive<IncBackend>(
-				     std::move(gloo),
-				     sums.is_none() ? nullptr : std::make_shared<const Script>(sums),
-				     std::move(tally), std::move(course), std::move(order));
+		.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally, OrderPtr order) {
+			     return sums.is_none() ? c10::make_intrusive<IncBackend>(
+							     std::move(gloo), nullptr, std::move(tally),
+							     nullptr, std::move(order))
+						   : c10::make_intrusive<IncBackend>(
+							     std::move(gloo), sums, std::move(tally),
+							     std::move(order));
 		     }),
 		     py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr(),
-		     py::arg("course") = CoursePtr(), py::arg("order") = OrderPtr());
+		     py::arg("order") = OrderPtr());
 	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
 	module.def(
 		"drain", [](double seconds) { return Completions::all().drain(seconds); },
