@@ -39,6 +39,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "aggregators": _XDP,
     "engines": ("bpf", "p4", "testbed/dataplanes"),
     "fsdp": _TRAINING,
+    "collectives": (*_TRAINING, "workloads/collectives.py"),
     "tried": _TRAINING,
     "spent": _TRAINING,
     "limit": ("bpf", "testbed/emulation/links.py"),

@@ -1,0 +1,125 @@
+"""Each collective by `inc` against gloo's, from 4 B to 16 MB, blocking and many in flight.
+
+`python -m tests.bench.collectives [--workers 2,4] [--rates 0,200] [--busy] [--json FILE] [--into FILE]`, as
+root. A rate of 0 is unshaped. Both groups are of the same processes and take turns; a ratio is inc's time
+over gloo's, the median of the turns'. `--busy`: beside a process that computes on each core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.collectives_worker import MARK
+from tests.bench.host import ROOT, facts
+from tests.bench.tables import publish, table
+from tests.privileged.commands import command, running
+
+CONFIG = "units: [{{hosts: {hosts}}}, {{hosts: 1}}]\nscale: 1\n{rates}"
+RATES = "host_rate_mbps: {0}\noptical_rate_mbps: {0}\n"
+TURNS, TURN_S, LIMIT_S = 5, 0.15, 540
+LIMIT = 1.05  # times gloo's
+BUSY = "while True: sum(range(10**6))"
+
+
+def measured(workers: Sequence[int], rate_mbps: float, turns: int, turn_s: float) -> list[dict[str, Any]]:
+    """Return what the workers say, for each number of them."""
+    said = []
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "units.yaml"
+        rates = RATES.format(f"{rate_mbps:g}" if rate_mbps else "unshaped")
+        config.write_text(CONFIG.format(hosts=max(workers), rates=rates))
+        with running(str(config)) as testbed:
+            for count in workers:
+                script = str(ROOT / "tests" / "bench" / "collectives_worker.py")
+                options = ("--name", testbed.name, "--place", f"u1:{count}", "--timeout", f"{LIMIT_S}")
+                ended = command("testbed.run", *options, script, f"{turns}", f"{turn_s}")
+                said.append({"rate_mbps": rate_mbps, **_said(ended)})
+    return said
+
+
+def _said(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    lines = [line.partition(MARK)[2] for line in ended.stdout.splitlines() if MARK in line]
+    if ended.returncode or not lines:
+        raise SystemExit(f"exit code {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-1000:]}")
+    said: dict[str, Any] = json.loads(lines[-1])
+    return said
+
+
+@contextlib.contextmanager
+def busy(is_busy: bool) -> Iterator[None]:
+    """A process that computes, for each core."""
+    argv = [sys.executable, "-c", BUSY]
+    processes = [subprocess.Popen(argv) for _ in range((os.cpu_count() or 1) * is_busy)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def shown(figures: Mapping[str, Any]) -> str:
+    """Return the table: a row for each collective and size, and a column for each number of workers."""
+    cells: dict[tuple[str, int, int], list[str]] = {}
+    heads = []
+    for run in figures["runs"]:
+        links = f"{run['rate_mbps']:g} Mb/s" if run["rate_mbps"] else "unshaped"
+        heads.append(f"{run['workers']} workers, {links}")
+        for row in run["rows"]:
+            key = (row["collective"], row["in_flight"], row["bytes"])
+            cells.setdefault(key, []).append(f"{row['ratio']:.2f} ({1e3 * row['inc']:.2f})")
+    lines = [
+        [name, f"{size_bytes}", f"{in_flight}", *ratios]
+        for (name, in_flight, size_bytes), ratios in sorted(cells.items())
+    ]
+    return table(["collective", "bytes", "in flight", *heads], lines)
+
+
+def slower(figures: Mapping[str, Any]) -> list[str]:
+    """Return the rows that are slower than gloo's by more than LIMIT."""
+    return [
+        f"{run['workers']} workers, {run['rate_mbps']:g} Mb/s: {row['collective']} of {row['bytes']} B, "
+        f"{row['in_flight']} in flight: {row['ratio']:.2f} ({row['spread'][0]:.2f} to {row['spread'][1]:.2f})"
+        for run in figures["runs"]
+        for row in run["rows"]
+        if row["ratio"] > LIMIT
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.collectives", description=__doc__)
+    parser.add_argument("--workers", default="2,4,8")
+    parser.add_argument("--rates", default="0,200", help="of all links, in Mb/s; 0: unshaped")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--turn-s", type=float, default=TURN_S, help="of a row, by one group")
+    parser.add_argument("--busy", action="store_true", help="beside a process that computes on each core")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
+    arguments = parser.parse_args(argv)
+    workers = [int(word) for word in arguments.workers.split(",")]
+    runs = []
+    with busy(arguments.busy):
+        for rate in arguments.rates.split(","):
+            runs += measured(workers, float(rate), arguments.turns, arguments.turn_s)
+    figures = {"host": facts(), "busy": arguments.busy, "runs": runs}
+    publish("collectives", shown(figures), figures, arguments.json, arguments.into)
+    for line in slower(figures):
+        print(f"slower than {LIMIT} times gloo's: {line}")
+    for run in runs:
+        alone = ", ".join(f"{name} {1e6 * seconds:.0f} us" for name, seconds in run["alone_s"].items())
+        print(f"{run['workers']} workers, {run['rate_mbps']:g} Mb/s: the call alone: {alone}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

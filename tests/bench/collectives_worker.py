@@ -1,0 +1,113 @@
+"""The job of tests/bench/collectives.py: each collective by `inc` and by a group of gloo's in turn, in the
+same processes and over the same links.
+
+Arguments: turns, and the seconds that a turn of a row takes at most. Prints its rows, of worker 0, behind
+MARK, as JSON. A time is of a call and its wait, in seconds; with many in flight it is a share of all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+MARK = "bench collectives: "
+IN_FLIGHT = 50
+SIZES_BYTES = (4, 64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+LARGEST_IN_FLIGHT_BYTES = 1 << 16
+_MOST_CALLS, _LEAST_CALLS = 60, 3
+
+Call = Callable[[Any], Any]  # of a group: begins a collective and returns its work
+
+
+def calls(size_bytes: int, workers: int) -> dict[str, Call]:
+    """Return the collectives of so many bytes on the side of all workers."""
+    floats = torch.ones(max(1, size_bytes // 4))
+    part = torch.ones(max(1, floats.numel() // workers))
+    whole = torch.ones(workers * part.numel())
+    longs = torch.ones(max(1, size_bytes // 8), dtype=torch.int64)
+    return {
+        "all_reduce": lambda group: dist.all_reduce(floats, group=group, async_op=True),
+        "all_reduce of int64": lambda group: dist.all_reduce(longs, group=group, async_op=True),
+        "all_gather": lambda group: dist.all_gather_into_tensor(whole, part, group=group, async_op=True),
+        "reduce_scatter": lambda group: dist.reduce_scatter_tensor(part, whole, group=group, async_op=True),
+        "broadcast": lambda group: dist.broadcast(floats, 0, group=group, async_op=True),
+    }
+
+
+def taken_s(call: Call, group: Any, times: int, in_flight: int, common: Any) -> list[float]:
+    """Return the time of each call, one after the other, or of so many at once."""
+    taken = []
+    for _ in range(times):
+        dist.barrier(group=common)
+        began = time.perf_counter()
+        works = [call(group) for _ in range(in_flight)]
+        for work in works:
+            work.wait()
+        taken.append((time.perf_counter() - began) / in_flight)
+    return taken
+
+
+def compared(call: Call, groups: dict[str, Any], turns: int, turn_s: float, in_flight: int) -> dict[str, Any]:
+    """Return the medians by both groups, and of the turns' ratios."""
+    common = groups["gloo"]
+    once_s = max(taken_s(call, groups[name], 2, in_flight, common)[-1] for name in groups) * in_flight
+    all_s = torch.tensor([once_s], dtype=torch.float64)
+    dist.all_reduce(all_s, dist.ReduceOp.MAX, group=common)
+    times = min(_MOST_CALLS, max(_LEAST_CALLS, int(turn_s / float(all_s))))
+    rows: dict[str, list[float]] = {name: [] for name in groups}
+    for turn in range(turns):
+        for name in sorted(groups, reverse=bool(turn % 2)):
+            rows[name].append(statistics.median(taken_s(call, groups[name], times, in_flight, common)))
+    ratios = [inc / gloo for inc, gloo in zip(rows["inc"], rows["gloo"], strict=True)]
+    medians = {name: statistics.median(values) for name, values in rows.items()}
+    return {
+        **medians,
+        "ratio": statistics.median(ratios),
+        "spread": [min(ratios), max(ratios)],
+        "calls": times,
+    }
+
+
+def call_alone_s(group: Any) -> float:
+    """Return what a sum's call takes of the script's thread, before it waits."""
+    value, taken = torch.ones(256), []
+    for _ in range(300):
+        began = time.perf_counter()
+        work = dist.all_reduce(value, group=group, async_op=True)
+        taken.append(time.perf_counter() - began)
+        work.wait()
+    return statistics.median(taken)
+
+
+def main(argv: list[str]) -> None:
+    turns, turn_s = int(argv[0]), float(argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("inc")
+    groups = {"inc": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    workers, rows = dist.get_world_size(), []
+
+    def row(name: str, size_bytes: int, call: Call, in_flight: int) -> None:
+        figures = compared(call, groups, turns, turn_s, in_flight)
+        rows.append({"collective": name, "bytes": size_bytes, "in_flight": in_flight, **figures})
+
+    row("barrier", 0, lambda group: dist.barrier(group=group, async_op=True), 1)
+    for size_bytes in SIZES_BYTES:
+        for name, call in calls(size_bytes, workers).items():
+            row(name, size_bytes, call, 1)
+            if size_bytes <= LARGEST_IN_FLIGHT_BYTES and name == "all_reduce":
+                row(name, size_bytes, call, IN_FLIGHT)
+    alone = {name: call_alone_s(group) for name, group in groups.items()}
+    if dist.get_rank() == 0:
+        print(MARK + json.dumps({"workers": workers, "rows": rows, "alone_s": alone}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
