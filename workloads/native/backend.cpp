@@ -530,7 +530,7 @@ PYBIND11_MODULE(_backend, module)
 		.def("ask", &Course::ask, py::arg("size_bytes"), py::arg("kind"))
 		.def("is_there", &Course::is_there, py::arg("number"))
 		.def("wait", &Course::wait, py::arg("number"))
-		.def("resume", &Course::resume, py::arg("number"))
+		.def("resume", &Course::resume, py::arg("number"), py::arg("in_vain") = false)
 		.def_property_readonly("last", &Course::last);
 	py::class_<Order, OrderPtr>(module, "Order")
 		.def(py::init<uint64_t, std::vector<int>, int, uint64_t, py::object>(), py::arg("tables"),

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -188,6 +189,7 @@ class Course {
 	/* The number of a collective in the timeline; `kind` is one of COURSE_*. */
 	int64_t ask(int64_t size_bytes, int64_t kind)
 	{
+		waits_for_.store(0); /* where it waited in vain */
 		asked_.fetch_add(1);
 		return timeline_ ? timeline_->ask(size_bytes, kind) : 0;
 	}
@@ -206,12 +208,16 @@ class Course {
 			timeline_->is_there(number);
 	}
 
-	/* The script goes on. */
-	void resume(int64_t number)
+	/*
+	 * The script goes on. Of what it got an error for, it waits until it asks for something else: whose
+	 * fault an end is the launcher tells by that.
+	 */
+	void resume(int64_t number, bool in_vain = false)
 	{
 		if (timeline_)
 			timeline_->resume(number);
-		waits_for_.store(0);
+		if (!in_vain)
+			waits_for_.store(0);
 	}
 
 	int64_t last() const { return timeline_ ? timeline_->last() : 0; }
@@ -238,8 +244,8 @@ class Watched {
 	}
 
 	/*
-	 * Have the script wait by `waits(time)`, again and again until it returns true. Between these it is seen
-	 * whether all workers ask for the same. `limit`: 0 has none.
+	 * Have the script wait by `waits(time)`, again and again until it returns true, or throws. Between these
+	 * it is seen whether all workers ask for the same. `limit`: 0 has none.
 	 */
 	template <typename Waits> void wait(std::chrono::milliseconds limit, Waits waits) const
 	{
@@ -279,11 +285,12 @@ class Watched {
 			if (watched_.order_)
 				watched_.order_->resumes();
 			if (watched_.course_)
-				watched_.course_->resume(watched_.number_);
+				watched_.course_->resume(watched_.number_, std::uncaught_exceptions() > errors_);
 		}
 
 	  private:
 		const Watched &watched_;
+		int errors_ = std::uncaught_exceptions();
 	};
 
 	CoursePtr course_;

@@ -72,13 +72,17 @@ class SumWork : public Work {
 		Unlocked unlocked;
 
 		watched_.wait(timeout, [this](std::chrono::milliseconds slice) {
-			std::unique_lock<std::mutex> lock(mutex_);
+			{
+				std::unique_lock<std::mutex> lock(mutex_);
 
-			return cv_.wait_for(lock, slice, [this] { return completed_; });
+				if (!cv_.wait_for(lock, slice, [this] { return completed_; }))
+					return false;
+			}
+			future_->wait(); /* and not only the work: its future is there for whoever waited */
+			if (future_->hasError())
+				std::rethrow_exception(future_->exception_ptr());
+			return true;
 		});
-		future_->wait(); /* and not only the work: its future is there for whoever waited */
-		if (future_->hasError())
-			std::rethrow_exception(future_->exception_ptr());
 		return true;
 	}
 
