@@ -126,6 +126,17 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
     )
+    rounding = parser.add_mutually_exclusive_group()
+    rounding.add_argument(
+        "--error-feedback",
+        action="store_true",
+        help="add what rounding leaves out of a DDP model's gradient to its next one",
+    )
+    rounding.add_argument(
+        "--fine-sums",
+        action="store_true",
+        help="sum what rounding leaves out of DDP's gradients as well: twice the bytes",
+    )
     parser.add_argument(
         "--init-group",
         action="store_true",
@@ -194,6 +205,8 @@ def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
         window=arguments.window,
         leave_after=arguments.leave_after,
         strict_finite=arguments.strict_finite,
+        error_feedback=arguments.error_feedback,
+        fine_sums=arguments.fine_sums,
         init_group=arguments.init_group,
         folder_per_worker=arguments.folder_per_worker,
         stragglers=arguments.stragglers,

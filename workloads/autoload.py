@@ -52,6 +52,10 @@ def begin_worker() -> None:
         from workloads import stragglers
 
         stragglers.install(settings)
+    if settings.get("error_feedback") or settings.get("fine_sums"):
+        from workloads import feedback
+
+        feedback.install(settings)
     if settings.get("init_group"):
         dist.init_process_group("inc")
 

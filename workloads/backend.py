@@ -183,6 +183,11 @@ def _beside(
     return native.IncBackend(common, sums, tally, order)
 
 
+def rounds() -> bool:
+    """Return whether the job's sums are of integers, to which gradients are rounded."""
+    return _sums is not None and _sums.rounds
+
+
 def record() -> Record:
     """Return the account of who was in this worker's sums so far."""
     return _sums.record if _sums else Record()

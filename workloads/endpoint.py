@@ -109,7 +109,7 @@ def library() -> ctypes.CDLL:
     compiled.endpoint_open.restype = pointer
     compiled.endpoint_open.argtypes = [ctypes.POINTER(_Settings)]
     compiled.endpoint_submit.restype = ctypes.c_int64
-    compiled.endpoint_submit.argtypes = [pointer, pointer, u64, ctypes.c_uint32, u64, u64, pointer]
+    compiled.endpoint_submit.argtypes = [pointer, pointer, u64, ctypes.c_uint32, u64, u64, pointer, pointer]
     compiled.endpoint_run.argtypes = [
         pointer,
         ctypes.POINTER(u64),
@@ -126,10 +126,11 @@ def library() -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class _Vector:
-    """A vector under way, and where its fragments' contributors are written."""
+    """A vector under way, and where its fragments' contributors and what it lost are written."""
 
     array: np.ndarray
     contributors: npt.NDArray[np.uint32]
+    lost: Floats | None
 
 
 class Endpoint:
@@ -211,15 +212,17 @@ class Endpoint:
         """Unmap and close everything. No other call may follow."""
         self._stack.close()
 
-    def submit(self, array: Floats, kept: slice | None = None) -> None:
+    def submit(self, array: Floats, kept: slice | None = None, lost: Floats | None = None) -> None:
         """Give a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while very
-        many are under way. Outside the elements `kept` it may have anything afterwards.
+        many are under way. Outside the elements `kept` it may have anything afterwards. `lost`, of the same
+        length and zeros, gets what rounding leaves out of each value; it stays as it is where nothing is
+        rounded, and where this worker is left out of a sum.
 
         A sum in which workers are missing is replaced by the mean of those who contributed, times the
         workers.
         """
         kept = kept or slice(0, array.size)
-        self._submit(array, Vector.FLOATS, slice(4 * kept.start, 4 * kept.stop))
+        self._submit(array, Vector.FLOATS, slice(4 * kept.start, 4 * kept.stop), lost)
 
     def submit_lanes(self, lanes: Lanes) -> None:
         """Give raw lanes to be summed in place, without scaling; sums must stay below 2**32. They are the sum
@@ -233,11 +236,12 @@ class Endpoint:
         """
         self._submit(lanes, Vector.GATHERED, own)
 
-    def _submit(self, array: np.ndarray, kind: Vector, part: slice) -> None:
+    def _submit(self, array: np.ndarray, kind: Vector, part: slice, lost: Floats | None = None) -> None:
         assert array.flags.c_contiguous
+        assert lost is None or (lost.flags.c_contiguous and lost.size == array.size)
         assert array.itemsize == 4
         self._room.acquire()
-        vector = _Vector(array, np.zeros(max(1, -(-array.size // self._lanes)), np.uint32))
+        vector = _Vector(array, np.zeros(max(1, -(-array.size // self._lanes)), np.uint32), lost)
         self._under_way.append(vector)
         if self._broken:  # `finish` says so
             return
@@ -249,6 +253,7 @@ class Endpoint:
             part.start,
             part.stop,
             vector.contributors.ctypes.data,
+            None if lost is None else lost.ctypes.data,
         )
         if number < 0:
             raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")

@@ -33,6 +33,9 @@ from workloads.timeline import Timeline
 native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
 
+wanted_lost: dict[int, torch.Tensor] = {}
+"""Where to write what rounding leaves out of the vector at an address, while its sum is being asked for."""
+
 _END_TIMEOUT_S = 5.0
 _OF_THE_ORDER = "DisagreementError: "  # workloads/native/calls.hpp
 LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
@@ -56,6 +59,7 @@ class Sums:
         # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
         self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
         self.sums_in_lanes = self._reducer is not None
+        self.rounds = isinstance(self._reducer, InNetwork)
         self._statistics = Statistics()
         self._timeline = Timeline() if is_whole else None
         self.course = native.Course(*job.board.course_addresses(), self._timeline)
@@ -272,7 +276,11 @@ class Sums:
             for tensor in tensors:
                 in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
                 flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
-                reducer.submit(flat.numpy())
+                lost = wanted_lost.get(tensor.data_ptr())
+                if lost is not None and isinstance(reducer, InNetwork):
+                    reducer.submit(flat.numpy(), lost=lost.numpy())
+                else:
+                    reducer.submit(flat.numpy())
                 self._then(functools.partial(finish, tensor, flat))
             self._then(lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures)))
 

@@ -16,17 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.contract.numbers import Choice, Number, named
-from testbed.contract.records import Kind as Width
-from testbed.contract.records import Member, Record, members
+from testbed.contract.records import Kind, Member, Record, members
 
-U64 = Width.U64
+U8, U64 = Kind.U8, Kind.U64
 
 ENTRIES: Final = 64  # of a table: a power of two
 WHERE_BYTES: Final = 96
 MOST_ROWS: Final = 60_000  # of a timeline, which then ends: what it says is of the time until then
 
 
-class Kind(Choice):
+class CollectiveKind(Choice):
     """The kind of a collective, by torch's name in small letters."""
 
     ALL_REDUCE = 1
@@ -41,7 +40,7 @@ class Kind(Choice):
 
 
 class Operation(Choice):
-    """How values are reduced, numbered as c10d's ReduceOp, from 1; 0: they are not."""
+    """The way in which values are reduced, numbered as c10d's ReduceOp, from 1; 0: they are not."""
 
     SUM = 1
     AVG = 2
@@ -54,7 +53,7 @@ class Operation(Choice):
     PREMUL_SUM = 9
 
 
-class Row(Choice):
+class Deed(Choice):
     """A row of a timeline: the script's deed that it tells."""
 
     ASKED = 0
@@ -89,8 +88,8 @@ NUMBERS = (
     Number("CALL_OPERATION_SHIFT", _SHIFTS["operation"], 32, "in `what`; the kind is below"),
     Number("CALL_TYPE_SHIFT", _SHIFTS["type"], 32, "c10's number of the type, and 1; 0: none"),
     Number("CALL_ROOT_SHIFT", _SHIFTS["root"], 32, "the root's number in its group, and 1; 0: none"),
-    *named("CALL_", Kind, 32),
-    *named("ROW_", Row, 32),
+    *named("CALL_", CollectiveKind, 32),
+    *named("ROW_", Deed, 32),
     *named("COURSE_", Course, 32),
 )
 
@@ -114,8 +113,8 @@ TABLE = Record(
         Member("doubt_group", U64, "the first call in which it found others to ask for something else"),
         Member("doubt_number", U64, "0: none; written last"),
         *members(U64, "where_group", "where_number"),
-        Member("where", Width.U8, "the script's line that waits for it: UTF-8, ended by 0", WHERE_BYTES),
-        Member("calls", Width.U64, "CALL_ENTRIES calls", ENTRIES * len(CALL.members)),
+        Member("where", U8, "the script's line that waits for it: UTF-8, ended by 0", WHERE_BYTES),
+        Member("calls", U64, "CALL_ENTRIES calls", ENTRIES * len(CALL.members)),
     ),
     "The calls of a worker. It alone writes here.",
 )
@@ -144,7 +143,11 @@ class Call:
         """Return `broadcast of 16 float32 from worker 0`, as the script would call it."""
         kind, operation = self._part("kind", KIND_BITS), self._part("operation", OPERATION_BITS)
         type_, root = self._part("type", TYPE_BITS), self._part("root", ROOT_BITS)
-        words = Kind(kind).name.lower() if kind in list(Kind) else f"collective of kind {kind}"
+        words = (
+            CollectiveKind(kind).name.lower()
+            if kind in list(CollectiveKind)
+            else f"collective of kind {kind}"
+        )
         if operation and operation != Operation.SUM:
             words += f" ({Operation(operation).name})" if operation in list(Operation) else " (unknown)"
         if type_:
@@ -153,7 +156,7 @@ class Call:
         return words + (f" from worker {root - 1}" if root else "")
 
 
-def what(kind: Kind, operation: int = 0, type_: int | None = None, root: int | None = None) -> int:
+def what(kind: CollectiveKind, operation: int = 0, type_: int | None = None, root: int | None = None) -> int:
     """Return a call's `what`."""
     parts = {
         "kind": int(kind),
@@ -236,10 +239,10 @@ def disagreement(calls: Mapping[int, Call], where: Mapping[int, str]) -> str:
     for rank, call in sorted(calls.items()):
         sides.setdefault((call.asks_for, where.get(rank, "")), []).append(rank)
     number = next(iter(calls.values())).number
-    told = list[str]()
+    phrases = list[str]()
     for (_, line), ranks in sides.items():
         who = f"worker {ranks[0]}" if len(ranks) == 1 else f"workers {', '.join(map(str, ranks))}"
-        verb = "" if told else ("asks " if len(ranks) == 1 else "ask ")
+        verb = "" if phrases else ("asks " if len(ranks) == 1 else "ask ")
         at = f"collective {number}" + (f", {line}" if line else "")
-        told.append(f"{who} {verb}for {calls[ranks[0]].in_words()} ({at})")
-    return f"{', '.join(told)}: they do not ask for the same"
+        phrases.append(f"{who} {verb}for {calls[ranks[0]].in_words()} ({at})")
+    return f"{', '.join(phrases)}: they do not ask for the same"

@@ -211,6 +211,8 @@ class Executor:
         settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
         settings |= {
             "strict_finite": request.strict_finite,
+            "error_feedback": request.error_feedback,
+            "fine_sums": request.fine_sums,
             "init_group": request.init_group,
             "asked_in": request.cwd,
             "groups": attempt.groups.fd(rank),

@@ -55,6 +55,8 @@ class JobRequest:
     window: int | None = None
     leave_after: int | None = None  # looks in vain until a worker leaves; None: never
     strict_finite: bool = False
+    error_feedback: bool = False  # what rounding leaves out of a gradient is added to the next one
+    fine_sums: bool = False  # or is summed as a second vector
     init_group: bool = False  # its process group is there before its script
     module: bool = False  # its script is named as python -m has it
     folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
@@ -70,6 +72,7 @@ class JobRequest:
         """Return the request of a job that runs as `caller`, whatever it says. Raises RequestError."""
         place, limit_s = request.get("place"), request.get("limit_s")
         cwd = absolute(request.get("cwd"), "cwd")
+        only_one(request, "error_feedback", "fine_sums")
         if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
             raise RequestError(f"limit_s: {shown(limit_s)}; a number of seconds above 0 is accepted")
         return cls(
@@ -91,6 +94,8 @@ class JobRequest:
             window=window(request, "window"),
             leave_after=leave_after(request, "leave_after"),
             strict_finite=request.get("strict_finite") is True,
+            error_feedback=request.get("error_feedback") is True,
+            fine_sums=request.get("fine_sums") is True,
             init_group=request.get("init_group") is True,
             module=request.get("module") is True,
             folders=cwd if request.get("folder_per_worker") is True else None,
@@ -111,6 +116,12 @@ class JobRequest:
     def arguments_of_python(self) -> tuple[str, ...]:
         """The words by which Python is told what to run."""
         return ("-m", self.script) if self.module else (self.script,)
+
+
+def only_one(request: Mapping[str, Any], *names: str, path: str = "") -> None:
+    """Raise RequestError where more than one of these is true."""
+    if sum(request.get(name) is True for name in names) > 1:
+        raise RequestError(f"{path}{' and '.join(names)}: one of them is accepted")
 
 
 def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:

@@ -42,6 +42,8 @@ class RunOptions:
     window: int | None = None
     leave_after: int | None = None
     strict_finite: bool = False
+    error_feedback: bool = False
+    fine_sums: bool = False
     init_group: bool = False
     folder_per_worker: bool = False
     stragglers: str | None = None
@@ -119,6 +121,8 @@ class RunOptions:
             "window": self.window,
             "leave_after": self.leave_after,
             "strict_finite": self.strict_finite,
+            "error_feedback": self.error_feedback,
+            "fine_sums": self.fine_sums,
             "init_group": self.init_group,
             "folder_per_worker": self.folder_per_worker,
             "stragglers": self.stragglers,

@@ -183,6 +183,8 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         window=spec.window,
         leave_after=spec.leave_after,
         strict_finite=spec.strict_finite,
+        error_feedback=spec.error_feedback,
+        fine_sums=spec.fine_sums,
         init_group=spec.init_group,
         module=spec.module,
         folders=Path(request.cwd) / spec.name if spec.folder_per_worker else None,

@@ -22,6 +22,7 @@ from testbed.jobs.request import (
     age_out_ms,
     lanes,
     leave_after,
+    only_one,
     recovery,
     stragglers,
     system_name,
@@ -53,7 +54,7 @@ SAME_AS_RUN = (
         "leave_after",
         "strict_finite",
     ),
-    *("init_group", "folder_per_worker", "stragglers"),
+    *("error_feedback", "fine_sums", "init_group", "folder_per_worker", "stragglers"),
 )
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
@@ -80,7 +81,7 @@ _OF_A_JOB = (
         "update_ms",
     ),
     *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "age_out_ms", "window", "leave_after"),
-    *("strict_finite", "init_group", "folder_per_worker", "stragglers"),
+    *("strict_finite", "error_feedback", "fine_sums", "init_group", "folder_per_worker", "stragglers"),
 )
 
 
@@ -91,9 +92,10 @@ class JobSpec:
     that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
     started again at most; `lanes` is of its packets, None: as many as fit; `recovery` is how lost ones come
     again; `age_out_ms`, `window` and `leave_after` are those of `Packets`; `strict_finite` makes an error of
-    gradients that are not finite; with `module`, `script` is the name of a module; `init_group` has its
-    process group made before its script begins, and `folder_per_worker` starts each worker in a folder of its
-    own; `stragglers` is the pattern in which its workers are slow on purpose.
+    gradients that are not finite; `error_feedback` and `fine_sums` say what becomes of what rounding leaves
+    out; with `module`, `script` is the name of a module; `init_group` has its process group made before its
+    script begins, and `folder_per_worker` starts each worker in a folder of its own; `stragglers` is the
+    pattern in which its workers are slow on purpose.
     """
 
     name: str
@@ -116,6 +118,8 @@ class JobSpec:
     window: int | None = None
     leave_after: int | None = None
     strict_finite: bool = False
+    error_feedback: bool = False
+    fine_sums: bool = False
     init_group: bool = False
     module: bool = False
     folder_per_worker: bool = False
@@ -187,6 +191,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
+    only_one(data, "error_feedback", "fine_sums", path=f"{path}.")
     slow = stragglers(data, f"{path}.")
     made = []
     for copy in range(1, copies + 1):
@@ -214,6 +219,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 window=window(data, "window", f"{path}."),
                 leave_after=leave_after(data, "leave_after", f"{path}."),
                 strict_finite=_flag(data, "strict_finite", path),
+                error_feedback=_flag(data, "error_feedback", path),
+                fine_sums=_flag(data, "fine_sums", path),
                 init_group=_flag(data, "init_group", path),
                 module=_flag(data, "module", path),
                 folder_per_worker=_flag(data, "folder_per_worker", path),

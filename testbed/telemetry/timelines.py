@@ -15,7 +15,7 @@ from typing import Any
 
 from testbed.contract import calls
 
-ASKED, WAITED, RESUMED = map(int, calls.Row)
+ASKED, WAITED, RESUMED = map(int, calls.Deed)
 BESIDE, SUMMED, PULLED, PUSHED, CALLED = map(int, calls.Course)
 MOST_ROWS = 100_000
 MOST_USES = 8  # of other things than links, by a collective

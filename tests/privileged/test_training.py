@@ -77,6 +77,34 @@ def test_parts_of_a_bucket_whose_losses_are_far_apart_train_alike(tmp_path: Path
 
 
 @pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("option", [None, "--fine-sums", "--error-feedback"])
+def test_a_part_beside_one_that_is_louder_by_far(option: str | None, tmp_path: Path) -> None:
+    """A second vector has the small gradients whole, beside the large; feedback has them too late."""
+    result = tmp_path / "loud.json"
+    ended = call(
+        *("run", "--preload", "--place", "u1:2", "--json", str(result), *([option] if option else [])),
+        *(str(JOBS / "loud.py"), "1e6", "1e8", "1e10"),
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = [json.loads(text) for text in re.findall(r"finding: (\{.*\})", ended.stdout)]
+    ratios = {row["apart"]: row["inc"] / row["gloo"] for row in rows}
+    assert all(row["gloo"] < row["first"] / 2 for row in rows), "it learns"
+    assert ratios[1e6] == pytest.approx(1, abs=0.02)
+    if option == "--fine-sums":
+        assert all(ratio == pytest.approx(1, abs=0.02) for ratio in ratios.values()), ratios
+    else:
+        assert ratios[1e10] > 1.02, "docs/training.md says so"
+
+
+@pytest.mark.usefixtures("running")
+def test_feedback_goes_on_to_the_bit_from_a_checkpoint_that_has_it() -> None:
+    ended = call("run", "--preload", "--place", "u1:2", str(JOBS / "feedback_resumes.py"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("resumed with its state: same") == 2
+    assert ended.stdout.count("resumed without its state: other") == 2
+
+
+@pytest.mark.usefixtures("running")
 def test_the_hook_over_gloo_trains_as_the_backend_does_to_the_bit(tmp_path: Path) -> None:
     trained, pushed = {}, {}
     for way in ("backend", "hook"):

@@ -288,9 +288,10 @@ class Rack:
         raw: bool = False,
         own: slice | None = None,
         kept: slice | None = None,
+        lost: np.ndarray | None = None,
     ) -> None:
         """Give a worker a vector to be summed in place, of which it keeps `kept`, or to be gathered, of which
-        it has `own`: of bytes.
+        it has `own`: of bytes. `lost` gets what rounding leaves out.
         """
         kind = Vector.GATHERED if own else Vector.LANES if raw else Vector.FLOATS
         own = own or kept or slice(0, vector.nbytes)
@@ -298,7 +299,8 @@ class Rack:
         end.contributors.append(of)
         end.vectors.append(vector)
         self._library.endpoint_submit(
-            end.handle, vector.ctypes.data, vector.size, kind, own.start, own.stop, of.ctypes.data
+            *(end.handle, vector.ctypes.data, vector.size, kind, own.start, own.stop, of.ctypes.data),
+            None if lost is None else lost.ctypes.data,
         )
 
     def step(self, end: End) -> tuple[int, int]:

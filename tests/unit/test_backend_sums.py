@@ -149,5 +149,9 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
     value.register_hook(sums)
     (2 * value).sum().backward()
     timeline = worker.sums._timeline.summary()
-    assert [what for what, *_ in timeline["rows"]] == [calls.Row.ASKED, calls.Row.WAITED, calls.Row.RESUMED]
+    assert [what for what, *_ in timeline["rows"]] == [
+        calls.Deed.ASKED,
+        calls.Deed.WAITED,
+        calls.Deed.RESUMED,
+    ]
     assert list(worker.words) == [1, 0]

@@ -139,6 +139,8 @@ TOLD_OF_RUN = {
     "window": 64,
     "leave_after": 3,
     "strict_finite": True,
+    "error_feedback": True,
+    "fine_sums": True,
     "init_group": True,
     "module": True,
     "folder_per_worker": True,

@@ -151,7 +151,7 @@ failed:;
  * `kind` is VECTOR_*, and the bytes from `from` until `until` are this worker's part.
  */
 int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, uint32_t kind, uint64_t from,
-			uint64_t until, uint32_t *contributors)
+			uint64_t until, uint32_t *contributors, float *lost)
 {
 	uint64_t number = atomic_load_explicit(&e->submitted, memory_order_relaxed);
 	uint64_t once = 1;
@@ -161,7 +161,7 @@ int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, uint32
 	e->ops[NEXT_RING(number)] = (struct op){
 		.data = data, .length = length, .raw = kind != VECTOR_FLOATS,
 		.gathered = kind == VECTOR_GATHERED, .from = from, .until = until,
-		.contributors = contributors, .event = EVENT_IDLE
+		.contributors = contributors, .lost = lost, .event = EVENT_IDLE
 	};
 	if (!votes_open(e, &e->ops[NEXT_RING(number)]))
 		return -1;

@@ -34,6 +34,7 @@ struct op {
 	float *data;
 	uint64_t length;
 	uint32_t *contributors; /* of each fragment; the vote's where it has none */
+	float *lost;	/* what rounding leaves out of each value, where the caller asks for it; else 0 */
 	int raw;	/* lanes as they are, modulo 2^32: no scale */
 	int gathered;	/* raw, and each is one worker's */
 	uint64_t from, until; /* bytes of the vector: this worker's part */
@@ -169,6 +170,7 @@ static inline uint64_t given(struct endpoint *e, struct tree *t, uint64_t next)
 void lanes_swap(const uint32_t *restrict from, uint32_t *restrict to, size_t count);
 uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
 		      uint32_t bias);
+void lanes_lost(const float *restrict values, float *restrict lost, size_t count, int scale);
 void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
 		  uint32_t offset);
 uint32_t lanes_exponent(const float *values, size_t count);

@@ -22,6 +22,15 @@ uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, si
 	return zeroed;
 }
 
+/* What of each value its integer leaves out: exact, since a value is no longer than its integer. */
+void lanes_lost(const float *restrict values, float *restrict lost, size_t count, int scale)
+{
+	float factor = ldexpf(1.0f, scale), unit = ldexpf(1.0f, -scale);
+
+	for (size_t i = 0; i < count; i++)
+		lost[i] = values[i] - rintf(values[i] * factor) * unit;
+}
+
 void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t count, double factor,
 		  uint32_t offset)
 {

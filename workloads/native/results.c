@@ -23,6 +23,9 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 
 	if (op->gathered && !wrong && those < e->s.workers)
 		wrong = EVENT_LACKING; /* a part is missing, and nobody knows which */
+	/* of a block that this worker left out the others' mean took the place */
+	if (op->lost && !wrong && !block_of(e, op, number)->beyond)
+		lanes_lost(op->data + start, op->lost + start, count, block_of(e, op, number)->scale);
 	if (op->raw && !wrong)
 		lanes_swap(r->lanes, (uint32_t *)op->data + start, count);
 	else if (nobodys && parts_has(op, start, count))
