@@ -22,6 +22,7 @@ from typing import Any
 from testbed.client import environment, output
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
+from testbed.client.shown import line
 from testbed.errors import RequestError, TestbedError
 from testbed.records import logs, set_up
 from testbed.records.record import (
@@ -319,7 +320,7 @@ class Recorder:
         if self._say is not None:
             self._say(text)
             return
-        print(f"testbed {self._asked.command}: {text}", file=sys.stderr, flush=True)
+        print(f"testbed {self._asked.command}: {line(text)}", file=sys.stderr, flush=True)
 
     def write(self, what: str, work: Callable[[], Any]) -> None:
         """Do some writing as the user. What cannot be done is noted, and said the first time."""
