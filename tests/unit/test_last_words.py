@@ -128,8 +128,7 @@ def test_who_asks_is_told_why(made: Runtime) -> None:
 def test_down_removes_all_that_one_that_died_has_left(
     made: Runtime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --name, where it is the only one that there is."""
-    die(made)
+    die(made)  # and it is the only one that there is: no name is needed
     monkeypatch.setattr(runtime, "running", lambda root: [])
     monkeypatch.setattr(runtime, "dead", lambda root: ["one"])
     monkeypatch.setattr(Runtime, "of", lambda name, root: {"one": made}[name])
