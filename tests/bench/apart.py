@@ -1,12 +1,11 @@
 """The cost of users apart on links: goodput while the program that keeps them apart is attached, and not.
 
 `python -m tests.bench.apart [--turns N] [--json FILE] [--into DOCUMENT]`, as root. On one unshaped testbed of
-root's a job of two workers sums, or streams over TCP, all the time. Beside it is an idle job on a third host,
-in turns of another user, so that the program is attached, and of the same user, so that it is not: all else
-is the same. `redirect` is `python -m tests.bench.limit`'s, a sender's frames through XDP into a second link,
-with the program attached and not. A turn is a window of each, the order drawn; figures are the median of the
-turns' ratios, and their middle half. On a machine that others keep busy these say little: beside them is the
-time that the kernel spent in the program itself, by its own statistics, of one processor's time.
+root's a job of two workers sums, or streams over TCP, all the time, beside an idle job of another user. The
+program is taken from the workers' interfaces, and put back, in turns: windows of a third of a second, the
+order drawn. `redirect` is `python -m tests.bench.limit`'s, a sender's frames through XDP into a second link.
+Figures are the median of the turns' ratios, and their middle half. On a machine that others keep busy these
+say little: beside them is the time in the program, by the kernel's statistics, of one processor's time.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,15 @@ from testbed.client.runtime import Runtime
 from testbed.contract.links import HOST_IFINDEXES
 from testbed.dataplanes.xdp.link_apart import PROGRAM, ApartProgram
 from testbed.dataplanes.xdp.syscall import _attributes, _bpf
-from testbed.emulation.ingress import attach, detach
 from testbed.emulation.namespaces import command, entered, private_mounts
-from testbed.emulation.netlink import APART_PRIORITY, EGRESS, RouteSocket, add_gate
+from testbed.emulation.netlink import (
+    APART_PRIORITY,
+    EGRESS,
+    RouteSocket,
+    add_gate,
+    add_program,
+    delete_program,
+)
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 from tests.bench import limit
@@ -43,12 +49,12 @@ from tests.bench.host import ROOT, facts
 from tests.bench.rack import MARK
 from tests.bench.tables import apart, publish
 from tests.limits import CALL_S
-from tests.privileged.commands import Testbed, environment, open_folder, running, wait_for
+from tests.privileged.commands import Testbed, environment, open_folder, pids_in_testbed, running, wait_for
 
 USERS = (54331, 54332)
 CONFIGURATION = "units: [{hosts: 4}]\nhost_rate_mbps: unshaped\n"
 WORKER = Path(__file__).with_name("apart_worker.py")
-WINDOW_S, WARM_S, REDIRECT_S = 2.0, 0.1, 0.3
+WINDOW_S, WARM_S = 0.3, 0.03
 SENDERS, MTU = 1, 1500
 IDLE = "import time\ntime.sleep(3600)\n"
 KINDS = ("sums", "tcp")
@@ -93,18 +99,6 @@ class Job:
         self._process.kill()
         self._process.wait(CALL_S)
         self._reading.join(CALL_S)
-
-
-@contextlib.contextmanager
-def idle(testbed: Testbed, folder: Path, uid: int) -> Iterator[None]:
-    """An idle job on a host of its own, while the block lasts."""
-    job = Job(testbed, folder, uid, "--place", "u1:1", "--timeout", "600", str(folder / "idle.py"))
-    try:
-        wait_for(lambda: len(states(testbed)) == 2 and set(states(testbed)) == {"running"}, "it runs")
-        yield
-    finally:
-        job.end()
-        wait_for(lambda: len(states(testbed)) == 1, "it has ended")
 
 
 def states(testbed: Testbed) -> list[str]:
@@ -168,24 +162,24 @@ def _times(info: ctypes.Array[ctypes.c_char]) -> tuple[int, int]:
     return int(time_ns), int(runs)
 
 
-def in_turns(turns: int, measured: Callable[[bool], float]) -> list[tuple[float, float]]:
-    """Return what is measured in each turn while the program is attached, and while it is not."""
+def measured(kind: str, unit: str, turns: int, gate: Gate, rate: Callable[[], float]) -> dict[str, Any]:
+    """Return the medians of what is measured with the program and without it, and the ratio's middle half."""
     order, found = random.Random(1), []
-    for _ in range(turns):
-        first = order.random() < 0.5
-        values = {is_attached: measured(is_attached) for is_attached in (first, not first)}
-        found.append((values[True], values[False]))
-    return found
-
-
-def summed_up(kind: str, unit: str, found: Sequence[tuple[float, float]], spent: Spent) -> dict[str, Any]:
-    """Return the medians and the ratio's middle half."""
+    with Spent() as spent:
+        for _ in range(turns):
+            first, values = order.random() < 0.5, {}
+            for is_attached in (first, not first):
+                gate.set(is_attached)
+                with spent.window() if is_attached else contextlib.nullcontext():
+                    values[is_attached] = rate()
+            found.append((values[True], values[False]))
+    gate.set(True)
     ratios = sorted(attached / without for attached, without in found)
     quarters = statistics.quantiles(ratios, n=4)
     return {
         "kind": kind,
         "unit": unit,
-        "turns": len(found),
+        "turns": turns,
         "attached": statistics.median(attached for attached, _ in found),
         "without": statistics.median(without for _, without in found),
         "ratio": statistics.median(ratios),
@@ -196,61 +190,79 @@ def summed_up(kind: str, unit: str, found: Sequence[tuple[float, float]], spent:
     }
 
 
+class Gate:
+    """The program where hosts send, in their network namespaces: attached or not, as it is set."""
+
+    def __init__(self, namespaces: Sequence[int], fd: int | None = None) -> None:
+        """`fd` is the program's; None: that which is attached there."""
+        self._places = []
+        for namespace in namespaces:
+            with entered(namespace), RouteSocket() as route:
+                ifindex = socket.if_nametoindex("eth0")
+                held = route.programs(ifindex, APART_PRIORITY, EGRESS)
+                fd = _bpf(_BY_NUMBER, _attributes("=I", held[0]), "the program") if fd is None else fd
+                self._places.append((namespace, ifindex, bool(held)))
+        assert fd is not None
+        self._fd = fd
+
+    def set(self, is_attached: bool) -> None:
+        for at, (namespace, ifindex, was_attached) in enumerate(self._places):
+            if was_attached != is_attached:
+                attach = add_program(ifindex, self._fd, PROGRAM, APART_PRIORITY, EGRESS)
+                detach = delete_program(ifindex, APART_PRIORITY, EGRESS)
+                with entered(namespace), RouteSocket() as route:
+                    route.send([attach if is_attached else detach])
+                self._places[at] = (namespace, ifindex, is_attached)
+        time.sleep(WARM_S)
+
+
+def of_workers(testbed: Testbed) -> list[int]:
+    """Return descriptors of the network namespaces of the hosts whose workers move bytes."""
+    pids = [
+        pid for pid in pids_in_testbed(testbed.pid) if WORKER.name in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    return [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC) for pid in pids]
+
+
 def of_jobs(turns: int, kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a job that sums, and of one that streams, on a testbed of two users."""
+    """Yield the figures of a job that sums, and of one that streams, beside another user's idle job."""
     with open_folder() as folder:
         (folder / "idle.py").write_text(IDLE)
         (folder / WORKER.name).write_text(WORKER.read_text())
         (folder / "c.yaml").write_text(CONFIGURATION)
-        with running(str(folder / "c.yaml")) as testbed:
+        with running(str(folder / "c.yaml")) as testbed, contextlib.ExitStack() as ending:
+            idle = ("--place", "u1:1", "--timeout", "1200", str(folder / "idle.py"))
+            ending.callback(Job(testbed, folder, USERS[1], *idle).end)
+            wait_for(lambda: states(testbed) == ["running"], "the idle job runs")
             for kind in kinds:
-                spent = Spent()
                 words = ("--place", "u1:2", "--timeout", "1200", str(folder / WORKER.name), kind)
                 job = Job(testbed, folder, USERS[0], *words)
-
-                def measured(is_attached: bool, job: Job = job, spent: Spent = spent) -> float:
-                    with idle(testbed, folder, USERS[is_attached]):
-                        time.sleep(WARM_S)
-                        with spent.window() if is_attached else contextlib.nullcontext():
-                            return job.rate_mbps(WINDOW_S)
-
                 try:
                     wait_for(job.has_moved, "its first bytes")
-                    with spent:
-                        found = in_turns(turns, measured)
-                    yield summed_up(kind, "Mb/s", found, spent)
+                    gate = Gate(of_workers(testbed))
+                    yield measured(kind, "Mb/s", turns, gate, partial(job.rate_mbps, WINDOW_S))
                 finally:
                     job.end()
-                wait_for(lambda: not states(testbed), "it has ended")
+                wait_for(lambda: len(states(testbed)) == 1, "it has ended")
 
 
 def redirected(turns: int) -> dict[str, Any]:
     """Inside: the frames a second that a sender has redirected, with the program where it sends and not."""
     private_mounts("bench")
-    with limit.moving("redirect", SENDERS, MTU) as (rig, bpf), ApartProgram() as program, Spent() as spent:
+    with limit.moving("redirect", SENDERS, MTU) as (rig, bpf), ApartProgram() as program:
         with entered(rig.namespaces["s1"]), RouteSocket() as route:
             ifindex = socket.if_nametoindex("eth0")
             route.send([add_gate(ifindex)])
         program.set_user(ifindex, USERS[0])
-        program.set_user(
-            interface_of(addresses.tor_ip(addresses.tor_dpid(Unit(1)))), USERS[0]
-        )  # both of its lookups find something
+        tor = addresses.tor_ip(addresses.tor_dpid(Unit(1)))
+        program.set_user(interface_of(tor), USERS[0])  # both of its lookups find something
 
-        def measured(is_attached: bool) -> float:
-            with entered(rig.namespaces["s1"]), RouteSocket() as route:
-                if is_attached:
-                    attach(route, [ifindex], program, PROGRAM, APART_PRIORITY, "the bench's sender", EGRESS)
-            time.sleep(WARM_S)
+        def frames_per_s() -> float:
             began, before = time.monotonic(), limit.count(bpf)
-            with spent.window() if is_attached else contextlib.nullcontext():
-                time.sleep(REDIRECT_S)
-            frames_per_s = (limit.count(bpf) - before) / (time.monotonic() - began)
-            with entered(rig.namespaces["s1"]), RouteSocket() as route:
-                if is_attached:
-                    detach(route, [ifindex], APART_PRIORITY, EGRESS)
-            return frames_per_s
+            time.sleep(WINDOW_S)
+            return (limit.count(bpf) - before) / (time.monotonic() - began)
 
-        return summed_up("redirect", "frames/s", in_turns(turns, measured), spent)
+        return measured("redirect", "frames/s", turns, Gate([rig.namespaces["s1"]], program.fd), frames_per_s)
 
 
 def interface_of(ip: str) -> int:
@@ -271,7 +283,7 @@ def outside(turns: int) -> dict[str, Any]:
 def main(argv: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.apart", description=__doc__)
-    parser.add_argument("--turns", type=int, default=20, help="of each kind (20)")
+    parser.add_argument("--turns", type=int, default=120, help="of each kind (120)")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS, help="of jobs (both)")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--into", type=Path, help="the document whose table to replace")
@@ -282,7 +294,7 @@ def main(argv: list[str]) -> int:
         return 0
     rows = []
     load = os.getloadavg()[0]
-    for row in (outside(4 * arguments.turns), *of_jobs(arguments.turns, arguments.kinds)):
+    for row in (outside(arguments.turns), *of_jobs(arguments.turns, arguments.kinds)):
         print(f"{row['kind']}: {row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f})", file=sys.stderr)
         rows.append(row)
     figures = {"host": facts(), "load": load, "rows": rows}

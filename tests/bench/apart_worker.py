@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-NUMBERS, CHUNK_BYTES, PORT = 500_000, 1 << 20, 5001
-EVERY_S = 0.05
+NUMBERS, CHUNK_BYTES, PORT = 250_000, 1 << 20, 5001
+EVERY_S = 0.01
 
 
 def sums() -> Iterator[int]:

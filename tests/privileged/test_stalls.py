@@ -30,9 +30,7 @@ OF_USERS = ("server", "policy", "attended")  # a parameter server, a policy's pr
 OUTSIDE = ("main", "unshare", "init", "keeper")
 ALL = {process: ("stop", "kill") for process in (*PROCESSES, *OF_USERS, *OUTSIDE)}
 USUAL = {"ovs-vswitchd": ("stop",), "controller": ("kill",), "template": ("kill",)}
-ROWS = {
-    process: acts for process, acts in ALL.items() if ASKED == "all" or process in ASKED.split(",")
-} or USUAL
+ROWS = ALL if ASKED == "all" else {each: ALL[each] for each in ASKED.split(",")} if ASKED else USUAL
 AT_ONCE = 4  # most of a row waits
 
 Outcomes = dict[str, Future[dict[Cell, Outcome]]]
