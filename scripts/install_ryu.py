@@ -34,10 +34,10 @@ REQUIREMENTS = CHECKOUT / "scripts" / "requirements-ryu.txt"
 BUILD_TOOLS = ("setuptools==57.5.0", "pbr==5.11.1", "wheel==0.43.0")
 
 
-def fingerprint() -> str:
-    """Return the words that the environment depends on, its path too."""
+def fingerprint(checkout: Path = CHECKOUT) -> str:
+    """Return the words that the environment depends on, its path too, in the checkout that it was made in."""
     parts = [
-        str(RYU_ENVIRONMENT.folder),
+        str(checkout / RYU_ENVIRONMENT.folder.name),
         output_of(str(SYSTEM_PYTHON), "--version"),
         *BUILD_TOOLS,
         REQUIREMENTS.read_text(),

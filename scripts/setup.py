@@ -17,6 +17,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
@@ -26,7 +27,9 @@ from scripts.installing import (
     CACHE,
     CHECKOUT,
     ENVIRONMENT,
+    RYU_ENVIRONMENT,
     SYSTEM_PYTHON,
+    Environment,
     SetupError,
     ended,
     give_to_owner,
@@ -136,29 +139,38 @@ def libraries_are_current() -> bool:
     return not any(library.why_stale(library.path) for library in native.LIBRARIES)
 
 
-def original() -> Path | None:
+def environments() -> list[tuple[Environment, Callable[[Path], str]]]:
+    """Return the environments of which a copy of this checkout has copies, each with its fingerprint."""
+    if not RYU_ENVIRONMENT.folder.exists():
+        return [(ENVIRONMENT, fingerprint)]
+    from scripts import install_ryu  # an image's first layer has none
+
+    return [(ENVIRONMENT, fingerprint), (RYU_ENVIRONMENT, install_ryu.fingerprint)]
+
+
+def original(environment: Environment) -> Path | None:
     """Return the checkout of which this one, its environment with it, is a copy, or from where it was moved;
     None where the environment is this one's, or is not whole.
     """
-    interpreter = re.match(r"#!(/.+)/bin/python", read_or_empty(ENVIRONMENT.folder / "bin" / "pip"))
+    interpreter = re.match(r"#!(/.+)/bin/python", read_or_empty(environment.folder / "bin" / "pip"))
     if interpreter is None or len(str(CHECKOUT)) > MOST_PATH or re.search(r"\s", str(CHECKOUT)):
         return None  # a first line that the kernel would not take, and pip writes in another way
     checkout = Path(interpreter[1]).parent
-    return checkout if checkout != CHECKOUT and ENVIRONMENT.is_whole else None
+    return checkout if checkout != CHECKOUT and environment.is_whole else None
 
 
-def move_environment(checkout: Path) -> None:
-    """Have the scripts of the environment, and its link to the code, name this checkout and no longer that
+def move_environment(environment: Environment, checkout: Path, made_of: Callable[[Path], str]) -> None:
+    """Have the scripts of an environment, and its link to the code, name this checkout and no longer that
     one. It is as current as it was.
     """
-    was_current = ENVIRONMENT.is_made_of(fingerprint(checkout))
-    say(f"environment {ENVIRONMENT.folder.name}, copied from {checkout}: it names this folder now")
-    ENVIRONMENT.begin()
-    scripts = [path for path in (ENVIRONMENT.folder / "bin").iterdir() if not path.is_symlink()]
-    links = [*ENVIRONMENT.packages.glob("__editable__*.py"), *ENVIRONMENT.packages.glob("__editable__*.pth")]
-    links += ENVIRONMENT.packages.glob("optinc-*.dist-info/direct_url.json")
+    was_current = environment.is_made_of(made_of(checkout))
+    say(f"environment {environment.folder.name}, copied from {checkout}: it names this folder now")
+    environment.begin()
+    scripts = [path for path in (environment.folder / "bin").iterdir() if not path.is_symlink()]
+    links = [*environment.packages.glob("__editable__*.py"), *environment.packages.glob("__editable__*.pth")]
+    links += environment.packages.glob("optinc-*.dist-info/direct_url.json")
     named = re.compile(re.escape(str(checkout).encode()) + rb"(?=[/\"'\s:]|$)")
-    for path in (*scripts, *links, ENVIRONMENT.folder / "pyvenv.cfg"):
+    for path in (*scripts, *links, environment.folder / "pyvenv.cfg"):
         content = path.read_bytes() if path.is_file() else b""
         if b"\0" not in content and named.search(content):
             # another file in its place: the copy may share it with the original by a hard link
@@ -167,7 +179,7 @@ def move_environment(checkout: Path) -> None:
             shutil.copymode(path, draft)
             draft.replace(path)
     if was_current:
-        ENVIRONMENT.complete(fingerprint())
+        environment.complete(made_of(CHECKOUT))
 
 
 def install_environment(with_checkout: bool = True) -> None:
@@ -214,17 +226,17 @@ def set_up(with_checkout: bool = True, with_tests: bool = False) -> None:
         raise SetupError(f"{SYSTEM_PYTHON} is missing; run: apt-get install python3", 3)
     needed = needed_packages() + (test_packages() if with_tests else [])
     missing = missing_packages(needed)
-    if not missing and environment_is_current():
+    if not missing and environment_is_current() and not any(original(each) for each, _ in environments()):
         say("nothing is missing")
         return
     with one_at_a_time():
         if missing := missing_packages(needed):
             install_packages(missing)
+        for environment, made_of in environments():
+            if checkout := original(environment):
+                move_environment(environment, checkout, made_of)
         if not environment_is_current():
-            if checkout := original():
-                move_environment(checkout)
-            if not environment_is_current():
-                install_environment(with_checkout)
+            install_environment(with_checkout)
         give_to_owner()
     say(f"done in {time.monotonic() - begun:.0f} s")
 

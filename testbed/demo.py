@@ -7,12 +7,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
-from testbed.client.shown import raw
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
@@ -90,12 +88,11 @@ def main(argv: list[str]) -> int:
 
 def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> dict[str, Any]:
     """Train in each way on a testbed that ends with it, show and write the report, and return it."""
-    from rich.console import Console
-
     from testbed.client.temporary import command, running
     from testbed.errors import from_exit_code
     from testbed.library.files import series_path
     from testbed.report import document, host, plots, tables
+    from testbed.report.console import standard_output
 
     name = f"demo-{os.getpid()}"
     runs: dict[str, dict[str, Any]] = {}
@@ -130,7 +127,7 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
         series = {job: series_path(out / f"{job}.run.json") for job in jobs}
         pictures = plots.draw_all(report, out, series)
     print()
-    tables.show(report, Console(file=raw(sys.stdout), width=None if sys.stdout.isatty() else 120))
+    tables.show(report, standard_output(120))
     print(f"{options.out}: report.json {' '.join(path.name for path in pictures)}")
     return report
 

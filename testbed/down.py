@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     add_name_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
-    runtime = Runtime.meant(arguments.name)
+    runtime = Runtime.meant(arguments.name, or_dead=True)
     down = end(runtime, lambda text: print(f"testbed down: {text}", file=sys.stderr))
     became = "is down" if down["state"] != DEAD else "had died; what it left is removed"
     print(json.dumps(down) if arguments.json else f"testbed {runtime.name!r} {became}")

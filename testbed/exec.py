@@ -13,6 +13,7 @@ def main(argv: list[str]) -> int:
     """The command's exit code, 128 and a signal's number where one ended it; else see testbed/errors.py."""
     from testbed.attach import client
     from testbed.client.runtime import Runtime, add_name_option
+    from testbed.client.shown import line
     from testbed.errors import RequestError
 
     parser = environment.Parser(
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
     wanted = command or [os.environ.get("SHELL") or "/bin/sh"]
     code, failure = client.attended(runtime.socket, options.host, wanted, cwd, os.environ)
     if failure is not None:
-        print(f"testbed exec: {options.host}: {failure}", file=sys.stderr)
+        print(f"testbed exec: {line(f'{options.host}: {failure}')}", file=sys.stderr)
     return code
 
 

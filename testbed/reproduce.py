@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
-from testbed.client.shown import raw
 from testbed.interpreters import isolated
 
 if TYPE_CHECKING:
@@ -157,12 +156,11 @@ def _run(
     paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder
 ) -> dict[str, Any]:
     """Run the figure, write and show what came of it, and return that."""
-    from rich.console import Console
-
     from testbed.client.caller import Caller
     from testbed.discovery.user_class import is_users
     from testbed.records.recorder import none_below
     from testbed.report import document
+    from testbed.report.console import standard_output
     from testbed.report.files import replacing
     from testbed.reproduction import judged, kept
     from testbed.reproduction.document import stamped
@@ -188,7 +186,7 @@ def _run(
         report["claims"] = judged.claims(figure, report)
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
-        figure.show(report, Console(file=raw(sys.stdout), width=None if sys.stdout.isatty() else 140))
+        figure.show(report, standard_output(140))
         picture = out / f"{figure.name}.png"
         with caller.acting(), replacing(picture) as draft:
             figure.draw(report, draft)

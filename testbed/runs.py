@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(store: Store, options: argparse.Namespace) -> int:
+    from testbed.client.shown import line
     from testbed.records.tables import listing, size
 
     records = store.records()
@@ -85,13 +86,14 @@ def _list(store: Store, options: argparse.Namespace) -> int:
         return 0
     unread = sorted(set(store.names()) - {record.name for record in records})
     if not records and not unread:
-        print(f"no records in {store.folder}")
+        print(f"no records in {line(str(store.folder))}")
         return 0
     print(listing(records))
     total = sum(record.size_bytes for record in records)
-    print(f"\n{len(records)} in {store.folder}, {size(total)} of at most {size(store.limit_bytes)}")
+    limit = f"{size(total)} of at most {size(store.limit_bytes)}"
+    print(f"\n{len(records)} in {line(str(store.folder))}, {limit}")
     if unread:
-        print(f"what does not read as a record: {' '.join(unread)}")
+        print(f"what does not read as a record: {line(' '.join(unread))}")
     return 0
 
 
@@ -204,6 +206,7 @@ def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
 
 
 def _remove(store: Store, options: argparse.Namespace) -> int:
+    from testbed.client.shown import line
     from testbed.errors import RequestError
 
     if options.all == bool(options.record):
@@ -219,7 +222,7 @@ def _remove(store: Store, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"removed": names}))
     else:
-        print(f"removed {' '.join(names) or 'nothing'}", file=sys.stderr)
+        print(f"removed {line(' '.join(names)) or 'nothing'}", file=sys.stderr)
     return 0
 
 

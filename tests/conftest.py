@@ -18,6 +18,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from testbed import native
 from testbed.probing import tried
 from testbed.probing.features import BY_NAME, ProbeResult
 from tests import gate, lanes
@@ -54,7 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses a TESTBED_REQUIRE that names nothing, and hears Ctrl-C as usual.
+    """Refuses a TESTBED_REQUIRE that names nothing, and compiled libraries of other sources than those that
+    lie here, which would fail hundreds of tests; hears Ctrl-C as usual.
 
     A shell starts background jobs with SIGINT and SIGQUIT ignored, which every process that a test starts
     would inherit.
@@ -64,6 +66,9 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(
                 f"{VARIABLE}: no {feature!r}; known: all, {', '.join(BY_NAME | CONDITIONS)}"
             )
+    for library in native.LIBRARIES:
+        if why := library.why_stale(library.path):
+            raise pytest.UsageError(why)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if config.getoption("--gate"):

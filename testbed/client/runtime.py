@@ -65,14 +65,17 @@ class Runtime:
         return cls(name, root / check_name(name))
 
     @classmethod
-    def meant(cls, name: str | None, root: Path = RUN_DIR) -> Runtime:
+    def meant(cls, name: str | None, root: Path = RUN_DIR, or_dead: bool = False) -> Runtime:
         """Return the runtime of this name; without a name, that of the only testbed that runs, DEFAULT_NAME's
-        where none does. RequestError, which names them, where several run.
+        where none does, or with `or_dead` that of the only one that died. RequestError, which names them,
+        where there are several.
         """
         if name is None:
-            names = running(root)
+            names, do = running(root), "run"
+            if or_dead and not names:
+                names, do = dead(root), "died"
             if len(names) > 1:
-                raise RequestError(f"several testbeds run: {', '.join(names)}; name one of them")
+                raise RequestError(f"several testbeds {do}: {', '.join(names)}; name one of them")
             name = names[0] if names else DEFAULT_NAME
         return cls.of(name, root)
 

@@ -7,6 +7,7 @@ one of them could set the title of the reader's terminal, fill its clipboard, or
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,12 +38,17 @@ def line(text: str) -> str:
 
 
 def lines(data: Any) -> Any:
-    """Return JSON's data with each text in it, keys too, as one line."""
+    """Return JSON's data, or frozen data made of it, with each text in it, keys too, as one line."""
     if isinstance(data, str):
         return line(data)
     if isinstance(data, Mapping):
         return {lines(key): lines(value) for key, value in data.items()}
-    return [lines(each) for each in data] if isinstance(data, list) else data
+    if isinstance(data, (list, tuple, frozenset)):
+        return type(data)(map(lines, data))
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        fields = [each.name for each in dataclasses.fields(data) if each.init]
+        return dataclasses.replace(data, **{name: lines(getattr(data, name)) for name in fields})
+    return data
 
 
 class Cleaned:

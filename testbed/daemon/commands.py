@@ -25,6 +25,7 @@ from testbed.emulation.ready import ready
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
+from testbed.jobs.processes import exit_in_words
 from testbed.jobs.request import absolute, environ, word, words
 
 MOST = 64  # at once, of a testbed
@@ -86,7 +87,10 @@ class Commands:
             code = process.wait()
             if self._why_ending and not disconnected.is_set():
                 raise TestbedError(self._why_ending)
-            return {"exit_code": code if code >= 0 else 128 - code, "failure": process.why_not()}
+            killed = (
+                f"its keeper {exit_in_words(code)}" if code < 0 else None
+            )  # a command's signal is 128 and more
+            return {"exit_code": code if code >= 0 else 128 - code, "failure": process.why_not() or killed}
 
     def stop_all(self, why: str, within_s: float) -> None:
         """End all of them, and take no more."""

@@ -32,6 +32,7 @@ from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
+from testbed.client.shown import line as one_line
 from testbed.emulation import namespaces
 from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, from_exit_code
 from testbed.interpreters import isolated, with_checkout
@@ -94,12 +95,17 @@ def bring_up(
 
 @contextlib.contextmanager
 def _last_words(name: HeldName, facts: dict[str, Any]) -> Iterator[None]:
-    """Have a testbed that dies in the block leave why, and its logs. One that this host cannot bring up has
-    said all, and leaves nothing.
+    """Have a testbed that dies in the block leave why, in the daemon's log, too, and its logs. One that this
+    host cannot bring up has said all, and leaves nothing.
     """
     try:
         yield
     except TestbedError as error:
+        with (
+            contextlib.suppress(OSError),
+            _daemon_log(name.runtime).open("a") as log,
+        ):  # a full disk has no room
+            log.write(f"the testbed ends: {one_line(str(error))}\n")
         was_up = name.runtime.read_main().get("state") == "ready"
         if was_up or error.exit_code == TestbedError.exit_code:
             name.leave(LastWords.of_main(facts, str(error), time.time()))
@@ -173,7 +179,7 @@ class DaemonTree:
             if os.getppid() != parent:  # it died before the kernel was told
                 os._exit(1)
 
-        with theirs, self._log.open("ab") as log:
+        with theirs, _daemon_log(self._runtime).open("ab") as log:
             self._process = subprocess.Popen(
                 namespaces.command(argv, f"optinc-{self._runtime.name}"),
                 cwd=CHECKOUT,
@@ -205,10 +211,6 @@ class DaemonTree:
                     )
             os.close(self._init_pidfd)
         self._socket.close()
-
-    @property
-    def _log(self) -> Path:
-        return self._runtime.log / "daemon.log"
 
     def _find_init(self) -> None:
         if self._init_pidfd >= 0:
@@ -280,13 +282,18 @@ class DaemonTree:
             raise self._error
         if self._orderly or self.asked:
             return
-        words = self._log.read_text(errors="replace").strip().splitlines()
+        words = _daemon_log(self._runtime).read_text(errors="replace").strip().splitlines()
         last = words[-1] if words else "it left no word"
         if not self._heard:
             raise HostError(f"start the testbed's namespaces: {last}")
         if last.startswith(_INIT_KILLED):
             raise TestbedError("the first process of its namespaces was killed")
         raise TestbedError(f"the daemon ended unasked ({_ended_in_words(code)}): {last}")
+
+
+def _daemon_log(runtime: Runtime) -> Path:
+    """Return the file of what the daemon prints, and of why the testbed ended."""
+    return runtime.log / "daemon.log"
 
 
 def _ended_in_words(code: int) -> str:

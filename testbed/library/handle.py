@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -192,8 +193,8 @@ class Testbed:
                     raise
                 recorded.take(data)
             result = JobResult.of(data, output, recorder.folder)
-            if result.failure:
-                raise JobError(result)
+            if result.failure:  # the testbed's own log goes with the testbed
+                raise JobError(replace(result, failure=recorded.with_kept_log(result.failure)))
         return result
 
     def submit(

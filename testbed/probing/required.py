@@ -8,11 +8,11 @@ import contextlib
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from testbed.client import environment
+from testbed.client.whole import write_whole
 from testbed.errors import HostError, TestbedError
 from testbed.probing import kernel, tried
 from testbed.probing.features import BY_NAME, ProbeResult, remedy_of
@@ -96,11 +96,4 @@ def _facts(files: Iterable[Path]) -> str:
 
 def _keep(file: Path, facts: str) -> None:
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor, made = tempfile.mkstemp(prefix=f".{NAME}.", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w") as opened:
-            opened.write(facts)
-        Path(made).replace(file)
-    except OSError:
-        Path(made).unlink(missing_ok=True)
-        raise
+    write_whole(file, facts.encode())

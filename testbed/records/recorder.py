@@ -22,6 +22,8 @@ from typing import Any
 from testbed.client import environment, output
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
+from testbed.client.shown import line
+from testbed.client.whole import write_whole
 from testbed.errors import RequestError, TestbedError
 from testbed.records import logs, set_up
 from testbed.records.record import (
@@ -46,6 +48,7 @@ _INTERRUPTED = "interrupted"
 _OF_WORK = {"output", "missed", "queued"}  # events of a job whose request was taken
 
 Say = Callable[[str], None]
+_write = partial(write_whole, on_disk=True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -143,10 +146,10 @@ class RunRecorder:
         series = self._result.get("series")
         if series is not None:
             result["telemetry"] = {**result["telemetry"], "file": TELEMETRY}
-        self._recorder.write("its result", partial(_replace, self.run.folder / RESULT, _text(result)))
+        self._recorder.write("its result", partial(_write, self.run.folder / RESULT, _text(result)))
         if series is not None:
             samples = base64.b64decode(series)
-            self._recorder.write("its samples", partial(_replace, self.run.folder / TELEMETRY, samples))
+            self._recorder.write("its samples", partial(_write, self.run.folder / TELEMETRY, samples))
 
     def keep_logs(self) -> None:
         """Copy the logs that were written since the run began."""
@@ -241,10 +244,10 @@ class Recorder:
                 self._lock = _locked(folder)
                 known = replace(known, inputs=set_up.copied(asked.inputs, folder))
                 if configuration is not None:
-                    _replace(folder / CONFIGURATION, _text(configuration))
+                    _write(folder / CONFIGURATION, _text(configuration))
                 words, cwd = (asked.command, *asked.words), set_up.working_folder()
                 record = Record(asked.command, words, cwd, self._caller.user, now, known, folder=folder)
-                _replace(folder / FILE, _text(record.to_json()))
+                _write(folder / FILE, _text(record.to_json()))
         except OSError as error:
             self.say(f"not recorded: {error.filename or self._store.folder}: {error.strerror}")
             if folder is not None:
@@ -319,7 +322,7 @@ class Recorder:
         if self._say is not None:
             self._say(text)
             return
-        print(f"testbed {self._asked.command}: {text}", file=sys.stderr, flush=True)
+        print(f"testbed {self._asked.command}: {line(text)}", file=sys.stderr, flush=True)
 
     def write(self, what: str, work: Callable[[], Any]) -> None:
         """Do some writing as the user. What cannot be done is noted, and said the first time."""
@@ -370,7 +373,7 @@ class Recorder:
 
     def _write_file(self) -> None:
         assert self._record is not None
-        _replace(self._record.folder / FILE, _text(self._record.to_json()))
+        _write(self._record.folder / FILE, _text(self._record.to_json()))
 
     def _steps(self, run: Run) -> tuple[Mapping[str, Any], ...]:
         """Return what scripts did on the same testbed meanwhile, by their records."""
@@ -433,19 +436,3 @@ def _locked(folder: Path) -> int:
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave it as it was, whatever happens meanwhile: its content is on the disk
-    before it has the name. Raises OSError.
-    """
-    draft = path.with_name(f"{path.name}.draft")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise

@@ -1,4 +1,4 @@
-"""Records and comparisons as lines of text. Pure."""
+"""Records and comparisons as lines of text, each of them one line whatever a user wrote. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from testbed.client.shown import line
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
 from testbed.records.measures import known
 from testbed.records.record import Record, Run
@@ -45,6 +46,7 @@ def value(average: Mean, unit: str) -> str:
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     """Return rows as lines whose columns begin below each other."""
+    rows = [[line(cell) for cell in row] for row in rows]
     widths = [
         max((len(row[at]) for row in rows if at < len(row)), default=0)
         for at in range(max(map(len, rows), default=0))
@@ -80,7 +82,7 @@ def _verdicts(record: Record) -> str:
 
 
 def _what(record: Record) -> str:
-    text = " ".join(record.words[1:])
+    text = line(" ".join(record.words[1:]))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -117,11 +119,11 @@ def page(record: Record) -> str:
     if record.command == "script":
         lines += [_step(step, step["did_s"]) for result in record.results for step in result["steps"]]
     if record.command == "reproduce":
-        lines += [line for result in record.results for line in _claims(result)]
+        lines += [claims for result in record.results for claims in _claims(result)]
     else:
         lines += means_lines(record.command, record.results)
     lines.append(f"  {size(record.size_bytes)} in {record.folder}")
-    return "\n".join(lines)
+    return "\n".join(map(line, lines))
 
 
 def _source(source: Mapping[str, Any]) -> list[str]:
@@ -200,7 +202,7 @@ def comparison(compared: Comparison) -> str:
         lines += ["", *_summary(compared, letters)]
     if compared.claims:
         lines += ["", "Claims of the paper, ours", *_differing(compared.claims, letters)]
-    return "\n".join(lines)
+    return "\n".join(map(line, lines))
 
 
 def _counted(runs: int) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from testbed.client.shown import raw
+from testbed.client.shown import line, raw
 
 EVERY_S = 10.0
 
@@ -30,14 +30,19 @@ def progress(title: str, total: int, *, lines: bool = False) -> Iterator[Callabl
 
     if not console.is_terminal:
         tell(f"{total} runs" if total != 1 else "1 run")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar = bars.add_task(title, total=total)
 
         def on_done(name: str) -> None:
             nonlocal done, told_s
             done += 1
-            bars.update(bar, advance=1, description=name if lines else title)
+            bars.update(bar, advance=1, description=line(name) if lines else title)
             now_s = time.monotonic()
             if not console.is_terminal and (lines or now_s - told_s >= EVERY_S):
                 told_s = now_s

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from dash import html
 from dash.development.base_component import Component
 
+from testbed.client.shown import line
 from testbed.records.record import Record
 from testbed.webpage import colours
 from testbed.webpage.view import Happening, JobLine, ShownQueued, View
@@ -137,7 +139,7 @@ def records(known: Sequence[Record]) -> list[Component]:
     names = ("record", "command", "state", "verdict")
     rows: list[list[Content]] = [
         [
-            html.A(record.name, href=f"/record/{record.name}"),
+            html.A(line(record.name), href=f"/record/{quote(record.name)}"),
             " ".join(record.words),
             record.state,
             "; ".join(run.verdict.removeprefix("verdict: ") for run in record.runs if run.verdict),

@@ -17,6 +17,7 @@ import dash
 from dash import Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from testbed.client.shown import line, lines
 from testbed.errors import RequestError, TestbedError
 from testbed.records.store import Store
 from testbed.webpage import elements, fabric_picture, timeline_picture
@@ -93,18 +94,18 @@ def shown(path: str, choice: Choice, source: PageSource, store: Store | None) ->
     if path == RECORDS:
         records = store.records() if store else []
         view = View("records", () if store else ("records are switched off",), ())
-        return {"head": Part.of(elements.head(view)), "records": Part.of(elements.records(records))}
+        return {"head": Part.of(elements.head(view)), "records": Part.of(elements.records(lines(records)))}
     try:
         if path.startswith(OF_RECORD):
             if store is None:
                 raise RequestError("records are switched off")
-            view = of_record(store.find(path.removeprefix(OF_RECORD).replace("/", "")))
+            view = lines(of_record(store.find(path.removeprefix(OF_RECORD).replace("/", ""))))
         elif path == "/":
             view = of_look(source.look())
         else:
             raise RequestError(f"no page {path}; accepted are /, {RECORDS} and {OF_RECORD}NAME")
     except TestbedError as error:
-        return {"head": Part.of(elements.head(View("testbed", (str(error),), ())))}
+        return {"head": Part.of(elements.head(View("testbed", (line(str(error)),), ())))}
     return parts(view, choice)
 
 
@@ -259,9 +260,9 @@ def _act(app: dash.Dash, access: Access, actions: PageActions) -> None:
         if not access.may_act(token_of(fragment)):
             return "refused: the page's address has no token, or another's; `testbed web` printed it"
         try:
-            return act()
+            return line(act())
         except TestbedError as error:
-            return f"refused: {error}"
+            return line(f"refused: {error}")
 
     @app.callback(
         Output("done", "children"),

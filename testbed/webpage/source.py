@@ -15,7 +15,7 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
-from testbed.client.shown import lines
+from testbed.client.shown import line, lines
 from testbed.errors import TestbedError
 from testbed.jobs.journal import ENDED
 from testbed.library.state import status
@@ -102,7 +102,7 @@ class PageSource:
             self._runtime.require_alive()
             answer = lines(status(self._runtime, self._call))
         except TestbedError as error:
-            return Answers(name, now, why=str(error))
+            return Answers(name, now, why=line(str(error)))
         if "uptime_s" not in answer:
             return Answers(name, now, why=f"testbed {name}: {answer['state']}: {answer['error']}")
         if answer["pid"] != self._pid:
@@ -134,7 +134,9 @@ class PageSource:
                 self._totals.ended[key] = self._totals.ended.get(key, 0) + 1
         last = self._changes[-1]["id"] if self._changes else 0
         try:
-            changes = self._call(self._runtime.controller_socket, "history", timeout_s=_ANSWER_S, after=last)
+            changes = lines(
+                self._call(self._runtime.controller_socket, "history", timeout_s=_ANSWER_S, after=last)
+            )
         except TestbedError:  # the controller is away, and `status` says so
             changes = []
         for change in changes:

@@ -101,8 +101,9 @@ def count(bpf: Any) -> int:
     return int(sum(bpf["frames"][0]))
 
 
-def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
-    """Inside: frames a second over some windows, and the machine's CPU time for each."""
+@contextmanager
+def moving(mode: str, senders: int, mtu: int) -> Iterator[tuple[Rig, Any]]:
+    """Inside: frames that arrive all the time, and BCC's object, whose map counts them."""
     rig, compiled = Rig(senders, mtu), programs()
     bpf, drop, pass_on = compiled.bpf, compiled.functions["drop"], compiled.functions["pass_on"]
     with rig.up() as spawner:
@@ -124,6 +125,17 @@ def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
             assert time.monotonic() < deadline, f"{mode}: no frame arrived in 10 s"
             time.sleep(0.01)
         time.sleep(WARM_S)
+        try:
+            yield rig, bpf
+        finally:
+            for process in sending:
+                process.kill()
+                process.wait()
+
+
+def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
+    """Inside: frames a second over some windows, and the machine's CPU time for each."""
+    with moving(mode, senders, mtu) as (_, bpf):
         rates, costs = [], []
         for _ in range(3):
             start, before, busy = time.monotonic(), count(bpf), machine_busy_s()
@@ -131,9 +143,6 @@ def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
             frames, seconds = count(bpf) - before, time.monotonic() - start
             rates.append(frames / seconds)
             costs.append((machine_busy_s() - busy) * 1e6 / frames)
-        for process in sending:
-            process.kill()
-            process.wait()
     median = statistics.median(rates)
     return {
         "mode": mode,

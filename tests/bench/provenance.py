@@ -42,6 +42,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "collectives": (*_TRAINING, "workloads/collectives.py"),
     "tried": _TRAINING,
     "spent": _TRAINING,
+    "apart": ("bpf/link_apart.c", "testbed/emulation/apart.py"),
     "limit": ("bpf", "testbed/emulation/links.py"),
     "verdict": ("testbed/telemetry",),
     "happened": ("testbed/telemetry",),

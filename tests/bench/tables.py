@@ -273,6 +273,31 @@ def limit(figures: dict[str, Any]) -> str:
     return text + "\n\n" + table(["MTU", "native XDP program", "a full frame"], sizes)
 
 
+def apart(figures: dict[str, Any]) -> str:
+    names = {
+        "redirect": "a sender's frames, redirected to a second link",
+        "sums": "a job of two workers that sums",
+        "tcp": "a stream over TCP between two hosts",
+    }
+    rows = [
+        [
+            names[row["kind"]],
+            f"{row['without']:.0f} {row['unit']}",
+            f"{row['attached']:.0f} {row['unit']}",
+            f"{row['ratio']:.3f}",
+            f"{row['low']:.3f} to {row['high']:.3f}",
+            f"{row['turns']}",
+            f"{row['ns_a_run']:.0f}",
+            f"{row['runs_per_s']:.0f}",
+            f"{row['share']:.2%}",
+        ]
+        for row in figures["rows"]
+    ]
+    head = ["what", "not attached", "attached", "ratio", "its middle half", "turns"]
+    head += ["ns a run", "runs a second", "of a processor"]
+    return f"{table(head, rows)}\n\nThe machine's load was {figures['load']:.1f} when it began."
+
+
 def engines(figures: dict[str, Any]) -> str:
     rows, notes = [], []
     for row in figures["rows"]:

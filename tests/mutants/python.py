@@ -44,13 +44,14 @@ PYTHON = (
         ),
     ),
     *_in(
-        "testbed/records/recorder.py",
+        "testbed/client/whole.py",
         (
             "a record is written in place",
-            """draft = path.with_name(f"{path.name}.draft")""",
+            """draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")""",
             "draft = path",
         ),
-        ("a record has its name before it is on the disk", "            os.fsync(file.fileno())\n", ""),
+        ("a record has its name before it is on the disk", "                os.fsync(file.fileno())\n", ""),
+        ("a record's name is not on the disk", "    if on_disk:\n        _sync_folder(path.parent)\n", ""),
     ),
     *_in(
         "testbed/systems/p4inc/milp/literal.py",

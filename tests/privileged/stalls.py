@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from testbed.attach import keeper
 from tests.limits import SLOWER
 from tests.privileged.commands import (
     ROOT,
@@ -38,8 +40,21 @@ PACED = str(ROOT / "tests/privileged/jobs/paced.py")
 CONFIGURATION = "units: [{hosts: 2}, {hosts: 4}, {hosts: 2}]\noptical_ports: 2\n"
 LIMITED = CONFIGURATION.replace("[{hosts: 2}", "[{hosts: [{}, {cpus: 1}]}")  # which has a keeper of cgroups
 CIRCUITS = (("u1o1-u2o1", "u1o2-u3o1"), ("u1o1-u2o1", "u2o2-u3o2"))
-SURVIVED = ("controller", "turner", "template", "worker", "keeper")  # others' death is the testbed's
+PASSING = (
+    "server",
+    "policy",
+    "attended",
+)  # there while a job sums, a submission lasts, a command of exec's runs
+SURVIVED = (
+    "controller",
+    "turner",
+    "template",
+    "worker",
+    "keeper",
+    *PASSING,
+)  # others' death is the testbed's
 MOMENTS = ("sums", "circuits", "starts", "idle", "down")
+ATTENDED = "attends"  # exec's keeper attends a command
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +71,11 @@ class Cell:
 
 def cells(process: str, *acts: str) -> list[Cell]:
     """Return the cells of a row. A worker lives only while a job does."""
+    moments = (*MOMENTS, ATTENDED) if process == "attended" else MOMENTS
     return [
         Cell(process, act, moment)
         for act in acts
-        for moment in MOMENTS
+        for moment in moments
         if process != "worker" or moment == "sums"
     ]
 
@@ -94,7 +110,10 @@ class Asked:
 
     def says(self, words: str) -> bool:
         """Return whether it has said this, or has ended."""
-        return any(words in line for line in self._lines) or not self._reading.is_alive()
+        return any(words in line for line in self._lines) or self.has_ended()
+
+    def has_ended(self) -> bool:
+        return not self._reading.is_alive()
 
     def end(self) -> tuple[int, str, float]:
         """Return its exit code, what it said, and when it ended."""
@@ -105,8 +124,9 @@ class Asked:
 class Row:
     """A testbed, and one of its processes that acts are done to."""
 
-    def __init__(self, process: str, testbed: Testbed) -> None:
+    def __init__(self, process: str, testbed: Testbed, folder: Path) -> None:
         self._process, self._testbed = process, testbed
+        self._folder, self._submissions = folder / testbed.name, itertools.count()  # of jobs
         self._first_s = 0.0  # what its first job took, which loads torch
         self._circuits = itertools.cycle(CIRCUITS)
         self.outcomes: dict[Cell, Outcome] = {}
@@ -114,12 +134,17 @@ class Row:
     def disturb(self, act: str) -> None:
         """Do an act while a job sums, another starts, and circuits change; then see that all works again."""
         self._expect_all_works()
-        asked = {"sums": self._run("u1:2", SUMS_S)}
-        self._await_sums(asked["sums"])
+        asked = self._at_work()
         with self._disturbed(act) as went_on:
-            if self._process != "worker":
+            if self._process == "policy":
+                asked |= {"circuits": self._submit("u2:1,u3:1", 0.1), "starts": self._submit("u2:2", 0.1)}
+            elif self._process != "worker":
                 asked |= {"circuits": self._set_circuits(), "starts": self._run("u2:2", 0.1)}
-        if self._is_over(act):
+        if self._process == "policy":  # which has the circuits while its jobs run
+            _, _, went_on_at = max((each.end() for each in asked.values()), key=lambda end: end[2])
+            took_s, wrong = self._all_works(went_on_at + self._within_s)
+            self._note(Cell(self._process, act, "idle"), took_s, wrong or "all works", wrong)
+        elif self._is_over(act):
             words, wrong = self._last_words()
             self._note(Cell(self._process, act, "idle"), time.monotonic() - went_on(), words, wrong)
         elif self._process != "worker":
@@ -132,10 +157,15 @@ class Row:
 
     def end(self, act: str) -> None:
         """Do an act, and ask for the testbed's end."""
+        asked = {}
+        if self._process in PASSING:
+            self._expect_all_works()
+            asked = self._at_work()
         with self._disturbed(act) as went_on:
-            down = Asked("testbed.down", "--name", self._testbed.name)
-        code, said, ended_at = down.end()
-        wrong = _wrong_end(code, said)
+            asked["down"] = Asked("testbed.down", "--name", self._testbed.name)
+        ends = [each.end() for each in asked.values()]
+        _, said, ended_at = ends[-1]
+        wrong = next((wrong for end in ends if (wrong := _wrong_end(*end[:2]))), "")
         if alive(self._testbed.pid):
             wrong = f"its main process is still there: {said}"
         self._note(Cell(self._process, act, "down"), ended_at - went_on(), said, wrong)
@@ -177,9 +207,38 @@ class Row:
 
     # ------------------------------------------------------------------ commands
 
-    def _run(self, place: str, seconds: float) -> Asked:
-        words = ("--name", self._testbed.name, "--place", place, "--preload", "--timeout", "100")
+    def _at_work(self) -> dict[str, Asked]:
+        """Return the commands that are under way, once a job sums and the process is there."""
+        asked = {}
+        if self._process == "attended":
+            asked[ATTENDED] = Asked(
+                "testbed.exec", "--name", self._testbed.name, "u3h1", "sleep", f"{SUMS_S:g}"
+            )
+        if self._process == "policy":
+            asked["sums"] = self._submit("u1:2", SUMS_S)
+        else:
+            sync = "ps" if self._process == "server" else "inc"
+            asked["sums"] = self._run("u1:2", SUMS_S, "--sync", sync)
+        self._await_sums(asked["sums"])
+        return asked
+
+    def _run(self, place: str, seconds: float, *options: str) -> Asked:
+        words = ("--name", self._testbed.name, "--place", place, "--preload", "--timeout", "100", *options)
         return Asked("testbed.run", *words, PACED, f"{seconds:g}", "5000", "0.05")
+
+    def _submit(self, place: str, seconds: float) -> Asked:
+        """Submit a job, for which the usual policy has a process."""
+        job: dict[str, object] = {
+            "name": "paced",
+            "place": place,
+            "script": PACED,
+            "arguments": [seconds, 5000, 0.05],
+        }
+        job |= {"iterations": round(seconds / 0.05), "megabytes": 0.02}
+        self._folder.mkdir(exist_ok=True)
+        file = self._folder / f"{next(self._submissions)}.json"
+        file.write_text(json.dumps({"slot_s": 0.5, "jobs": [job]}))
+        return Asked("testbed.submit", "--name", self._testbed.name, "--preload", str(file))
 
     def _set_circuits(self) -> Asked:
         return Asked("testbed.circuits", "--name", self._testbed.name, "set", *next(self._circuits))
@@ -205,9 +264,10 @@ class Row:
         return time.monotonic() - began, wrong
 
     def _await_sums(self, job: Asked) -> None:
-        wait_for(lambda: job.says("testbed run: job "), "its hosts are known")
+        wait_for(lambda: job.says(" on u1h1 u1h2"), "its hosts are known")
         template = psutil.Process(number("template", self._testbed.pid))
-        wait_for(lambda: len(template.children()) >= WORKERS, "its workers run")
+        wait_for(lambda: len(template.children()) >= WORKERS or job.has_ended(), "its workers run")
+        assert not job.has_ended(), job.end()
         time.sleep(SUMMING_S)
 
     # ------------------------------------------------------------------ what is noted
@@ -253,13 +313,20 @@ def number(process: str, main: int) -> int:
             return next(child.pid for child in daemon.children() if "workloads.template" in child.cmdline())
         case "worker":
             return psutil.Process(number("template", main)).children()[0].pid
+        case "server":
+            return pid_of(main, "workloads.parameter_server")
+        case "policy":
+            return pid_of(main, "testbed.queue.policy_host")
+        case "attended":
+            below = psutil.Process(main).children(recursive=True)
+            return next(each.pid for each in below if keeper.__file__ in each.cmdline())
         case "keeper":
             return next(child.pid for child in psutil.Process(main).children() if child.name() != "unshare")
     return pid_of(main, process)
 
 
 def is_there(process: str, main: int) -> bool:
-    """Return whether a testbed has this process still, or again, or from its next job on."""
+    """Return whether a testbed has this process still, or again, or from its next job or command on."""
     return process != "keeper" or alive(number(process, main))
 
 
@@ -274,7 +341,7 @@ def row(process: str, *acts: str, folder: Path) -> dict[Cell, Outcome]:
     pending += [(Row.end, act) for act in acts if process != "worker"]
     while pending:
         with running(str(path)) as testbed:
-            made = Row(process, testbed)
+            made = Row(process, testbed, folder)
             while pending and alive(testbed.pid) and is_there(process, testbed.pid):
                 if process == "template":
                     made._expect_all_works()  # and there is one

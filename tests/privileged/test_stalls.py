@@ -1,7 +1,8 @@
 """Each process of a testbed, stopped for 15 s and continued, or killed, while a job sums, circuits change, a
 job starts, and the testbed is ended: 30 s later all works again, or has ended and says why.
 
-TESTBED_STALLS=all has every process both stopped and killed; without it three are, once each.
+TESTBED_STALLS=all has every process both stopped and killed, TESTBED_STALLS=server,policy these; without it
+three are, once each.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from tests.limits import SLOWER
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 from tests.privileged.stalls import Cell, Outcome, cells, row
 
+ASKED = os.environ.get("TESTBED_STALLS", "")
 pytestmark = [
     pytest.mark.needs("namespaces", "xdp", "ovs", "torch"),
-    pytest.mark.timeout(1800 if os.environ.get("TESTBED_STALLS") == "all" else 420),
+    pytest.mark.timeout(1800 if ASKED else 420),
 ]
 
 PROCESSES = ("ovs-vswitchd", "ovsdb-server", "controller", "turner", "daemon", "template", "worker")
+OF_USERS = ("server", "policy", "attended")  # a parameter server, a policy's process, exec's keeper
 OUTSIDE = ("main", "unshare", "init", "keeper")
-ALL = {process: ("stop", "kill") for process in (*PROCESSES, *OUTSIDE)}
+ALL = {process: ("stop", "kill") for process in (*PROCESSES, *OF_USERS, *OUTSIDE)}
 USUAL = {"ovs-vswitchd": ("stop",), "controller": ("kill",), "template": ("kill",)}
-ROWS = ALL if os.environ.get("TESTBED_STALLS") == "all" else USUAL
+ROWS = ALL if ASKED == "all" else {each: ALL[each] for each in ASKED.split(",")} if ASKED else USUAL
 AT_ONCE = 4  # most of a row waits
 
 Outcomes = dict[str, Future[dict[Cell, Outcome]]]

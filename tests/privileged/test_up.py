@@ -225,6 +225,9 @@ def test_the_death_of_open_vswitch_is_reported_and_ends_the_testbed(name: str) -
     assert "ovs-vswitchd was killed by signal 9" in errors
     folder = Runtime.of(name).folder
     assert sorted(path.name for path in folder.iterdir()) == ["died.json", "log"]
+    logged = (folder / "log" / "daemon.log").read_text().splitlines()[-1]
+    assert logged.startswith("the testbed ends: "), logged
+    assert "ovs-vswitchd was killed by signal 9" in logged
     shown = command("testbed.status", "--name", name)
     assert shown.returncode == 1
     assert "it died at " in shown.stdout

@@ -118,6 +118,12 @@ def test_exit_codes_are_the_command_s(served: Served) -> None:
     assert (code, error) == (126, "run /etc: Permission denied\n")
 
 
+def test_the_death_of_a_keeper_is_said(served: Served) -> None:
+    """A command that a signal ended has no words: this is 137 of another kind."""
+    code, _, error = served.run("sh", "-c", "kill -KILL $PPID; sleep 60")
+    assert (code, error) == (128 + signal.SIGKILL, "its keeper was ended by SIGKILL\n")
+
+
 def test_standard_streams_are_the_client_s_own(served: Served) -> None:
     lines = b"".join(b"%d\n" % number for number in range(100_003))
     code, output, error = served.run("sh", "-c", "cat; echo after >&2", stdin=lines)

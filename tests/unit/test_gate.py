@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import doctor
+from testbed import doctor, native
 from testbed.dataplanes.xdp import probe
 from testbed.errors import TestbedError
 from testbed.probing import host, kernel, tried
@@ -183,6 +183,25 @@ def test_a_misspelt_requirement_is_refused() -> None:
     )
     assert done.returncode == 4
     assert "TESTBED_REQUIRE: no 'bmv3'; known: all, root, " in done.stderr
+
+
+STALE = """
+import sys
+import pytest
+from testbed import native
+native.LIBRARIES = (native.Library("tests.none", ("setup.py",), ()),)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("lanes", [[], ["-n", "2"]], ids=["one lane", "two"])
+def test_a_library_of_other_sources_stops_the_run_with_one_line(lanes: list[str]) -> None:
+    argv = [sys.executable, "-c", STALE, "-q", *lanes, "tests/unit/test_gate.py"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 4
+    why = f"{native.Library('tests.none', (), ()).path.name} does not load (No such file or directory)"
+    assert done.stderr.strip() == f"ERROR: {why}; run: sudo make setup"
+    assert not done.stdout.strip()
 
 
 def test_no_test_skips_by_itself() -> None:

@@ -4,6 +4,7 @@ Python is.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -158,23 +159,28 @@ def test_packages_are_installed_in_one_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A checkout that was set up, and a copy of it, which set-up now runs in."""
+    """A checkout that was set up, with ryu, and a copy of it, which set-up now runs in."""
     first, copy = tmp_path / "first", tmp_path / "copy"
-    environment = first / ".venv"
-    packages = Environment(environment).packages
-    packages.mkdir(parents=True)
-    (environment / "bin").mkdir()
-    (environment / "bin" / "python").symlink_to("/usr/bin/python3")
-    for name in ("pip", "testbed"):
-        (environment / "bin" / name).write_text(f"#!{environment}/bin/python3\n")
-        (environment / "bin" / name).chmod(0o755)
+    for environment in (first / ".venv", first / ".venv-ryu"):
+        packages = Environment(environment).packages
+        packages.mkdir(parents=True)
+        (environment / "bin").mkdir()
+        (environment / "bin" / "python").symlink_to("/usr/bin/python3")
+        for name in ("pip", "testbed"):
+            (environment / "bin" / name).write_text(f"#!{environment}/bin/python3\n")
+            (environment / "bin" / name).chmod(0o755)
+        (environment / "pyvenv.cfg").write_text(f"command = python3 -m venv {environment}\n# {first}er\n")
+    packages = Environment(first / ".venv").packages
     (packages / "__editable___optinc_finder.py").write_text(f"MAPPING = {{'testbed': '{first}/testbed'}}\n")
     (packages / "other.py").write_text(f"# {first}/.venv\n")
-    (environment / "pyvenv.cfg").write_text(f"command = python3 -m venv {environment}\n# {first}er\n")
-    Environment(environment).complete(f"made in {first}")
+    Environment(first / ".venv").complete(f"made in {first}")
+    Environment(first / ".venv-ryu").complete(install_ryu.fingerprint(first))
     subprocess.run(["cp", "-al", first, copy], check=True, timeout=CALL_S)  # its files by hard links
     monkeypatch.setattr(setup, "CHECKOUT", copy)
     monkeypatch.setattr(setup, "ENVIRONMENT", Environment(copy / ".venv"))
+    monkeypatch.setattr(setup, "RYU_ENVIRONMENT", Environment(copy / ".venv-ryu"))
+    monkeypatch.setattr(setup, "missing_packages", lambda needed: [])
+    monkeypatch.setattr(setup, "one_at_a_time", contextlib.nullcontext)
     monkeypatch.setattr(setup, "fingerprint", lambda checkout=copy: f"made in {checkout}")
     return first, copy
 
@@ -186,10 +192,10 @@ def test_the_fingerprint_has_the_checkout_s_path(tmp_path: Path) -> None:
 def test_a_copy_s_environment_names_the_copy_and_not_the_original(copied: tuple[Path, Path]) -> None:
     first, copy = copied
     assert not setup.environment_is_current()
-    assert setup.original() == first
-    setup.move_environment(first)
+    assert setup.original(setup.ENVIRONMENT) == first
+    setup.set_up()
     assert setup.environment_is_current(), "nothing else has changed"
-    assert setup.original() is None
+    assert setup.original(setup.ENVIRONMENT) is None
     for name in ("pip", "testbed"):
         assert (copy / ".venv" / "bin" / name).read_text() == f"#!{copy}/.venv/bin/python3\n"
         assert os.access(copy / ".venv" / "bin" / name, os.X_OK)
@@ -199,11 +205,25 @@ def test_a_copy_s_environment_names_the_copy_and_not_the_original(copied: tuple[
     assert (copy / ".venv" / "pyvenv.cfg").read_text().splitlines()[1] == f"# {first}er"
 
 
+def test_a_copy_s_environment_of_ryu_names_the_copy_too(
+    copied: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, copy = copied
+    setup.set_up()
+    assert f"environment .venv-ryu, copied from {first}: it names this folder now" in capsys.readouterr().out
+    pip = Path(".venv-ryu") / "bin" / "pip"
+    assert (copy / pip).read_text() == f"#!{copy}/.venv-ryu/bin/python3\n"
+    assert (first / pip).read_text() == f"#!{first}/.venv-ryu/bin/python3\n"
+    assert Environment(copy / ".venv-ryu").is_made_of(install_ryu.fingerprint(copy)), "nothing is made anew"
+    setup.set_up()
+    assert capsys.readouterr().out == "setup: nothing is missing\n"
+
+
 def test_a_copy_that_was_changed_is_moved_and_then_installed(copied: tuple[Path, Path]) -> None:
     _, copy = copied
     Environment(copy / ".venv").begin()
     Environment(copy / ".venv").complete("another")
-    setup.move_environment(setup.original() or copy)
+    setup.move_environment(setup.ENVIRONMENT, setup.original(setup.ENVIRONMENT) or copy, setup.fingerprint)
     assert not setup.environment_is_current()
     assert (copy / ".venv" / "bin" / "pip").read_text().startswith(f"#!{copy}/")
 
@@ -211,6 +231,6 @@ def test_a_copy_that_was_changed_is_moved_and_then_installed(copied: tuple[Path,
 def test_what_is_no_whole_copy_is_not_moved(copied: tuple[Path, Path]) -> None:
     _, copy = copied
     Environment(copy / ".venv").begin()
-    assert setup.original() is None
+    assert setup.original(setup.ENVIRONMENT) is None
     (copy / ".venv" / "bin" / "pip").unlink()
-    assert setup.original() is None
+    assert setup.original(setup.ENVIRONMENT) is None

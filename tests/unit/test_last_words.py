@@ -128,8 +128,10 @@ def test_who_asks_is_told_why(made: Runtime) -> None:
 def test_down_removes_all_that_one_that_died_has_left(
     made: Runtime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    die(made)
-    monkeypatch.setattr(Runtime, "meant", lambda name: made)
+    die(made)  # and it is the only one that there is: no name is needed
+    monkeypatch.setattr(runtime, "running", lambda root: [])
+    monkeypatch.setattr(runtime, "dead", lambda root: ["one"])
+    monkeypatch.setattr(Runtime, "of", lambda name, root: {"one": made}[name])
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     assert environment.exit_code("testbed down", down.main, []) == 3
     assert "it died at 1970-01-" in (said := capsys.readouterr().err)
@@ -142,6 +144,15 @@ def test_down_removes_all_that_one_that_died_has_left(
     assert environment.exit_code("testbed down", down.main, []) == 0
     assert capsys.readouterr().out == "testbed 'one' had died; what it left is removed\n"
     assert not made.folder.exists()
+
+
+def test_of_several_that_died_one_must_be_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runtime, "running", lambda root: [])
+    monkeypatch.setattr(runtime, "dead", lambda root: ["one", "two"])
+    assert environment.exit_code("testbed down", down.main, []) == 2
+    assert capsys.readouterr().err == "testbed down: several testbeds died: one, two; name one of them\n"
 
 
 def test_one_that_lives_is_not_removed(made: Runtime) -> None:
@@ -192,4 +203,6 @@ def test_which_ends_leave_some(made: Runtime, error: TestbedError, state: str, l
         up()
     said = made.last_words()
     assert (said.reason if said else None) == (str(error) if leaves else None)
+    if leaves:
+        assert (made.log / "daemon.log").read_text() == f"the testbed ends: {error}\n"
     assert made.folder.exists() == leaves

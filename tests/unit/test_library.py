@@ -8,7 +8,7 @@ import base64
 import errno
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +301,31 @@ def test_a_result_without_rounds_bound_or_reports() -> None:
     error = JobError(result)
     assert str(error) == "job 3 failed: worker 1 left"
     assert (error.result, error.exit_code) == (result, 1)
+
+
+def test_a_job_that_failed_names_the_record_s_copy_of_its_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "jobs" / "3" / "worker-1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("it fell over\n")
+
+    def run(runtime: Any, options: Any, caller: Any, on_event: Callable[..., None]) -> dict[str, Any]:
+        on_event({"logs": str(log.parent)})
+        return answer(failure=f"worker 1 on u1h2 exited with code 1 (log: {log})", telemetry={})
+
+    monkeypatch.setattr(handle, "check", lambda *_: None)
+    monkeypatch.setattr(handle, "run", run)
+    monkeypatch.setenv("OPTINC_RUNS", str(tmp_path / "runs"))
+    for record in (True, False):
+        with pytest.raises(JobError) as failed:
+            Testbed(name=ABSENT).run(__file__, record=record)
+        result = failed.value.result
+        named = result.record / "runs" / "1" / "logs" / log.name if result.record else log
+        failure = f"worker 1 on u1h2 exited with code 1 (log: {named})"
+        assert (result.failure, str(failed.value)) == (failure, f"job 3 failed: {failure}")
+        assert named.read_text() == "it fell over\n"
+        assert (result.record is not None) == record
 
 
 def test_telemetry_is_columns_of_one_length() -> None:

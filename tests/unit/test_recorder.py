@@ -323,14 +323,14 @@ def test_commands_below_leave_no_records(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def full_from(which: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no room for the files that `which` says."""
-    own = recorder._replace
+    own = recorder._write
 
     def replace(path: Path, content: bytes) -> None:
         if which(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         own(path, content)
 
-    monkeypatch.setattr(recorder, "_replace", replace)
+    monkeypatch.setattr(recorder, "_write", replace)
 
 
 def test_a_disk_that_is_full_from_the_begin(
@@ -452,12 +452,17 @@ def test_a_record_is_on_the_disk_before_it_has_its_name(
 ) -> None:
     """A machine that stops leaves the record of before, or that of now, and no part of either."""
     path, steps = tmp_path / "record.json", list[tuple[str, bytes]]()
-    recorder._replace(path, b"before")
+    recorder._write(path, b"before")
     fsync, replace = os.fsync, Path.replace
 
     def synced(fd: int) -> None:
-        steps.append(("fsync", Path(f"/proc/self/fd/{fd}").read_bytes()))
-        assert path.read_bytes() == b"before", "it is written elsewhere"
+        opened = Path(f"/proc/self/fd/{fd}")
+        if opened.is_dir():
+            assert opened.resolve() == tmp_path
+            steps.append(("fsync of the folder", path.read_bytes()))
+        else:
+            steps.append(("fsync", opened.read_bytes()))
+            assert path.read_bytes() == b"before", "it is written elsewhere"
         fsync(fd)
 
     def renamed(draft: Path, target: Path) -> Path:
@@ -468,8 +473,8 @@ def test_a_record_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", renamed)
     with path.open("rb") as opened:
-        recorder._replace(path, b"now")
+        recorder._write(path, b"now")
         assert opened.read() == b"before", "whoever reads it meanwhile reads a whole one"
-    assert steps == [("fsync", b"now"), ("rename", b"now")]
+    assert steps == [("fsync", b"now"), ("rename", b"now"), ("fsync of the folder", b"now")]
     assert path.read_bytes() == b"now"
     assert [each.name for each in tmp_path.iterdir()] == ["record.json"]

@@ -16,12 +16,12 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.client.whole import write_whole
 from testbed.dataplanes.xdp.syscall import map_create
 
 MOST = 32  # texts that are kept: each MTU has one, and tests have variants of each
@@ -178,14 +178,7 @@ def keep(key: str, objects: Objects, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_own(folder):
             return
-        fd, name = tempfile.mkstemp(dir=folder)
-        try:
-            with open(fd, "wb") as file:
-                file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            Path(name).replace(folder / key)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(folder / key, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         files = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in files[:-MOST]:
             old.unlink(missing_ok=True)
