@@ -15,13 +15,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
 
 from testbed.contract.transports import GLOO
 from workloads import groups, stragglers
-from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, sum_options
+from workloads.collectives import (
+    Broadcast,
+    Buffers,
+    Carrier,
+    Gathered,
+    Scattered,
+    Vector,
+    floats_of,
+    sum_options,
+)
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
 from workloads.outcome import Outcome, Record
@@ -51,6 +61,9 @@ class Sums:
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout_s)
+        self._limit_s = timeout_s  # of the vector that was submitted last
+        self._set_limit = getattr(self._reducer, "set_timeout", None)  # a user's reducer need not have it
+        self._buffers = Buffers()
         # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
         self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
         self._statistics = Statistics()
@@ -83,9 +96,12 @@ class Sums:
         self._thread.start()
         self._job.board.join()
 
-    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> int:
+    def start(
+        self, work: Any, tensors: list[torch.Tensor], average: bool, limit_s: float | None = None
+    ) -> int:
         """Begin a sum, and return its number in the timeline. `work.done()` or `work.fail(text)` follows;
-        `work.outcomes` says of each tensor, once the sum is there, who is in it.
+        `work.outcomes` says of each tensor, once the sum is there, who is in it. Without a result for
+        `limit_s` it fails.
         """
         self._check_open()
         stragglers.before_sum()
@@ -93,11 +109,11 @@ class Sums:
         self._job.board.asks()
         if self._reducer:
             number = self._timeline.ask(4 * sum(tensor.numel() for tensor in tensors), SUMMED)
-            self._submit(self._reducer, tensors, average, (work, outcomes), number)
+            self._submit(self._reducer, tensors, average, (work, outcomes), number, limit_s)
         else:
             start = time.perf_counter()
             number = self._timeline.ask(_size_bytes(tensors), SUMMED)
-            works = self._start_ring(tensors)
+            works = self._start_ring(tensors, limit_s)
             self._then(
                 lambda: self._settle(
                     work, lambda: self._finish_ring(works, start, tensors, average, outcomes), number
@@ -128,19 +144,28 @@ class Sums:
     # ---- other collectives, by a reducer that gathers ----
 
     def gather(
-        self, work: Any, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], rank: int
+        self,
+        work: Any,
+        outputs: list[list[torch.Tensor]],
+        inputs: list[torch.Tensor],
+        rank: int,
+        limit_s: float | None = None,
     ) -> int:
         """Begin to gather each of `inputs` from all workers, into a tensor of each worker or one for all;
         else as `start`.
         """
         workers = self._job.world_size
         return self._carry(
-            work, lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)]
+            work,
+            lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)],
+            limit_s,
         )
 
-    def broadcast(self, work: Any, tensors: list[torch.Tensor], rank: int, root: int) -> int:
+    def broadcast(
+        self, work: Any, tensors: list[torch.Tensor], rank: int, root: int, limit_s: float | None = None
+    ) -> int:
         """Begin to broadcast from the worker `root`; else as `start`."""
-        return self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors])
+        return self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors], limit_s)
 
     def scatter(
         self,
@@ -149,6 +174,7 @@ class Sums:
         inputs: list[list[torch.Tensor]],
         rank: int,
         average: bool,
+        limit_s: float | None = None,
     ) -> int:
         """Begin to sum `inputs`, a tensor for each worker or one for all; each worker gets its part. Else as
         `start`.
@@ -156,11 +182,15 @@ class Sums:
         workers = self._job.world_size
         return self._carry(
             work,
-            lambda: [Scattered(*pair, rank, workers, average) for pair in zip(outputs, inputs, strict=True)],
+            lambda: [
+                Scattered(*pair, rank, workers, average, self._buffers)
+                for pair in zip(outputs, inputs, strict=True)
+            ],
+            limit_s,
         )
 
-    @torch.no_grad()
-    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> int:
+    @torch.inference_mode()
+    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]], limit_s: float | None) -> int:
         self._check_open()
         carrier: Any = self._reducer
         work.outcomes = outcomes = list[Outcome]()
@@ -178,15 +208,21 @@ class Sums:
             if failures:
                 raise failures[0]
 
-        with self._order:
-            for vector in vectors:
-                vector.submit(carrier)
-                self._then(functools.partial(self._take, carrier, vector, outcomes, failures))
-            self._then(lambda: self._settle(work, settled, number))
+        self._submit_all(
+            [
+                (
+                    functools.partial(vector.submit, carrier),
+                    functools.partial(self._take, carrier, vector, outcomes, failures),
+                )
+                for vector in vectors
+            ],
+            lambda: self._settle(work, settled, number),
+            limit_s,
+        )
         self._see_backward()
         return number
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _take(
         self, carrier: Carrier, vector: Vector, outcomes: list[Outcome], failures: list[Exception]
     ) -> None:
@@ -270,7 +306,35 @@ class Sums:
             self._timeline.is_there(number)
             work.done()
 
-    @torch.no_grad()
+    def _submit_all(
+        self,
+        vectors: Sequence[tuple[Callable[[], None], Callable[[], None]]],
+        settle: Callable[[], None],
+        limit_s: float | None,
+    ) -> None:
+        """Submit vectors, each given by what submits it and what takes its result. Here and not on the
+        thread, so that vectors follow each other without a pause. Each has a task of its own, which may make
+        room for the next.
+
+        Where one raises, those before it are taken all the same, so that the next call finds nothing of this
+        one under way.
+        """
+        with self._order:
+            self._limit(limit_s)
+            for submit, take in vectors:
+                self._check_open()
+                submit()
+                self._then(take)
+            self._then(settle)
+
+    def _limit(self, limit_s: float | None) -> None:
+        """Have the reducer wait so long for vectors that are submitted from now on."""
+        if limit_s is not None and limit_s != self._limit_s:
+            self._limit_s = limit_s
+            if self._set_limit is not None:
+                self._set_limit(limit_s)
+
+    @torch.inference_mode()
     def _submit(
         self,
         reducer: Reducer,
@@ -278,10 +342,8 @@ class Sums:
         average: bool,
         promise: tuple[Any, list[Outcome]],
         number: int,
+        limit_s: float | None,
     ) -> None:
-        """Submit here and not on the thread, so that vectors follow each other without a pause. Each gets a
-        task of its own, which may make room for the next.
-        """
         start, failures = time.perf_counter(), list[Exception]()
         work, outcomes = promise
 
@@ -291,17 +353,28 @@ class Sums:
             except Exception as error:  # told when all tensors are settled
                 failures.append(error)
 
-        with self._order:
-            for tensor in tensors:
-                in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
-                flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
-                reducer.submit(flat.numpy())
-                self._then(functools.partial(finish, tensor, flat))
-            self._then(
-                lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures), number)
-            )
+        flats = [self._flat(tensor) for tensor in tensors]
+        self._submit_all(
+            [
+                (
+                    functools.partial(reducer.submit, floats_of(flat)),
+                    functools.partial(finish, tensor, flat),
+                )
+                for tensor, flat in zip(tensors, flats, strict=True)
+            ],
+            lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures), number),
+            limit_s,
+        )
 
-    @torch.no_grad()
+    def _flat(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the values of a tensor as binary32 in one piece: itself, or a buffer."""
+        if tensor.dtype == torch.float32 and tensor.is_contiguous() and not tensor.is_neg():
+            return tensor.view(-1)
+        flat = self._buffers.take(tensor.numel())
+        flat.view(tensor.shape).copy_(tensor)
+        return flat
+
+    @torch.inference_mode()
     def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
         way, outcome = self._finished(reducer, lambda gloo: gloo.allreduce([flat], sum_options()))
         self.record.add(outcome)
@@ -310,6 +383,7 @@ class Sums:
             flat.div_(self._job.world_size)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
+            self._buffers.give(flat)
         return outcome
 
     def _finished(self, reducer: Reducer | Carrier, by_gloo: Callable[[Any], Any]) -> tuple[str, Outcome]:
@@ -333,7 +407,9 @@ class Sums:
         thread's own, so that nothing of the script's comes between.
         """
         try:
-            by_gloo(self._new_exact()).wait()
+            exact = self._new_exact()
+            exact._set_default_timeout(timedelta(seconds=self._limit_s))
+            by_gloo(exact).wait()
         except RuntimeError as error:
             raise self._explained(error) from error
 
@@ -349,12 +425,13 @@ class Sums:
 
     # ---- the ring ----
 
-    def _start_ring(self, tensors: list[torch.Tensor]) -> list[Any]:
+    def _start_ring(self, tensors: list[torch.Tensor], limit_s: float | None) -> list[Any]:
         """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by
         their order.
         """
-        return [self._gloo.allreduce([tensor], sum_options()) for tensor in tensors]
+        return [self._gloo.allreduce([tensor], sum_options(limit_s)) for tensor in tensors]
 
+    @torch.inference_mode()
     def _finish_ring(
         self,
         works: list[Any],

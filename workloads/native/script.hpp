@@ -42,28 +42,32 @@ class Script {
 	{
 	}
 
-	/* The number of the collective, for `wait` and `resume`. */
-	int64_t start(const py::object &work, const Tensors &tensors, bool average) const
+	/*
+	 * The number of the collective, for `wait` and `resume`. It is an error where no result comes within the
+	 * limit.
+	 */
+	int64_t start(const py::object &work, const Tensors &tensors, bool average, double limit_s) const
 	{
-		return called<int64_t>(start_, work, tensors, average);
+		return called<int64_t>(start_, work, tensors, average, limit_s);
 	}
 
 	/* The same of other collectives; each of its vectors has a list of tensors on the side of all workers. */
 	int64_t gather(const py::object &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
-		       int rank) const
+		       int rank, double limit_s) const
 	{
-		return called<int64_t>(gather_, work, outputs, inputs, rank);
+		return called<int64_t>(gather_, work, outputs, inputs, rank, limit_s);
 	}
 
-	int64_t broadcast(const py::object &work, const Tensors &tensors, int rank, int root) const
+	int64_t broadcast(const py::object &work, const Tensors &tensors, int rank, int root,
+			  double limit_s) const
 	{
-		return called<int64_t>(broadcast_, work, tensors, rank, root);
+		return called<int64_t>(broadcast_, work, tensors, rank, root, limit_s);
 	}
 
 	int64_t scatter(const py::object &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
-			int rank, bool average) const
+			int rank, bool average, double limit_s) const
 	{
-		return called<int64_t>(scatter_, work, outputs, inputs, rank, average);
+		return called<int64_t>(scatter_, work, outputs, inputs, rank, average, limit_s);
 	}
 
 	/* Whether these are carried where so many bytes are on the side of all workers. */
@@ -83,21 +87,19 @@ class Script {
 		return py::object(sums.attr(name)).release().ptr();
 	}
 
-	/* An error of Python's is a plain one here: it may be let go of without the interpreter's lock. */
+	/*
+	 * An error of Python's stays what it is: pybind11 takes the interpreter's lock where one is let go of.
+	 */
 	template <typename Result, typename... Arguments>
 	static Result called(PyObject *method, Arguments &&...arguments)
 	{
 		py::gil_scoped_acquire locked;
 
-		try {
-			py::object result = py::reinterpret_borrow<py::object>(method)(
-				std::forward<Arguments>(arguments)...);
+		py::object result = py::reinterpret_borrow<py::object>(method)(
+			std::forward<Arguments>(arguments)...);
 
-			if constexpr (!std::is_void_v<Result>)
-				return result.template cast<Result>();
-		} catch (py::error_already_set &error) {
-			throw std::runtime_error(error.what());
-		}
+		if constexpr (!std::is_void_v<Result>)
+			return result.template cast<Result>();
 	}
 
 	PyObject *start_, *gather_, *broadcast_, *scatter_;

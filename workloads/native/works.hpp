@@ -15,6 +15,37 @@ using c10d::OpType;
 using c10d::Work;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
+/* Says that the script goes on, however its waiting ends. */
+class Resumed {
+  public:
+	Resumed(const ScriptPtr &script, int64_t number, bool summed)
+	    : script_(script), number_(number), summed_(summed)
+	{
+		script_->wait(number_);
+	}
+
+	/* Raises what Python does, which an error under way would hide. */
+	void resume()
+	{
+		is_waiting_ = false;
+		script_->resume(number_, summed_);
+	}
+
+	~Resumed()
+	{
+		if (is_waiting_)
+			try {
+				script_->resume(number_, summed_);
+			} catch (const std::exception &) {
+			}
+	}
+
+  private:
+	const ScriptPtr &script_;
+	int64_t number_;
+	bool summed_, is_waiting_ = true;
+};
+
 /*
  * A sum under way, or another collective that the network carries. `tensors` are its result. Python keeps it
  * until it calls `done` or `fail`. A future that nobody was given has no callbacks, and is completed at
@@ -71,13 +102,14 @@ class SumWork : public Work {
 	{
 		Unlocked unlocked;
 
-		script_->wait(number_);
+		Resumed waiting(script_, number_, true);
+
 		if (timeout != kNoTimeout)
 			Work::wait(timeout);
 		future_->wait(); /* and not only the work: its future is there for whoever waited */
 		if (future_->hasError())
 			std::rethrow_exception(future_->exception_ptr());
-		script_->resume(number_, true);
+		waiting.resume();
 		return true;
 	}
 
@@ -139,11 +171,10 @@ class SeenWork : public Work {
 	bool wait(std::chrono::milliseconds timeout = kNoTimeout) override
 	{
 		Unlocked unlocked;
-		bool done;
+		Resumed waiting(script_, number_, false);
+		bool done = work_->wait(timeout);
 
-		script_->wait(number_);
-		done = work_->wait(timeout);
-		script_->resume(number_, false);
+		waiting.resume();
 		return done;
 	}
 
