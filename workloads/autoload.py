@@ -63,16 +63,21 @@ def begin_worker() -> None:
 def _name_the_usual(c10d: Any) -> None:
     """Have a group that names no backend, and so is of `inc`, name that. `c10d` is the module
     torch.distributed.distributed_c10d. Torch says of such a group that gloo is its default, whatever it is
-    made of, and DDP asks for that.
+    made of, and DDP asks for that. One that names backends by device ("cpu:inc") has a default, too: torch
+    gives it none where there are backends beside its own, and warns of that when the group is destroyed.
     """
     theirs = c10d._new_process_group_helper
 
     @functools.wraps(theirs)
     def make(size: int, rank: int, ranks: Any, backend: Any, *more: Any, **settings: Any) -> Any:
+        made_of = set(c10d.BackendConfig(backend).get_device_backend_map().values())
         if str(backend) == c10d.Backend.UNDEFINED:
-            made_of = set(c10d.BackendConfig(backend).get_device_backend_map().values())
             backend = c10d.Backend("inc") if made_of == {"inc"} else backend
-        return theirs(size, rank, ranks, backend, *more, **settings)
+        group, store = theirs(size, rank, ranks, backend, *more, **settings)
+        if ":" in str(backend) and isinstance(group, c10d.ProcessGroup):
+            types = c10d.Backend.backend_type_map
+            group._set_default_backend(types["inc" if "inc" in made_of else min(made_of)])
+        return group, store
 
     c10d._new_process_group_helper = make
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +24,7 @@ from workloads.quantiser import Floats
 c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs lack what is used here
 
 LANE_BYTES = 4
+_MOST_FREE_BUFFERS = 8  # as many as vectors of one size are under way at a time, in practice
 
 
 class Carrier(Protocol):
@@ -116,10 +119,17 @@ class Scattered:
     """This worker's part of the workers' sum of `inputs`: a tensor for each worker, or one for all."""
 
     def __init__(
-        self, output: torch.Tensor, inputs: Sequence[torch.Tensor], rank: int, workers: int, average: bool
+        self,
+        output: torch.Tensor,
+        inputs: Sequence[torch.Tensor],
+        rank: int,
+        workers: int,
+        average: bool,
+        buffers: Buffers,
     ) -> None:
         part = output.numel()
-        self.floats: torch.Tensor = torch.empty(workers * part, dtype=torch.float32)
+        self._buffers = buffers
+        self.floats: torch.Tensor = buffers.take(workers * part)
         for piece, given in zip(self.floats.tensor_split(len(inputs)), inputs, strict=True):
             piece.copy_(given.reshape(-1))
         self.size_bytes = LANE_BYTES * self.floats.numel()
@@ -127,7 +137,7 @@ class Scattered:
         self._own = slice(rank * part, (rank + 1) * part)
 
     def submit(self, carrier: Carrier) -> None:
-        carrier.submit(self.floats.numpy(), self._own)
+        carrier.submit(floats_of(self.floats), self._own)
 
     def by_gloo(self, gloo: Any) -> Any:
         return gloo.allreduce([self.floats], sum_options())
@@ -137,13 +147,65 @@ class Scattered:
         if self._average:
             part.div_(self._workers)
         self._output.copy_(part.view(self._output.shape))
+        self._buffers.give(self.floats)
 
 
-def sum_options() -> Any:
+class Buffers:
+    """Memory of sums that are no binary32 in one piece, used again: what a system gives anew has to be
+    cleared by it first, page by page.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[torch.Tensor] = []
+
+    def take(self, elements: int) -> torch.Tensor:
+        """Return a binary32 vector, with anything in it."""
+        with self._lock:
+            fitting = [buffer for buffer in self._free if elements <= buffer.numel() <= 2 * elements]
+            if fitting:
+                whole = min(fitting, key=torch.Tensor.numel)
+                self._free = [buffer for buffer in self._free if buffer is not whole]
+                return whole[:elements]
+        return torch.empty(elements, dtype=torch.float32)
+
+    def give(self, vector: torch.Tensor) -> None:
+        """Take back a vector that nobody uses any more."""
+        memory = vector.untyped_storage()
+        elements = memory.nbytes() // LANE_BYTES
+        whole = torch.empty(0, dtype=torch.float32).set_(memory, 0, (elements,), (1,))
+        with self._lock:
+            self._free = [whole, *self._free][:_MOST_FREE_BUFFERS]
+
+
+def sum_options(limit_s: float | None = None) -> Any:
     """Return gloo's options of a sum."""
     options = c10d.AllreduceOptions()
     options.reduceOp = c10d.ReduceOp.SUM
+    if limit_s is not None:
+        options.timeout = timedelta(seconds=limit_s)
     return options
+
+
+def floats_of(vector: torch.Tensor) -> Floats:
+    """Return the array of a binary32 vector in one piece. It keeps the vector, and not torch's word that
+    NumPy has it: the script may let go of its memory after the sum, or make it longer.
+    """
+    return np.asarray(_Memory(vector, np.dtype(np.float32)))
+
+
+class _Memory:
+    """The memory of a tensor, for NumPy."""
+
+    def __init__(self, tensor: torch.Tensor, kind: np.dtype[Any], size_bytes: int | None = None) -> None:
+        self._tensor = tensor
+        size_bytes = _size_bytes(tensor) if size_bytes is None else size_bytes
+        self.__array_interface__ = {
+            "shape": (-(-size_bytes // kind.itemsize),),
+            "typestr": kind.str,
+            "data": (tensor.data_ptr(), False),
+            "version": 3,
+        }
 
 
 def _size_bytes(tensor: torch.Tensor) -> int:
@@ -170,14 +232,12 @@ def _bytes(count: int) -> torch.Tensor:
 
 def _lanes(buffer: torch.Tensor, size_bytes: int) -> Lanes:
     """Return the lanes in a buffer, whatever its type: numpy lacks some of torch's."""
-    kind: Any = ctypes.c_uint32 * -(-size_bytes // LANE_BYTES)
-    return np.ctypeslib.as_array(kind.from_address(buffer.data_ptr()))
+    return np.asarray(_Memory(buffer, np.dtype(np.uint32), size_bytes))
 
 
 def _as_bytes(buffer: torch.Tensor, size_bytes: int) -> torch.Tensor:
     """Return the bytes in a buffer, whatever its type."""
-    kind: Any = ctypes.c_uint8 * size_bytes
-    return torch.from_numpy(np.ctypeslib.as_array(kind.from_address(buffer.data_ptr())))
+    return buffer.view(-1).view(torch.uint8)[:size_bytes]
 
 
 def _copy(address: int, tensor: torch.Tensor) -> None:

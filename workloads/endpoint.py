@@ -131,6 +131,7 @@ class _Vector:
     array: np.ndarray
     contributors: npt.NDArray[np.uint32]
     lost: Floats | None
+    timeout_s: float
 
 
 class Endpoint:
@@ -144,7 +145,8 @@ class Endpoint:
         self._job, self._worker, self._workers, self._lanes = (
             int(settings[name]) for name in ("job", "worker", "workers", "lanes")
         )
-        self._board, self._timeout_s = board, timeout_s
+        self._board = board
+        self.timeout_s = timeout_s  # of vectors that are submitted from now on
         self._library = library()
         self._under_way: collections.deque[_Vector] = collections.deque()
         self._room = threading.Semaphore(_MAX_UNDER_WAY)
@@ -241,7 +243,8 @@ class Endpoint:
         assert lost is None or (lost.flags.c_contiguous and lost.size == array.size)
         assert array.itemsize == 4
         self._room.acquire()
-        vector = _Vector(array, np.zeros(max(1, -(-array.size // self._lanes)), np.uint32), lost)
+        contributors = np.zeros(max(1, -(-array.size // self._lanes)), np.uint32)
+        vector = _Vector(array, contributors, lost, self.timeout_s)
         self._under_way.append(vector)
         if self._broken:  # `finish` says so
             return
@@ -282,7 +285,7 @@ class Endpoint:
                 self._handle, ctypes.byref(number), ctypes.byref(detail), ctypes.byref(silent_ns)
             )
             if event == Event.QUIET:
-                self._check_peers(silent_ns.value / 1e9)
+                self._check_peers(silent_ns.value / 1e9, vector.timeout_s)
         self._warn_after_s = _WARN_AFTER_S
         assert event != Event.IDLE
         assert number.value == self._finished
@@ -339,7 +342,7 @@ class Endpoint:
         self._library.endpoint_counters(self._handle, ctypes.byref(counters))
         return counters
 
-    def _check_peers(self, silent_s: float) -> None:
+    def _check_peers(self, silent_s: float, timeout_s: float) -> None:
         try:
             self.check()
         except RuntimeError as error:
@@ -349,12 +352,12 @@ class Endpoint:
         ended = [
             peer
             for peer in self._board.missing()
-            if peer.exit_code or silent_s > min(_AFTER_GOOD_END_S, self._timeout_s)
+            if peer.exit_code or silent_s > min(_AFTER_GOOD_END_S, timeout_s)
         ]
         if ended:
             self._broken = PeersMissingError(f"job {self._job}: {'; '.join(str(peer) for peer in ended)}")
             raise self._broken
-        if silent_s < self._warn_after_s and silent_s <= self._timeout_s:
+        if silent_s < self._warn_after_s and silent_s <= timeout_s:
             return
         progress = self._board.progress()
         mine = progress[self._worker] if progress else 0
@@ -363,12 +366,11 @@ class Endpoint:
             ", ".join(behind)
             or "nobody, all have pushed what comes next, so the network or a place that sums"
         )
-        if silent_s > self._timeout_s:
-            self._broken = PeersMissingError(f"job {self._job}: no result in {self._timeout_s:g} s {what}")
+        if silent_s > timeout_s:
+            self._broken = PeersMissingError(f"job {self._job}: no result in {timeout_s:g} s {what}")
             raise self._broken
         print(
-            f"job {self._job}: no result for {silent_s:.0f} s {what}; this is an error after "
-            f"{self._timeout_s:g} s",
+            f"job {self._job}: no result for {silent_s:.0f} s {what}; this is an error after {timeout_s:g} s",
             file=sys.stderr,
             flush=True,
         )

@@ -131,6 +131,10 @@ class PsClient:
         self.submit(array)
         self.finish()
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """Have spans without a sum be this long at most from now on."""
+        self._timeout_s = timeout_s
+
     def submit(self, array: Floats) -> None:
         """Gives a contiguous 1-D binary32 array to be replaced by its sum over all workers, added in the
         order of rank.

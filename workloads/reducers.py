@@ -47,6 +47,10 @@ class InNetwork:
         """Have a silence ended by what this raises, a RuntimeError: the workers do not ask for the same."""
         self._endpoint.check = check
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """Have vectors that are submitted from now on wait so long for a result."""
+        self._endpoint.timeout_s = timeout_s
+
     def counters(self) -> dict[str, float]:
         counters = self._endpoint.counters
         return {
@@ -77,6 +81,7 @@ class ParameterServer:
         self._client = PsClient(job.ps, job.rank, job.world_size, timeout_s)
         self._workers = job.world_size
         self.submit = self._client.submit
+        self.set_timeout = self._client.set_timeout
 
     def finish(self) -> Outcome:
         """Wait for the oldest vector. A server has the sum of all, or none."""

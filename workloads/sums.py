@@ -15,13 +15,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
 
 from testbed.contract.transports import GLOO
 from workloads import groups, stragglers
-from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, sum_options
+from workloads.collectives import (
+    Broadcast,
+    Buffers,
+    Carrier,
+    Gathered,
+    Scattered,
+    Vector,
+    floats_of,
+    sum_options,
+)
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
 from workloads.outcome import Outcome, Record
@@ -44,6 +54,15 @@ LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
 _BOARD_WAIT_S = 5.0
 
 
+def _give(reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor) -> None:
+    """Submit the values of a tensor."""
+    lost = wanted_lost.get(tensor.data_ptr())
+    if lost is not None and isinstance(reducer, InNetwork):
+        reducer.submit(floats_of(flat), lost=floats_of(lost))
+    else:
+        reducer.submit(floats_of(flat))
+
+
 class Sums:
     """The sums of a worker process, in the order in which they are asked for: by the job's reducer, or gloo's
     ring where the job has none.
@@ -56,6 +75,9 @@ class Sums:
         """`is_whole`: they are the job's own, and not those of a group beside its first."""
         self._job = job
         self._reducer: Reducer | None = reducer_for(job, timeout_s)
+        self._limit_s = timeout_s  # of the vector that was submitted last
+        self._set_limit = getattr(self._reducer, "set_timeout", None)  # a user's reducer need not have it
+        self._buffers = Buffers()
         # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
         self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
         self.sums_in_lanes = self._reducer is not None
@@ -93,18 +115,20 @@ class Sums:
         self._thread.start()
         self._job.board.join()
 
-    def start(self, work: Any, tensors: list[torch.Tensor], average: bool) -> None:
+    def start(
+        self, work: Any, tensors: list[torch.Tensor], average: bool, limit_s: float | None = None
+    ) -> None:
         """Begin a sum. `work.done()` or `work.fail(text)` follows; `work.outcomes` says of each tensor, once
-        the sum is there, who is in it.
+        the sum is there, who is in it. Without a result for `limit_s` it fails.
         """
         self._check_open()
         stragglers.before_sum()
         work.outcomes = outcomes = list[Outcome]()
         if self._reducer:
-            self._submit(self._reducer, tensors, average, (work, outcomes))
+            self._submit(self._reducer, tensors, average, (work, outcomes), limit_s)
         else:
             start = time.perf_counter()
-            works = self._start_ring(tensors)
+            works = self._start_ring(tensors, limit_s)
             self._then(
                 lambda: self._settle(
                     work, lambda: self._finish_ring(works, start, tensors, average, outcomes)
@@ -115,19 +139,28 @@ class Sums:
     # ---- other collectives, by a reducer that gathers ----
 
     def gather(
-        self, work: Any, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], rank: int
+        self,
+        work: Any,
+        outputs: list[list[torch.Tensor]],
+        inputs: list[torch.Tensor],
+        rank: int,
+        limit_s: float | None = None,
     ) -> None:
         """Begin to gather each of `inputs` from all workers, into a tensor of each worker or one for all;
         else as `start`.
         """
         workers = self._job.world_size
         self._carry(
-            work, lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)]
+            work,
+            lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)],
+            limit_s,
         )
 
-    def broadcast(self, work: Any, tensors: list[torch.Tensor], rank: int, root: int) -> None:
+    def broadcast(
+        self, work: Any, tensors: list[torch.Tensor], rank: int, root: int, limit_s: float | None = None
+    ) -> None:
         """Begin to broadcast from the worker `root`; else as `start`."""
-        self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors])
+        self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors], limit_s)
 
     def scatter(
         self,
@@ -136,6 +169,7 @@ class Sums:
         inputs: list[list[torch.Tensor]],
         rank: int,
         average: bool,
+        limit_s: float | None = None,
     ) -> None:
         """Begin to sum `inputs`, a tensor for each worker or one for all; each worker gets its part. Else as
         `start`.
@@ -143,11 +177,15 @@ class Sums:
         workers = self._job.world_size
         self._carry(
             work,
-            lambda: [Scattered(*pair, rank, workers, average) for pair in zip(outputs, inputs, strict=True)],
+            lambda: [
+                Scattered(*pair, rank, workers, average, self._buffers)
+                for pair in zip(outputs, inputs, strict=True)
+            ],
+            limit_s,
         )
 
-    @torch.no_grad()
-    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]]) -> None:
+    @torch.inference_mode()
+    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]], limit_s: float | None) -> None:
         self._check_open()
         carrier: Any = self._reducer
         work.outcomes = outcomes = list[Outcome]()
@@ -160,14 +198,20 @@ class Sums:
             if failures:
                 raise failures[0]
 
-        with self._order:
-            for vector in vectors:
-                vector.submit(carrier)
-                self._then(functools.partial(self._take, carrier, vector, outcomes, failures))
-            self._then(lambda: self._settle(work, settled))
+        self._submit_all(
+            [
+                (
+                    functools.partial(vector.submit, carrier),
+                    functools.partial(self._take, carrier, vector, outcomes, failures),
+                )
+                for vector in vectors
+            ],
+            lambda: self._settle(work, settled),
+            limit_s,
+        )
         self._see_backward()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _take(
         self, carrier: Carrier, vector: Vector, outcomes: list[Outcome], failures: list[Exception]
     ) -> None:
@@ -252,17 +296,43 @@ class Sums:
         else:
             work.done()
 
-    @torch.no_grad()
+    def _submit_all(
+        self,
+        vectors: Sequence[tuple[Callable[[], None], Callable[[], None]]],
+        settle: Callable[[], None],
+        limit_s: float | None,
+    ) -> None:
+        """Submit vectors, each given by what submits it and what takes its result. Here and not on the
+        thread, so that vectors follow each other without a pause. Each has a task of its own, which may make
+        room for the next.
+
+        Where one raises, those before it are taken all the same, so that the next call finds nothing of this
+        one under way.
+        """
+        with self._order:
+            self._limit(limit_s)
+            for submit, take in vectors:
+                self._check_open()
+                submit()
+                self._then(take)
+            self._then(settle)
+
+    def _limit(self, limit_s: float | None) -> None:
+        """Have the reducer wait so long for vectors that are submitted from now on."""
+        if limit_s is not None and limit_s != self._limit_s:
+            self._limit_s = limit_s
+            if self._set_limit is not None:
+                self._set_limit(limit_s)
+
+    @torch.inference_mode()
     def _submit(
         self,
         reducer: Reducer,
         tensors: list[torch.Tensor],
         average: bool,
         promise: tuple[Any, list[Outcome]],
+        limit_s: float | None,
     ) -> None:
-        """Submit here and not on the thread, so that vectors follow each other without a pause. Each gets a
-        task of its own, which may make room for the next.
-        """
         start, failures = time.perf_counter(), list[Exception]()
         work, outcomes = promise
 
@@ -272,19 +342,28 @@ class Sums:
             except Exception as error:  # told when all tensors are settled
                 failures.append(error)
 
-        with self._order:
-            for tensor in tensors:
-                in_place = tensor.dtype == torch.float32 and tensor.is_contiguous()
-                flat = (tensor if in_place else tensor.to(torch.float32).contiguous()).view(-1)
-                lost = wanted_lost.get(tensor.data_ptr())
-                if lost is not None and isinstance(reducer, InNetwork):
-                    reducer.submit(flat.numpy(), lost=lost.numpy())
-                else:
-                    reducer.submit(flat.numpy())
-                self._then(functools.partial(finish, tensor, flat))
-            self._then(lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures)))
+        flats = [self._flat(tensor) for tensor in tensors]
+        self._submit_all(
+            [
+                (
+                    functools.partial(_give, reducer, tensor, flat),
+                    functools.partial(finish, tensor, flat),
+                )
+                for tensor, flat in zip(tensors, flats, strict=True)
+            ],
+            lambda: self._settle(work, lambda: self._sums_are_there(start, tensors, failures)),
+            limit_s,
+        )
 
-    @torch.no_grad()
+    def _flat(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the values of a tensor as binary32 in one piece: itself, or a buffer."""
+        if tensor.dtype == torch.float32 and tensor.is_contiguous() and not tensor.is_neg():
+            return tensor.view(-1)
+        flat = self._buffers.take(tensor.numel())
+        flat.view(tensor.shape).copy_(tensor)
+        return flat
+
+    @torch.inference_mode()
     def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
         way, outcome = self._finished(reducer, lambda gloo: gloo.allreduce([flat], sum_options()))
         self.record.add(outcome)
@@ -293,6 +372,7 @@ class Sums:
             flat.div_(self._job.world_size)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
+            self._buffers.give(flat)
         return outcome
 
     def _finished(self, reducer: Reducer | Carrier, by_gloo: Callable[[Any], Any]) -> tuple[str, Outcome]:
@@ -316,7 +396,9 @@ class Sums:
         thread's own, so that nothing of the script's comes between.
         """
         try:
-            by_gloo(self._new_exact()).wait()
+            exact = self._new_exact()
+            exact._set_default_timeout(timedelta(seconds=self._limit_s))
+            by_gloo(exact).wait()
         except RuntimeError as error:
             raise self._explained(error) from error
 
@@ -332,12 +414,13 @@ class Sums:
 
     # ---- the ring ----
 
-    def _start_ring(self, tensors: list[torch.Tensor]) -> list[Any]:
+    def _start_ring(self, tensors: list[torch.Tensor], limit_s: float | None) -> list[Any]:
         """Starts gloo's all-reduce of each tensor, at once and on the caller's thread: gloo pairs them up by
         their order.
         """
-        return [self._gloo.allreduce([tensor], sum_options()) for tensor in tensors]
+        return [self._gloo.allreduce([tensor], sum_options(limit_s)) for tensor in tensors]
 
+    @torch.inference_mode()
     def _finish_ring(
         self,
         works: list[Any],

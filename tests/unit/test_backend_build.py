@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,26 @@ def test_it_is_compiled_once_however_many_ask_and_takes_the_place_of_an_older_so
     assert not older.exists()
     assert other.exists()  # of another torch, which another environment may have
     assert not list(tmp_path.glob("*.draft"))
+
+
+def test_checkouts_that_share_a_cache_keep_each_others_files(tmp_path: Path) -> None:
+    """Of a cache a file goes that no checkout has taken for a month. One that is found stays."""
+    env, nowhere, cache = compiler(tmp_path, GOOD), tmp_path / "calls" / "of-a-file", tmp_path / "cache"
+    (tmp_path / "calls").touch()
+    code, file, _ = ended(asked(nowhere, cache, env=env))
+    assert code == 0
+    torch = Path(file).name.rsplit(".", 2)[0]
+    others, unused = cache / f"{torch}.0123456789ab.so", cache / f"{torch}.ba9876543210.so"
+    for made in (others, unused):
+        made.touch()
+    os.utime(unused, (1e9, 1e9))
+    Path(file).unlink()
+    assert ended(asked(nowhere, cache, env=env))[:2] == (0, file)
+    assert others.exists()
+    assert not unused.exists()
+    os.utime(file, (1e9, 1e9))
+    assert ended(asked(nowhere, cache, env=env))[:2] == (0, file)
+    assert time.time() - Path(file).stat().st_mtime < 3600
 
 
 def test_what_lies_beside_the_package_serves_all_and_who_may_not_write_there_has_it_in_his_own_folder(

@@ -16,15 +16,13 @@ C10D = "include/torch/csrc/distributed/c10d"
 
 # Methods of c10d::Backend that `inc` leaves as the base class has them, with the reason.
 LEFT = {
-    "supportsCoalescing": "false: gloo has no start and end of coalescing either",
+    "supportsCoalescing": "false, as gloo: torch then begins sends and receipts one by one",
     "supportsTimeEstimation": "false, as gloo",
     "supportsShrinking": "false, as gloo",
     "supportsTensorAlloc": "false, as gloo",
     "eagerConnectSingleDevice": "nothing to do without a device",
     "setGroupUid": "keeps a name, which gloo does not need",
     "shrink": "refused, naming inc",
-    "startCoalescing": "refused, naming inc",
-    "endCoalescing": "refused, naming inc",
     "registerOnCompletionHook": "NCCL's alone",
     "waitForPendingWorks": "NCCL's alone",
     "getError": "refused, naming inc",
@@ -48,6 +46,16 @@ LEFT_OF_WORKS = {
         "getSequencenumber": "refused: sums are numbered by the endpoint",
     },
     "SeenWork": {},
+    "AfterWork": {},
+    "TogetherWork": {
+        "sourceRank": "of receiving alone",
+        "synchronize": "nothing to do on a CPU",
+        "blockCurrentStream": "nothing to do on a CPU",
+        "abort": "refused, as by each of its works",
+        "getFutureResult": "NCCL's alone",
+        "getDuration": "NCCL's alone",
+        "getSequencenumber": "refused: it is no collective",
+    },
 }
 
 
@@ -73,7 +81,7 @@ def overridden(text: str, by: str) -> set[str]:
 
 
 def backend_source() -> str:
-    files = (SOURCE, SOURCE.with_name("works.hpp"))
+    files = (SOURCE, SOURCE.with_name("works.hpp"), SOURCE.with_name("after.hpp"))
     text = "".join(file.read_text() for file in files)
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from testbed.contract import calls
 from tests.limits import CALL_S
 from workloads import sums
+from workloads.collectives import Buffers
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
 
 
@@ -22,11 +24,20 @@ class Reduced:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.refused: list[int] = []  # sizes
+        self.under_way: list[Floats] = []
+        self.limits: list[float] = []
 
     def submit(self, array: Floats) -> None:
-        pass
+        if array.size in self.refused:
+            raise MemoryError("no room")
+        self.under_way.append(array)
+
+    def set_timeout(self, timeout_s: float) -> None:
+        self.limits.append(timeout_s)
 
     def finish(self) -> None:
+        self.under_way.pop(0)
         if self.error is not None:
             raise self.error
 
@@ -58,6 +69,9 @@ class Exact:
     def allreduce(self, tensors: list[torch.Tensor], options: Any) -> Any:
         self.calls += 1
         return SimpleNamespace(wait=lambda: None)
+
+    def _set_default_timeout(self, limit: timedelta) -> None:
+        self.limit = limit
 
 
 class Worker:
@@ -117,6 +131,55 @@ def test_what_is_asked_of_a_group_that_was_destroyed_fails_by_name(worker: Worke
             ask()
     worker.sums.begin(None, lambda: worker.exact)
     assert worker.sum(None).error == "", "the next one sums"
+
+
+def test_a_call_of_which_one_tensor_is_refused_leaves_nothing_under_way(worker: Worker) -> None:
+    worker.reducer.refused = [4]
+    with pytest.raises(MemoryError):
+        worker.sums.start(Work(), [torch.ones(3), torch.ones(4), torch.ones(5)], False)
+    assert worker.sum(None).error == ""
+    assert worker.reducer.under_way == []
+
+
+def test_a_reducer_hears_of_each_new_limit_and_so_does_gloo(worker: Worker) -> None:
+    for limit_s in (1.0, 2.0, 2.0, 1.0, None):
+        work = Work()
+        worker.sums.start(work, [torch.ones(5)], False, limit_s)
+        assert work.ended.wait(CALL_S)
+    assert worker.reducer.limits == [2.0, 1.0]
+    if not worker.sums._job.strict_finite:
+        worker.sum(NotFiniteError("1 of 3 workers have NaN"))
+        assert worker.exact.limit == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_tensor_is_the_scripts_own_again_after_its_sum(worker: Worker, dtype: torch.dtype) -> None:
+    """It may be made longer, and what it had let go of: NumPy has no part in it."""
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            tensor, work = torch.full((5,), 3.0, dtype=dtype), Work()
+        worker.sums.start(work, [tensor], True)
+        assert work.ended.wait(CALL_S)
+        assert work.error == ""
+        assert tensor.tolist() == [1.0] * 5, "a third of what the reducer left as it was"
+        with torch.inference_mode(inference):
+            tensor.resize_(1000)
+        tensor.untyped_storage().resize_(0)
+
+
+def test_buffers_are_used_again() -> None:
+    buffers = Buffers()
+    first = buffers.take(1000)
+    address = first.data_ptr()
+    buffers.give(first)
+    assert buffers.take(3000).data_ptr() != address, "too small"
+    assert buffers.take(400).data_ptr() != address, "much too large"
+    part = buffers.take(600)
+    assert part.data_ptr() == address
+    assert part.numel() == 600
+    assert buffers.take(600).data_ptr() != address, "it is taken"
+    buffers.give(part)
+    assert buffers.take(1000).data_ptr() == address, "whole again"
 
 
 def test_gloo_is_not_asked_where_the_others_may_not_come(worker: Worker) -> None:

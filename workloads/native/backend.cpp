@@ -11,7 +11,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <numeric>
 
+#include "after.hpp"
+#include "staging.hpp"
 #include "works.hpp"
 
 using namespace c10d;
@@ -61,24 +64,48 @@ Asked asked(uint64_t kind, const Tensors &tensors = {}, int64_t elements = 0)
 	return {kind | type << CALL_TYPE_SHIFT, (uint64_t)elements};
 }
 
-Asked reduced(Asked asked, const ReduceOp &operation)
+Asked by(const ReduceOp &operation, Asked asked)
 {
 	asked.what |= ((uint64_t)(ReduceOp::RedOpType)operation + 1) << CALL_OPERATION_SHIFT;
 	return asked;
 }
 
-Asked rooted(Asked asked, int64_t root)
+Asked rooted(int64_t root, Asked asked)
 {
 	asked.what |= (uint64_t)(root + 1) << CALL_ROOT_SHIFT;
 	return asked;
 }
 
-/* Whether packets may carry its values as they are. */
-bool is_plain(const at::Tensor &tensor)
-{
-	return tensor.defined() && tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
-	       !tensor.is_quantized();
-}
+/*
+ * What a script's call asks for, as long as this lives: the calls that stand for it, of other types or
+ * operations, are told by its own words.
+ */
+class Said {
+  public:
+	explicit Said(Asked asked) : is_first_(!its())
+	{
+		if (is_first_)
+			its() = asked;
+	}
+
+	~Said()
+	{
+		if (is_first_)
+			its().reset();
+	}
+
+	static Asked now() { return its().value_or(Asked{0, 0}); }
+
+  private:
+	static std::optional<Asked> &its()
+	{
+		static thread_local std::optional<Asked> its;
+
+		return its;
+	}
+
+	bool is_first_;
+};
 
 /* Whether the job's reducer sums these so. */
 bool is_summed(const Tensors &tensors, const ReduceOp &operation)
@@ -166,140 +193,218 @@ class IncBackend : public Backend {
 
 	WorkPtr allreduce(Tensors &tensors, const AllreduceOptions &options) override
 	{
-		auto what = reduced(asked(CALL_ALL_REDUCE, tensors, elements_of(tensors)), options.reduceOp);
+		Said said(by(options.reduceOp, asked(CALL_ALL_REDUCE, tensors, elements_of(tensors))));
 
 		if (script_ && is_summed(tensors, options.reduceOp))
-			return sum(what, tensors, options.reduceOp == ReduceOp::AVG);
-		return seen(what, tensors, [&] { return gloo_->allreduce(tensors, options); });
+			return sum(tensors, options.reduceOp == ReduceOp::AVG, limit(options));
+		if (Reduced::is_needed(options.reduceOp, tensors))
+			return reduced(tensors, options, [this](Tensors &all, const auto &how) {
+				return allreduce(all, how);
+			});
+		return seen(tensors, [&] { return gloo_->allreduce(tensors, options); });
 	}
 
 	WorkPtr allreduce_coalesced(Tensors &tensors, const AllreduceCoalescedOptions &options) override
 	{
-		auto what = reduced(asked(CALL_ALL_REDUCE, tensors, elements_of(tensors)), options.reduceOp);
+		Said said(by(options.reduceOp, asked(CALL_ALL_REDUCE, tensors, elements_of(tensors))));
 
 		if (script_ && is_summed(tensors, options.reduceOp))
-			return sum(what, tensors, options.reduceOp == ReduceOp::AVG);
-		return seen(what, tensors, [&] { return gloo_->allreduce_coalesced(tensors, options); });
+			return sum(tensors, options.reduceOp == ReduceOp::AVG, limit(options));
+		if (Reduced::is_needed(options.reduceOp, tensors))
+			return reduced(tensors, options, [this](Tensors &all, const auto &how) {
+				return allreduce_coalesced(all, how);
+			});
+		return seen(tensors, [&] { return gloo_->allreduce_coalesced(tensors, options); });
 	}
 
 	WorkPtr allreduce_sparse(Tensors &tensors, const AllreduceOptions &options) override
 	{
-		return seen(reduced(asked(CALL_ALL_REDUCE, tensors), options.reduceOp), tensors,
-			    [&] { return gloo_->allreduce_sparse(tensors, options); });
+		Said said(by(options.reduceOp, asked(CALL_ALL_REDUCE, tensors)));
+
+		return seen(tensors, [&] { return gloo_->allreduce_sparse(tensors, options); });
 	}
 
 	WorkPtr broadcast(Tensors &tensors, const BroadcastOptions &options) override
 	{
+		Said said(rooted(options.rootRank, asked(CALL_BROADCAST, tensors, elements_of(tensors))));
+
 		int root = (int)options.rootRank;
-		auto what = rooted(asked(CALL_BROADCAST, tensors, elements_of(tensors)), root);
 
 		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
 		    carries(tensors))
-			return carried(OpType::BROADCAST, "inc:broadcast", what, size_of(tensors), tensors,
+			return carried(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
 				       [&](const py::object &work) {
-					       script_->broadcast(work, tensors, rank_, root);
+					       script_->broadcast(work, tensors, rank_, root,
+									 limit(options));
 				       });
-		return seen(what, tensors, [&] { return gloo_->broadcast(tensors, options); });
+		if (!is_gloos(tensors) && are_plain(tensors)) {
+			Moved staged;
+			auto all = staged.written(tensors);
+
+			return after(broadcast(all, options), tensors, staged.after());
+		}
+		return seen(tensors, [&] { return gloo_->broadcast(tensors, options); });
 	}
 
 	WorkPtr reduce(Tensors &tensors, const ReduceOptions &options) override
 	{
-		auto what = reduced(asked(CALL_REDUCE, tensors, elements_of(tensors)), options.reduceOp);
+		Said said(rooted(options.rootRank,
+			  by(options.reduceOp, asked(CALL_REDUCE, tensors, elements_of(tensors)))));
 
-		return seen(rooted(what, options.rootRank), tensors,
-			    [&] { return gloo_->reduce(tensors, options); });
+		if (Reduced::is_needed(options.reduceOp, tensors)) {
+			Reduced staged(options.reduceOp, tensors, size_);
+			auto all = staged.written(tensors);
+			auto how = options;
+
+			how.reduceOp = staged.operation;
+			return after(reduce(all, how), tensors,
+				     rank_ == options.rootRank ? staged.after() : [] {});
+		}
+		return seen(tensors, [&] { return gloo_->reduce(tensors, options); });
 	}
 
 	WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
 			  const AllgatherOptions &options) override
 	{
-		auto what = asked(CALL_ALL_GATHER, inputs, elements_of(inputs));
+		Said said(asked(CALL_ALL_GATHER, inputs,
+				is_uneven(outputs, inputs) ? 0 : elements_of(inputs)));
 
 		if (inputs.size() == 1 && are_all_parts(outputs, inputs, size_) && carries(outputs))
-			return gather(OpType::ALLGATHER, "inc:all_gather", what, outputs[0], outputs, inputs);
-		return seen(what, outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
+			return gather(OpType::ALLGATHER, "inc:all_gather", outputs[0], outputs, inputs,
+				      limit(options));
+		if (is_uneven(outputs, inputs))
+			return gather_unevenly(outputs[0], inputs[0], options);
+		if (is_staged(outputs, inputs) || !are_of_a_shape(outputs, inputs)) {
+			Moved staged;
+			auto all = staged.written(outputs);
+			auto mine = staged.read(inputs);
+
+			return after(allgather(all, mine, options), flat(outputs), staged.after());
+		}
+		return seen(outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
 	}
 
 	WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
 				const AllgatherOptions &options) override
 	{
-		auto what = asked(CALL_ALL_GATHER, {input}, elements_of({input}));
+		Said said(asked(CALL_ALL_GATHER, {input}, elements_of({input})));
 
 		if (are_parts({output}, input, size_) && carries(output))
-			return gather(OpType::_ALLGATHER_BASE, "inc:_all_gather_base", what, {output},
-				      {{output}}, {input});
-		return seen(what, output, [&] { return gloo_->_allgather_base(output, input, options); });
+			return gather(OpType::_ALLGATHER_BASE, "inc:_all_gather_base", {output}, {{output}},
+				      {input}, limit(options));
+		if (is_staged(Tensors{output}, Tensors{input}) || !are_rows(output, input, size_)) {
+			Moved staged;
+			auto all = staged.written(output), mine = staged.read(input);
+
+			return after(_allgather_base(all, mine, options), {output}, staged.after());
+		}
+		return seen(output, [&] { return gloo_->_allgather_base(output, input, options); });
 	}
 
 	WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
 				    const AllgatherOptions &options) override
 	{
-		return seen(asked(CALL_ALL_GATHER, inputs, elements_of(inputs)), outputs,
-			    [&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
+		Said said(asked(CALL_ALL_GATHER, inputs, elements_of(inputs)));
+
+		if (is_staged(outputs, inputs)) {
+			Moved staged;
+			auto all = staged.written(outputs);
+			auto mine = staged.read(inputs);
+
+			return after(allgather_coalesced(all, mine, options), flat(outputs), staged.after());
+		}
+		return seen(outputs, [&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
 	}
 
 	WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 						const AllgatherOptions &options) override
 	{
-		auto what = asked(CALL_ALL_GATHER, inputs, elements_of(inputs));
+		Said said(asked(CALL_ALL_GATHER, inputs, elements_of(inputs)));
 
 		if (are_all_parts(each_alone(outputs), inputs, size_) && carries(outputs))
-			return gather(OpType::COALESCED, "inc:all_gather_into_tensor_coalesced", what, outputs,
-				      each_alone(outputs), inputs);
-		return seen(what, outputs, [&] {
+			return gather(OpType::COALESCED, "inc:all_gather_into_tensor_coalesced", outputs,
+				      each_alone(outputs), inputs, limit(options));
+		if (is_staged(outputs, inputs) || !are_all_rows(outputs, inputs)) {
+			Moved staged;
+			auto all = staged.written(outputs), mine = staged.read(inputs);
+
+			return after(allgather_into_tensor_coalesced(all, mine, options), outputs,
+				     staged.after());
+		}
+		return seen(outputs, [&] {
 			return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options);
 		});
 	}
 
 	WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const GatherOptions &options) override
 	{
-		return seen(rooted(asked(CALL_GATHER, inputs, elements_of(inputs)), options.rootRank), outputs,
-			    [&] { return gloo_->gather(outputs, inputs, options); });
+		Said said(rooted(options.rootRank, asked(CALL_GATHER, inputs, elements_of(inputs))));
+
+		if (is_staged(outputs, inputs)) {
+			Moved staged;
+			auto all = staged.written(outputs);
+			auto mine = staged.read(inputs);
+
+			return after(gather(all, mine, options), flat(outputs), staged.after());
+		}
+		return seen(outputs, [&] { return gloo_->gather(outputs, inputs, options); });
 	}
 
 	WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const ScatterOptions &options) override
 	{
-		return seen(rooted(asked(CALL_SCATTER, outputs, elements_of(outputs)), options.rootRank),
-			    outputs, [&] { return gloo_->scatter(outputs, inputs, options); });
+		Said said(rooted(options.rootRank, asked(CALL_SCATTER, outputs, elements_of(outputs))));
+
+		if (is_staged(outputs, inputs)) {
+			Moved staged;
+			auto mine = staged.written(outputs);
+			auto all = staged.read(inputs);
+
+			return after(scatter(mine, all, options), outputs, staged.after());
+		}
+		return seen(outputs, [&] { return gloo_->scatter(outputs, inputs, options); });
 	}
 
 	WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
 			       const ReduceScatterOptions &options) override
 	{
-		auto what = reduced(asked(CALL_REDUCE_SCATTER, outputs, elements_of(outputs)),
-				    options.reduceOp);
+		Said said(by(options.reduceOp,
+			     asked(CALL_REDUCE_SCATTER, outputs, elements_of(flat(inputs)))));
 
 		if (inputs.size() == 1 && is_summed(inputs[0], options.reduceOp) &&
 		    are_all_parts(inputs, outputs, size_) && carries(inputs))
-			return scatter(OpType::REDUCE_SCATTER, "inc:reduce_scatter", what, outputs, inputs,
-				       options.reduceOp);
-		return seen(what, outputs, [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
+			return scatter(OpType::REDUCE_SCATTER, "inc:reduce_scatter", outputs, inputs,
+				       options.reduceOp, limit(options));
+		if (are_reduced(inputs, outputs))
+			return reduce_parts(outputs, inputs, options);
+		return seen(outputs, [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
 	}
 
 	WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
 				     const ReduceScatterOptions &options) override
 	{
-		auto what = reduced(asked(CALL_REDUCE_SCATTER, {output}, elements_of({output})),
-				    options.reduceOp);
+		Said said(by(options.reduceOp, asked(CALL_REDUCE_SCATTER, {input}, elements_of({input}))));
 
 		if (is_summed({input}, options.reduceOp) && are_parts({input}, output, size_) &&
 		    carries(input))
-			return scatter(OpType::_REDUCE_SCATTER_BASE, "inc:_reduce_scatter_base", what,
-				       {output}, {{input}}, options.reduceOp);
-		return seen(what, output, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
+			return scatter(OpType::_REDUCE_SCATTER_BASE, "inc:_reduce_scatter_base", {output},
+				       {{input}}, options.reduceOp, limit(options));
+		if (are_reduced({{input}}, {output}))
+			return reduce_parts({output}, {{input}}, options);
+		return seen(output, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
 	}
 
 	WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 						const ReduceScatterOptions &options) override
 	{
-		auto what = reduced(asked(CALL_REDUCE_SCATTER, outputs, elements_of(outputs)),
-				    options.reduceOp);
+		Said said(by(options.reduceOp, asked(CALL_REDUCE_SCATTER, inputs, elements_of(inputs))));
 
 		if (is_summed(inputs, options.reduceOp) &&
 		    are_all_parts(each_alone(inputs), outputs, size_) && carries(inputs))
-			return scatter(OpType::COALESCED, "inc:reduce_scatter_tensor_coalesced", what, outputs,
-				       each_alone(inputs), options.reduceOp);
-		return seen(what, outputs, [&] {
+			return scatter(OpType::COALESCED, "inc:reduce_scatter_tensor_coalesced", outputs,
+				       each_alone(inputs), options.reduceOp, limit(options));
+		if (are_reduced(each_alone(inputs), outputs))
+			return reduce_parts(outputs, each_alone(inputs), options);
+		return seen(outputs, [&] {
 			return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
 		});
 	}
@@ -307,20 +412,49 @@ class IncBackend : public Backend {
 	WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
 			      std::vector<int64_t> &input_sizes, const AllToAllOptions &options) override
 	{
-		return seen(asked(CALL_ALL_TO_ALL, {input}), output, [&] {
+		Said said(asked(CALL_ALL_TO_ALL, {input}));
+
+		if (is_staged(Tensors{output}, Tensors{input})) {
+			Moved staged;
+			auto here = staged.written(output), there = staged.read(input);
+			auto gotten = in_elements(output_sizes, output, here);
+			auto given = in_elements(input_sizes, input, there);
+
+			return after(alltoall_base(here, there, gotten, given, options), {output},
+				     staged.after());
+		}
+		return seen(output, [&] {
 			return gloo_->alltoall_base(output, input, output_sizes, input_sizes, options);
 		});
 	}
 
 	WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const AllToAllOptions &options) override
 	{
-		return seen(asked(CALL_ALL_TO_ALL, inputs), outputs,
-			    [&] { return gloo_->alltoall(outputs, inputs, options); });
+		Said said(asked(CALL_ALL_TO_ALL, inputs));
+
+		if (outputs.size() != (size_t)size_ || inputs.size() != (size_t)size_ ||
+		    !are_plain(outputs) || !are_plain(inputs) || !are_of_a_type(outputs, inputs))
+			return seen(outputs, [&] { return gloo_->alltoall(outputs, inputs, options); });
+
+		/* gloo wants tensors of a size here, and parts of any size of one tensor */
+		Unlocked unlocked;
+		Moved staged;
+		auto here = staged.written(outputs), there = staged.read(inputs);
+		auto gotten = elements(here), given = elements(there);
+		auto whole = joined(there), result = joined(here);
+
+		return after(alltoall_base(result, whole, gotten, given, options), outputs,
+			     [result, here, copy = staged.after()] {
+				     divide(result, here);
+				     copy();
+			     });
 	}
 
 	WorkPtr barrier(const BarrierOptions &options) override
 	{
-		return seen(asked(CALL_BARRIER), Tensors(), [&] { return gloo_->barrier(options); });
+		Said said(asked(CALL_BARRIER));
+
+		return seen(Tensors(), [&] { return gloo_->barrier(options); });
 	}
 
 	/* Between two workers, or waited for within: of no timeline. */
@@ -329,21 +463,29 @@ class IncBackend : public Backend {
 		Unlocked unlocked;
 
 		count(size_of(tensors));
-		return gloo_->send(tensors, rank, tag);
+		return coalesced_.kept(gloo_->send(tensors, rank, tag));
 	}
 
 	WorkPtr recv(Tensors &tensors, int rank, int tag) override
 	{
 		Unlocked unlocked;
 
-		return gloo_->recv(tensors, rank, tag);
+		return coalesced_.kept(gloo_->recv(tensors, rank, tag));
 	}
 
 	WorkPtr recvAnysource(Tensors &tensors, int tag) override
 	{
 		Unlocked unlocked;
 
-		return gloo_->recvAnysource(tensors, tag);
+		return coalesced_.kept(gloo_->recvAnysource(tensors, tag));
+	}
+
+	/* Between these, calls begin as ever; they are waited for as one. */
+	void startCoalescing() override { coalesced_.start(); }
+
+	WorkPtr endCoalescing() override
+	{
+		return c10::make_intrusive<TogetherWork>(rank_, coalesced_.end());
 	}
 
 	void monitoredBarrier(const BarrierOptions &options, bool wait_all_ranks) override
@@ -401,27 +543,29 @@ class IncBackend : public Backend {
 	}
 
   private:
-	WorkPtr sum(Asked what, const Tensors &tensors, bool average)
+	WorkPtr sum(const Tensors &tensors, bool average, double limit_s)
 	{
-		return carried(OpType::ALLREDUCE, "inc:all_reduce", what, summed_size(tensors), tensors,
-			       [&](const py::object &work) { script_->start(work, tensors, average); });
+		return carried(OpType::ALLREDUCE, "inc:all_reduce", summed_size(tensors), tensors,
+			       [&](const py::object &work) {
+				       script_->start(work, tensors, average, limit_s);
+			       });
 	}
 
-	WorkPtr gather(OpType type, const char *title, Asked what, const Tensors &result,
-		       const std::vector<Tensors> &outputs, const Tensors &inputs)
+	WorkPtr gather(OpType type, const char *title, const Tensors &result,
+		       const std::vector<Tensors> &outputs, const Tensors &inputs, double limit_s)
 	{
-		return carried(type, title, what, size_of(outputs), result, [&](const py::object &work) {
-			script_->gather(work, outputs, inputs, rank_);
+		return carried(type, title, size_of(outputs), result, [&](const py::object &work) {
+			script_->gather(work, outputs, inputs, rank_, limit_s);
 		});
 	}
 
-	WorkPtr scatter(OpType type, const char *title, Asked what, const Tensors &outputs,
-			const std::vector<Tensors> &inputs, const ReduceOp &operation)
+	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
+			const std::vector<Tensors> &inputs, const ReduceOp &operation, double limit_s)
 	{
-		return carried(type, title, what, size_ * summed_size(outputs), outputs,
+		return carried(type, title, size_ * summed_size(outputs), outputs,
 			       [&](const py::object &work) {
 				       script_->scatter(work, outputs, inputs, rank_,
-							operation == ReduceOp::AVG);
+							operation == ReduceOp::AVG, limit_s);
 			       });
 	}
 
@@ -429,6 +573,153 @@ class IncBackend : public Backend {
 	{
 		return script_->sums_in_lanes() ? (int64_t)sizeof(float) * elements_of(tensors)
 						: size_of(tensors);
+	}
+
+	/* The time limit of a call, in seconds: its own, else the group's, which may be set anew. */
+	template <typename How> double limit(const How &options) const
+	{
+		auto given = options.timeout == c10d::kUnsetTimeout ? gloo_->getBackendOptions()->timeout
+								    : options.timeout;
+
+		return std::chrono::duration<double>(given).count();
+	}
+
+	/* The work of a call whose tensors were staged. */
+	WorkPtr after(WorkPtr work, const Tensors &result, After then) const
+	{
+		return c10::make_intrusive<AfterWork>(rank_, std::move(work), result, std::move(then));
+	}
+
+	template <typename How, typename Call>
+	WorkPtr reduced(const Tensors &tensors, const How &options, Call call)
+	{
+		Unlocked unlocked;
+		Reduced staged(options.reduceOp, tensors, size_);
+		auto all = staged.written(tensors);
+		auto how = options;
+
+		how.reduceOp = staged.operation;
+		return after(call(all, how), tensors, staged.after());
+	}
+
+	/* Whether gloo is given others in the place of these. */
+	template <typename Outputs, typename Inputs>
+	static bool is_staged(const Outputs &outputs, const Inputs &inputs)
+	{
+		return are_plain(outputs) && are_plain(inputs) &&
+		       !(is_gloos(outputs) && is_gloos(inputs));
+	}
+
+	/* Whether each of `outputs` is this worker's part of tensors that gloo can sum. */
+	bool are_reduced(const std::vector<Tensors> &inputs, const Tensors &outputs) const
+	{
+		if (inputs.empty() || inputs.size() != outputs.size() || !Reduced::has_types(outputs))
+			return false;
+		for (size_t i = 0; i < inputs.size(); i++) {
+			const auto &parts = inputs[i];
+			const auto &mine = parts.size() == 1 ? parts[0] : parts.at(rank_ % parts.size());
+			bool is_whole = parts.size() == 1;
+
+			if (!are_plain(parts) || (!is_whole && parts.size() != (size_t)size_) ||
+			    mine.numel() != outputs[i].numel() * (is_whole ? size_ : 1))
+				return false;
+			for (const auto &part : parts)
+				if (part.scalar_type() != outputs[i].scalar_type())
+					return false;
+		}
+		return true;
+	}
+
+	/* As gloo does it, by an all-reduce of all parts, with a future, and for parts of any size. */
+	WorkPtr reduce_parts(const Tensors &outputs, const std::vector<Tensors> &inputs,
+			     const ReduceScatterOptions &options)
+	{
+		Unlocked unlocked;
+		Reduced staged(options.reduceOp, outputs, size_);
+		AllreduceOptions how;
+		Tensors wholes, parts;
+
+		how.reduceOp = staged.operation;
+		how.timeout = options.timeout;
+		how.asyncOp = options.asyncOp;
+		for (size_t i = 0; i < inputs.size(); i++) {
+			int64_t before = rank_ * outputs[i].numel();
+
+			if (inputs[i].size() > 1) {
+				auto sizes = elements(inputs[i]);
+
+				before = std::accumulate(sizes.begin(), sizes.begin() + rank_, (int64_t)0);
+			}
+			wholes.push_back(joined(staged.read(inputs[i])));
+			parts.push_back(wholes.back().narrow(0, before, outputs[i].numel()));
+		}
+		auto work = seen(wholes, [&] {
+			std::vector<WorkPtr> works;
+
+			for (const auto &whole : wholes) {
+				Tensors one{whole};
+
+				works.push_back(gloo_->allreduce(one, how));
+			}
+			if (works.size() == 1)
+				return works[0];
+			return WorkPtr(c10::make_intrusive<TogetherWork>(rank_, works));
+		});
+
+		return after(work, outputs, [outputs, parts, mean = staged.mean()] {
+			mean(parts);
+			for (size_t i = 0; i < outputs.size(); i++)
+				outputs[i].copy_(parts[i].view(outputs[i].sizes()));
+		});
+	}
+
+	bool are_all_rows(const Tensors &wholes, const Tensors &parts) const
+	{
+		for (size_t i = 0; i < std::min(wholes.size(), parts.size()); i++)
+			if (!are_rows(wholes[i], parts[i], size_))
+				return false;
+		return true;
+	}
+
+	/* Whether workers gather parts that are not of one size: all see it by what they gather into. */
+	bool is_uneven(const std::vector<Tensors> &outputs, const Tensors &inputs) const
+	{
+		return outputs.size() == 1 && inputs.size() == 1 && outputs[0].size() == (size_t)size_ &&
+		       are_plain(outputs) && are_plain(inputs) && !are_alike(outputs[0]) &&
+		       outputs[0][rank_].numel() == inputs[0].numel();
+	}
+
+	/* As gloo wants those that it gathers. What it refuses anyway is alike enough. */
+	bool are_of_a_shape(const std::vector<Tensors> &outputs, const Tensors &inputs) const
+	{
+		if (outputs.size() != 1 || inputs.size() != 1 || !are_plain(outputs) || !are_plain(inputs))
+			return true;
+		for (const auto &output : outputs[0])
+			if (output.numel() == inputs[0].numel() && output.sizes() != inputs[0].sizes())
+				return false;
+		return true;
+	}
+
+	WorkPtr gather_unevenly(const Tensors &outputs, const at::Tensor &input,
+				const AllgatherOptions &options)
+	{
+		Unlocked unlocked;
+		std::vector<WorkPtr> works;
+		BroadcastOptions how;
+
+		how.timeout = options.timeout;
+		how.asyncOp = options.asyncOp;
+		{
+			c10::InferenceMode all_tensors;
+
+			outputs[rank_].copy_(input.view_as(outputs[rank_]));
+		}
+		for (how.rootRank = 0; how.rootRank < size_; how.rootRank++) {
+			Tensors part{outputs[how.rootRank]};
+
+			works.push_back(broadcast(part, how));
+		}
+		return after(c10::make_intrusive<TogetherWork>(rank_, std::move(works)), outputs, [] {});
 	}
 
 	/* By sizes, which all workers know: they decide alike. */
@@ -439,14 +730,13 @@ class IncBackend : public Backend {
 
 	/* What `start` has the script begin. */
 	template <typename Start>
-	WorkPtr carried(OpType type, const char *title, Asked what, int64_t size_bytes, const Tensors &result,
-			Start start)
+	WorkPtr carried(OpType type, const char *title, int64_t size_bytes, const Tensors &result, Start start)
 	{
 		Unlocked unlocked;
-		bool is_sum = what.what >> CALL_OPERATION_SHIFT & 0xff;
+		bool is_sum = Said::now().what >> CALL_OPERATION_SHIFT & 0xff;
 		auto work = c10::make_intrusive<SumWork>(
 			rank_, type, title, result,
-			watched(what, size_bytes, is_sum ? COURSE_SUMMED : COURSE_BESIDE));
+			watched(size_bytes, is_sum ? COURSE_SUMMED : COURSE_BESIDE));
 
 		summed_++;
 		{
@@ -455,26 +745,25 @@ class IncBackend : public Backend {
 			Discarded::all().let_go();
 			start(py::cast(work));
 		}
-		return work;
+		return coalesced_.kept(work);
 	}
 
-	template <typename Data, typename Collective>
-	WorkPtr seen(Asked what, const Data &data, Collective collective)
+	template <typename Data, typename Collective> WorkPtr seen(const Data &data, Collective collective)
 	{
 		Unlocked unlocked;
 		int64_t size_bytes = size_of(data);
 
 		count(size_bytes);
 		if (!course_ && !order_)
-			return collective();
-		auto its = watched(what, size_bytes, COURSE_BESIDE);
+			return coalesced_.kept(collective());
+		auto its = watched(size_bytes, COURSE_BESIDE);
 
-		return c10::make_intrusive<SeenWork>(rank_, collective(), std::move(its));
+		return coalesced_.kept(c10::make_intrusive<SeenWork>(rank_, collective(), std::move(its)));
 	}
 
-	Watched watched(Asked what, int64_t size_bytes, int64_t kind)
+	Watched watched(int64_t size_bytes, int64_t kind)
 	{
-		uint64_t call = order_ ? order_->ask(what) : 0;
+		uint64_t call = order_ ? order_->ask(Said::now()) : 0;
 
 		return {course_, order_, course_ ? course_->ask(size_bytes, kind) : 0, call};
 	}
@@ -495,6 +784,7 @@ class IncBackend : public Backend {
 
 	BackendPtr gloo_;
 	ScriptPtr script_;
+	Coalesced coalesced_;
 	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
 	TallyPtr tally_;
 	CoursePtr course_; /* null where the group sums nothing */
@@ -541,17 +831,18 @@ PYBIND11_MODULE(_backend, module)
 			},
 			py::arg("what"), py::arg("elements"), py::call_guard<py::gil_scoped_release>())
 		.def("check", &Order::check, py::call_guard<py::gil_scoped_release>());
-	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>>(module, "IncBackend")
-		.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally, OrderPtr order) {
-			     return sums.is_none() ? c10::make_intrusive<IncBackend>(
-							     std::move(gloo), nullptr, std::move(tally),
-							     nullptr, std::move(order))
-						   : c10::make_intrusive<IncBackend>(
-							     std::move(gloo), sums, std::move(tally),
-							     std::move(order));
-		     }),
-		     py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr(),
-		     py::arg("order") = OrderPtr());
+	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>> backend(module, "IncBackend");
+	backend.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally, OrderPtr order) {
+			    return sums.is_none() ? c10::make_intrusive<IncBackend>(
+							    std::move(gloo), nullptr, std::move(tally),
+							    nullptr, std::move(order))
+						  : c10::make_intrusive<IncBackend>(
+							    std::move(gloo), sums, std::move(tally),
+							    std::move(order));
+		    }),
+		    py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr(),
+		    py::arg("order") = OrderPtr());
+	backend.def_property_readonly("options", &IncBackend::getBackendOptions);
 	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
 	module.def(
 		"drain", [](double seconds) { return Completions::all().drain(seconds); },

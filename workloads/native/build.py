@@ -7,6 +7,7 @@ when a worker first needs it, it is compiled then.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +27,7 @@ NAME = "workloads._backend"
 SOURCE = Path(__file__).with_name("backend.cpp")
 OLDEST, NEWEST = (2, 11), (2, 13)  # torch's versions that tests/privileged/test_torch.py was run on
 _LIMIT_S = 900.0  # a quiet machine takes 15 s
+_KEPT_S = 30 * 86_400.0  # that no checkout has taken a file of the cache
 _TAIL_LINES = 3
 
 
@@ -54,6 +57,7 @@ def compiled() -> Path:
     """
     for folder in _folders():
         if (file := folder / _file_name()).exists():
+            _mark_as_taken(file)
             return file
     for folder in _folders():
         if _is_writable(folder):
@@ -109,14 +113,30 @@ def _made(file: Path) -> Path:
         try:
             _compile(draft)
             draft.chmod(0o755)
-            for stale in file.parent.glob(f"{file.name.rsplit('.', 2)[0]}.*.so"):
-                stale.unlink()
+            _remove_stale(file)
             draft.rename(file)
         finally:
             draft.unlink(missing_ok=True)
     finally:
         os.close(folder)
     return file
+
+
+def _remove_stale(file: Path) -> None:
+    """Remove files for this torch and this Python of other sources. Beside the package these are of the past;
+    a cache is shared by checkouts, and keeps what one of them took lately.
+    """
+    is_own = file.parent == _folders()[0]
+    for other in file.parent.glob(f"{file.name.rsplit('.', 2)[0]}.*.so"):
+        if is_own or time.time() - other.stat().st_mtime > _KEPT_S:
+            other.unlink()
+
+
+def _mark_as_taken(file: Path) -> None:
+    """Keep a cache's file from counting as stale. Another user's is not ours to keep."""
+    with contextlib.suppress(OSError):
+        if file.parent != _folders()[0] and time.time() - file.stat().st_mtime > _KEPT_S / 30:
+            os.utime(file)
 
 
 def _compile(target: Path) -> None:
@@ -133,9 +153,10 @@ def _compile(target: Path) -> None:
     assert torch.origin is not None
     home = Path(torch.origin).parent
     argv = [
-        *(compiler, "-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w"),
-        *(f"-I{home / folder}" for folder in ("include", "include/torch/csrc/api/include")),
-        *(f"-I{python}", str(SOURCE), f"-L{home / 'lib'}"),
+        *(compiler, "-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
+        *("-Wall", "-Wextra", "-Werror"),  # of our own files: those of torch and Python are the system's
+        *("-isystem", str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include")),
+        *("-isystem", str(python), str(SOURCE), f"-L{home / 'lib'}"),
         *("-lc10", "-ltorch_cpu", "-ltorch_python", "-o", str(target)),
     ]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, check=False)

@@ -42,27 +42,29 @@ class Script {
 	{
 	}
 
-	void start(const py::object &work, const Tensors &tensors, bool average) const
+	/* It is an error where no result comes within the limit. */
+	void start(const py::object &work, const Tensors &tensors, bool average, double limit_s) const
 	{
-		called(start_, work, tensors, average);
+		called(start_, work, tensors, average, limit_s);
 	}
 
 	/* Each vector of these has a list of tensors on the side of all workers. */
 	void gather(const py::object &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
-		    int rank) const
+		       int rank, double limit_s) const
 	{
-		called(gather_, work, outputs, inputs, rank);
+		called(gather_, work, outputs, inputs, rank, limit_s);
 	}
 
-	void broadcast(const py::object &work, const Tensors &tensors, int rank, int root) const
+	void broadcast(const py::object &work, const Tensors &tensors, int rank, int root,
+			  double limit_s) const
 	{
-		called(broadcast_, work, tensors, rank, root);
+		called(broadcast_, work, tensors, rank, root, limit_s);
 	}
 
 	void scatter(const py::object &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
-		     int rank, bool average) const
+			int rank, bool average, double limit_s) const
 	{
-		called(scatter_, work, outputs, inputs, rank, average);
+		called(scatter_, work, outputs, inputs, rank, average, limit_s);
 	}
 
 	/* Whether these are carried where so many bytes are on the side of all workers. */
@@ -79,16 +81,14 @@ class Script {
 		return py::object(sums.attr(name)).release().ptr();
 	}
 
-	/* An error of Python's is a plain one here: it may be let go of without the interpreter's lock. */
+	/*
+	 * An error of Python's stays what it is: pybind11 takes the interpreter's lock where one is let go of.
+	 */
 	template <typename... Arguments> static void called(PyObject *method, Arguments &&...arguments)
 	{
 		py::gil_scoped_acquire locked;
 
-		try {
-			py::reinterpret_borrow<py::object>(method)(std::forward<Arguments>(arguments)...);
-		} catch (py::error_already_set &error) {
-			throw std::runtime_error(error.what());
-		}
+		py::reinterpret_borrow<py::object>(method)(std::forward<Arguments>(arguments)...);
 	}
 
 	PyObject *start_, *gather_, *broadcast_, *scatter_;
