@@ -40,6 +40,7 @@ def begin_worker() -> None:
     theirs, usual["cpu"] = usual["cpu"], "inc"
     os.register_at_fork(after_in_child=lambda: usual.update(cpu=theirs))  # which is no worker
     _name_the_usual(dist.distributed_c10d)
+    _let_limits_be_set(dist.distributed_c10d)
     if "gate" in settings:
         # DDP's constructor loads it, which would take as long after the gate as torch before it
         import torch._dynamo  # noqa: F401
@@ -80,6 +81,27 @@ def _name_the_usual(c10d: Any) -> None:
         return group, store
 
     c10d._new_process_group_helper = make
+
+
+def _let_limits_be_set(c10d: Any) -> None:
+    """Have `_set_pg_timeout` of the module torch.distributed.distributed_c10d set that of `inc`, too: torch's
+    own asks for the classes of gloo and NCCL, and warns of all others.
+    """
+    theirs = c10d._set_pg_timeout
+
+    @functools.wraps(theirs)
+    def set_timeout(timeout: Any, group: Any = None) -> None:
+        import torch
+
+        cpu, of = torch.device("cpu"), group or c10d._get_default_group()
+        if isinstance(of, c10d.ProcessGroup) and cpu in of._device_types:
+            backend = of._get_backend(cpu)
+            if backend.name() == "inc":
+                backend._set_default_timeout(timeout)
+                return
+        theirs(timeout, group)
+
+    c10d._set_pg_timeout = set_timeout
 
 
 def _create(store: Any, rank: int, size: int, timeout: Any) -> Any:
