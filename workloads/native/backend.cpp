@@ -10,6 +10,8 @@
  */
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <pybind11/chrono.h>
+
 #include <atomic>
 #include <numeric>
 
@@ -842,7 +844,9 @@ PYBIND11_MODULE(_backend, module)
 		    }),
 		    py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr(),
 		    py::arg("order") = OrderPtr());
-	backend.def_property_readonly("options", &IncBackend::getBackendOptions);
+	backend.def_property_readonly("options", &IncBackend::getBackendOptions)
+		.def("_set_default_timeout", &IncBackend::setTimeout, py::arg("timeout"),
+		     py::call_guard<py::gil_scoped_release>());
 	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
 	module.def(
 		"drain", [](double seconds) { return Completions::all().drain(seconds); },
