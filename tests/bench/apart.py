@@ -164,7 +164,7 @@ def _times(info: ctypes.Array[ctypes.c_char]) -> tuple[int, int]:
 
 def measured(kind: str, unit: str, turns: int, gate: Gate, rate: Callable[[], float]) -> dict[str, Any]:
     """Return the medians of what is measured with the program and without it, and the ratio's middle half."""
-    order, found = random.Random(1), []
+    order, rows = random.Random(1), []
     with Spent() as spent:
         for _ in range(turns):
             first, values = order.random() < 0.5, {}
@@ -172,20 +172,20 @@ def measured(kind: str, unit: str, turns: int, gate: Gate, rate: Callable[[], fl
                 gate.set(is_attached)
                 with spent.window() if is_attached else contextlib.nullcontext():
                     values[is_attached] = rate()
-            found.append((values[True], values[False]))
+            rows.append((values[True], values[False]))
     gate.set(True)
-    ratios = sorted(attached / without for attached, without in found)
+    ratios = sorted(attached / without for attached, without in rows)
     quarters = statistics.quantiles(ratios, n=4)
     return {
         "kind": kind,
         "unit": unit,
         "turns": turns,
-        "attached": statistics.median(attached for attached, _ in found),
-        "without": statistics.median(without for _, without in found),
+        "attached": statistics.median(attached for attached, _ in rows),
+        "without": statistics.median(without for _, without in rows),
         "ratio": statistics.median(ratios),
         "low": quarters[0],
         "high": quarters[2],
-        "all": found,
+        "all": rows,
         **spent.summed_up(),
     }
 

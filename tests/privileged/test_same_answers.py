@@ -1,4 +1,4 @@
-"""What `inc` answers: every collective of every type, and whatever gloo refuses, as NCCL does; time limits,
+"""The answers of `inc`: every collective of every type, and whatever gloo refuses, as NCCL does; time limits,
 interrupts, and the script's memory as with gloo.
 
 The cases are in jobs/same_answers.py, which compares them with the values of all workers and with gloo.

@@ -81,7 +81,7 @@ def test_it_is_compiled_once_however_many_ask_and_takes_the_place_of_an_older_so
 
 
 def test_checkouts_that_share_a_cache_keep_each_others_files(tmp_path: Path) -> None:
-    """Of a cache a file goes that no checkout has taken for a month. One that is found stays."""
+    """A file of a cache goes that no checkout has taken for a month. One that is found stays."""
     env, nowhere, cache = compiler(tmp_path, GOOD), tmp_path / "calls" / "of-a-file", tmp_path / "cache"
     (tmp_path / "calls").touch()
     code, file, _ = ended(asked(nowhere, cache, env=env))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.unit.endpoint_wire import DONE, End, Rack, rack
-from workloads.collectives import Broadcast, Gathered, Scattered, Vector
+from workloads.collectives import Broadcast, Buffers, Gathered, Scattered, Vector
 
 WORKERS, COUNT = 3, 1_003
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
@@ -103,7 +103,12 @@ def test_scattered(dtype: torch.dtype, average: bool, listed: bool) -> None:
     kept, outputs = [each.clone() for each in given], [torch.zeros(COUNT, dtype=dtype) for _ in given]
     carried(
         lambda rank: Scattered(
-            outputs[rank], given[rank].chunk(WORKERS) if listed else [given[rank]], rank, WORKERS, average
+            outputs[rank],
+            given[rank].chunk(WORKERS) if listed else [given[rank]],
+            rank,
+            WORKERS,
+            average,
+            Buffers(),
         )
     )
     summed = sum(each.to(torch.float32) for each in given)

@@ -62,7 +62,7 @@ def test_only_a_nan_that_all_workers_heard_of_may_be_summed_otherwise(contributo
     """The others may have their sum where a vote lacks workers, and would not come."""
     endpoint = Endpoint.__new__(Endpoint)
     endpoint._workers, endpoint._broken = 3, None
-    vector = _Vector(np.zeros(1, np.float32), np.array([contributors], np.uint32))
+    vector = _Vector(np.zeros(1, np.float32), np.array([contributors], np.uint32), None, 30.0)
     error = endpoint._explained(Event.NOT_FINITE, 1, vector)
     assert isinstance(error, quantiser.NotFiniteError)
     assert isinstance(error, quantiser.UnheardError) == (contributors < 3)

@@ -484,7 +484,7 @@ def endpoint_of(network: Rack, end: End) -> Endpoint:
     made._job, made._worker, made._workers, made._lanes = JOB, end.number, network.workers, network.width
     made._library, made._handle = endpoint.library(), end.handle
     made._under_way, made._room = deque(), threading.Semaphore(8)
-    made._finished, made._broken = 0, None
+    made._finished, made._broken, made.timeout_s = 0, None, 30.0
     return made
 
 

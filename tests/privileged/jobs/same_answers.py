@@ -225,7 +225,7 @@ def moves() -> None:
 
 @case
 def calls_of_nccl() -> None:
-    """What gloo refuses whatever the type."""
+    """Calls that gloo refuses whatever the type."""
     half = torch.full((5,), RANK + 1.0)
     for factor in (0.5, torch.tensor([0.5])):
         value = half.clone()
@@ -315,7 +315,7 @@ def fails(wait: Callable[[], Any]) -> None:
 
 @case
 def limits_are_kept() -> None:
-    """Of a group, of a group where it was set anew, and of a call: worker 0 does not come."""
+    """Limits of a group, of one where it was set anew, and of a call: worker 0 does not come."""
     meet = dist.new_group(backend="gloo")
     made, anew, called = dist.new_group(timeout=LIMIT), dist.new_group(), dist.new_group()
     _set_pg_timeout(LIMIT, anew)
@@ -333,8 +333,8 @@ def limits_are_kept() -> None:
 @case
 def limits_of_a_group_made_again_are_kept() -> None:
     dist.destroy_process_group()
-    there = f"tcp://{os.environ['MASTER_ADDR']}:21007"
-    dist.init_process_group("inc", init_method=there, rank=RANK, world_size=WORKERS, timeout=LIMIT)
+    address = f"tcp://{os.environ['MASTER_ADDR']}:21007"
+    dist.init_process_group("inc", init_method=address, rank=RANK, world_size=WORKERS, timeout=LIMIT)
     if RANK:
         fails(lambda: dist.all_reduce(torch.ones(SMALL)))
     else:
@@ -346,10 +346,10 @@ def main() -> None:
     for name in sys.argv[1:]:
         try:
             CASES[name]()
-            said = "ok"
+            outcome = "ok"
         except Exception as error:
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(f"same: {name}: {said}", flush=True)
+            outcome = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(f"same: {name}: {outcome}", flush=True)
     if any(name.startswith("limits") for name in sys.argv[1:]):
         os._exit(0)  # of what failed on purpose nothing is waited for
     dist.destroy_process_group()
