@@ -164,6 +164,7 @@ def page(testbed: dict[str, Any]) -> str:
             *uses_lines(job.get("uses")),
             *blocks_lines(job.get("blocks")),
             *service_lines(job),
+            *waiting_lines(job),
         )
         lines += [f"    {line}" for line in more]
     if not testbed["jobs"]:
@@ -204,6 +205,11 @@ def blocks_lines(blocks: dict[str, Any] | None) -> list[str]:
 def service_lines(job: dict[str, Any]) -> list[str]:
     """Return what the process that serves a job's workers says of itself, if it does."""
     return [str(line) for line in (job.get("service") or {"lines": []})["lines"]]
+
+
+def waiting_lines(job: dict[str, Any]) -> list[str]:
+    """Return what a job's workers wait for, if they wait for long."""
+    return [str(job["waiting"])] if job.get("waiting") else []
 
 
 def _contributors(node: dict[str, Any]) -> list[str]:

@@ -23,14 +23,14 @@ def register() -> None:
 
 
 def begin_worker() -> None:
-    """Do in a worker, and in no other process, what comes before its script: wait at its gate, give it delay
-    points and make its process group where its job asks for that.
+    """Do in a worker, and in no other process, what comes before its script: wait at its gate, watch it, give
+    it delay points and make its process group where its job asks for that.
     """
     if "TESTBED_JOB" not in os.environ:
         return
     import torch.distributed as dist
 
-    from workloads import job_env, meeting
+    from workloads import job_env, meeting, waiting
 
     settings = job_env.of_worker()
     if settings is None:
@@ -49,6 +49,7 @@ def begin_worker() -> None:
         from workloads import backend, endpoint, ps_client  # noqa: F401
 
         job_env.wait_at_gate()
+    waiting.begin()
     if settings.get("stragglers"):
         from workloads import stragglers
 

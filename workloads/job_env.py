@@ -198,6 +198,14 @@ class Board:
         """Says that this worker's statistics could not be written, and why."""
         self._records["stats_errno"][self._rank] = error_number
 
+    def asks_for_stacks(self) -> bool:
+        """Return whether the launcher wants the stacks of this worker's threads."""
+        return bool(self._records["asks_stacks"][self._rank])
+
+    def has_left_stacks(self) -> None:
+        """Says that this worker's stacks are written."""
+        self._records["left_stacks"][self._rank] = 1
+
     def progress(self) -> list[int]:
         """Every worker's progress, by rank."""
         return [int(value) >> 1 for value in self._records["progress"][: len(self._hosts)]]
@@ -359,6 +367,8 @@ class JobEnv:
     strict_finite: bool
     asked_in: str | None  # the caller's working folder, which need not be the worker's
     groups: int | None = None  # the descriptor by which it asks for groups
+    stacks: Path | None = None  # where it leaves the stacks of its threads
+    master: str = ""  # the address at which its workers meet, and the port
 
     @property
     def host(self) -> str:
@@ -399,6 +409,8 @@ class JobEnv:
                 strict_finite=bool(settings.get("strict_finite")),
                 asked_in=settings.get("asked_in"),
                 groups=settings.get("groups"),
+                stacks=Path(settings["stacks"]) if "stacks" in settings else None,
+                master=str(settings.get("master", "")),
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from workloads import waiting
 from workloads.job_env import JobEnv, NotInJobError
 
 
@@ -32,12 +33,12 @@ def see(c10d: Any) -> None:
 
     @functools.wraps(theirs)
     def rendezvous(url: str, rank: int = -1, world_size: int = -1, **settings: Any) -> Iterator[Any]:
-        return _meeting(theirs(url, rank, world_size, **settings), url, world_size)
+        return _meeting(theirs(url, rank, world_size, **settings), url, rank, world_size)
 
     c10d.rendezvous = rendezvous
 
 
-def _meeting(steps: Iterator[Any], url: str, world_size: int) -> Iterator[Any]:
+def _meeting(steps: Iterator[Any], url: str, rank: int, world_size: int) -> Iterator[Any]:
     """Yield what the steps of torch's own do, and tell the board when they begin and when the workers have
     met. Raises WorldSizeError where the group has the job's address and not its size.
     """
@@ -52,15 +53,42 @@ def _meeting(steps: Iterator[Any], url: str, world_size: int) -> Iterator[Any]:
         check_size(job, size)
     if size == job.world_size:
         job.board.meet()
+    waiting.say_meets(place(job, url, rank, size))
     try:
         first = next(steps)
     except BaseException:
         job.board.part()
+        waiting.say_meets("")
         raise
     if size == job.world_size:
         job.board.met()
     yield first
     yield from steps
+
+
+def place(job: JobEnv, url: str, rank: int, size: int | None) -> str:
+    """Return where a worker waits for its process group, and how the script had it wait elsewhere than the
+    job's workers meet, or as another.
+    """
+    parts, (job_address, _, job_port) = urlsplit(url), job.master.partition(":")
+    set_by = {"env": "set MASTER_ADDR to", "tcp": "named"}.get(parts.scheme)
+    if parts.scheme == "env":
+        address, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    else:
+        address, port = parts.hostname or "", parts.netloc.rpartition(":")[2]
+    did = []
+    if set_by and job_address and address != job_address:
+        did.append(f"{set_by} {address} (the job's is {job_address})")
+    elif parts.scheme == "env" and job_port and port != job_port:
+        did.append(f"set MASTER_PORT to {port} (the job's is {job_port})")
+    word = os.environ.get("RANK", "") if parts.scheme == "env" else ""
+    taken = rank if rank >= 0 else int(word) if word.isdecimal() else job.rank
+    if taken != job.rank:
+        did.append(f"took rank {taken} (its own is another)")
+    if size not in (None, job.world_size):
+        did.append(f"asked for a group of {size} (the job has {job.world_size} workers)")
+    at = f"{address}:{port}" if set_by else url
+    return f"{at}, since the script {' and '.join(did)}" if did else at
 
 
 def check_size(job: JobEnv, size: int) -> None:

@@ -8,7 +8,7 @@ search. Pure: the layout, and what it says in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,10 @@ U8, U64 = Kind.U8, Kind.U64
 
 ENTRIES: Final = 64  # of a table: a power of two
 WHERE_BYTES: Final = 96
+INSIDE_BYTES: Final = 32
+MEETS_BYTES: Final = 192
+_MOST_RANGES = 6  # of ranks, in words
+_MOST_SIDES = 8
 MOST_ROWS: Final = 60_000  # of a timeline, which then ends: what it says is of the time until then
 
 
@@ -115,6 +119,11 @@ TABLE = Record(
         *members(U64, "where_group", "where_number"),
         Member("where", U8, "the script's line that waits for it: UTF-8, ended by 0", WHERE_BYTES),
         Member("calls", U64, "CALL_ENTRIES calls", ENTRIES * len(CALL.members)),
+        # of the worker's watch (workloads/waiting.py), texts as above
+        Member("inside_ns", U64, "since when the script is in the function `inside`; 0: it is in none"),
+        Member("inside", U8, "a function of torch.distributed", INSIDE_BYTES),
+        Member("line", U8, "the script's present line", WHERE_BYTES),
+        Member("meets", U8, "where it waits for its process group, and why there", MEETS_BYTES),
     ),
     "The calls of a worker. It alone writes here.",
 )
@@ -207,22 +216,67 @@ class Tables:
         table = self._tables[rank]
         if (int(table["where_group"]), int(table["where_number"])) != (call.group, call.number):
             return ""
-        text = bytes(table["where"]).split(b"\0", 1)[0].decode(errors="replace")
-        return "".join(each if each.isprintable() else "?" for each in text)
+        return self._text(rank, "where")
 
     def say_where(self, rank: int, call: Call, text: str) -> None:
         """Write the line that `where` returns; only the worker itself does."""
         table = self._tables[rank : rank + 1]
         table["where_number"] = 0
-        line = text.encode()[-(WHERE_BYTES - 1) :].ljust(WHERE_BYTES, b"\0")
-        table["where"] = np.frombuffer(line, np.uint8)
+        self._say(rank, "where", text)
         table["where_group"] = call.group
         table["where_number"] = call.number
+
+    def line(self, rank: int) -> str:
+        """Return the line that a worker's script is at; empty where its worker has not said."""
+        return self._text(rank, "line")
+
+    def inside(self, rank: int) -> str:
+        """Return the function of torch.distributed that a worker's script is in; empty: it is in none."""
+        return self._text(rank, "inside") if self._tables["inside_ns"][rank] else ""
+
+    def meets(self, rank: int) -> str:
+        """Return where a worker waits for its process group, and why there; empty where it waits for none."""
+        return self._text(rank, "meets")
+
+    def say_at(self, rank: int, line: str, inside: str, inside_ns: int) -> None:
+        """Write what `line` and `inside` return; only the worker itself does. 0 ns: in no function."""
+        table = self._tables[rank : rank + 1]
+        table["inside_ns"] = 0
+        self._say(rank, "line", line)
+        self._say(rank, "inside", inside)
+        table["inside_ns"] = inside_ns
+
+    def say_meets(self, rank: int, text: str) -> None:
+        """Write what `meets` returns; only the worker itself does."""
+        self._say(rank, "meets", text)
+
+    def waiting(self) -> frozenset[int]:
+        """Return the workers whose scripts wait for a call."""
+        return frozenset(map(int, np.flatnonzero(self._tables["waits"])))
+
+    def pulse(self, running: npt.NDArray[np.bool_], waiting: npt.NDArray[np.bool_]) -> tuple[bytes, bool]:
+        """Return what changes whenever one of the running workers goes on, and whether any of them waits. Of
+        those who are known to be waiting it does not matter in which function.
+        """
+        waits = (self._tables["waits"] != 0) & running
+        inside_ns = np.where(waits | waiting | ~running, 0, self._tables["inside_ns"])
+        parts = (*(self._tables[name] for name in ("last", "waits", "waits_ns")), inside_ns)
+        return b"".join(part.tobytes() for part in parts), bool(inside_ns.any() or waits.any())
 
     def asked(self, ranks: Sequence[int], group: int, number: int) -> dict[int, Call]:
         """Return the calls of this number, by rank, of those who have asked for it."""
         calls = ((rank, self.call(rank, group, number)) for rank in ranks)
         return {rank: call for rank, call in calls if call is not None}
+
+    def _text(self, rank: int, name: str) -> str:
+        text = bytes(self._tables[name][rank]).split(b"\0", 1)[0].decode(errors="replace")
+        return "".join(each if each.isprintable() else "?" for each in text)
+
+    def _say(self, rank: int, name: str, text: str) -> None:
+        """Write the end of a text."""
+        room = self._tables[name].shape[1]
+        line = text.encode(errors="replace")[-(room - 1) :].ljust(room, b"\0")
+        self._tables[name][rank] = np.frombuffer(line, np.uint8)
 
     def _at(self, rank: int, at: int) -> Call | None:
         words = self._tables["calls"][rank].reshape(ENTRIES, len(CALL.members))[at]
@@ -241,8 +295,31 @@ def disagreement(calls: Mapping[int, Call], where: Mapping[int, str]) -> str:
     number = next(iter(calls.values())).number
     phrases = list[str]()
     for (_, line), ranks in sides.items():
-        who = f"worker {ranks[0]}" if len(ranks) == 1 else f"workers {', '.join(map(str, ranks))}"
         verb = "" if phrases else ("asks " if len(ranks) == 1 else "ask ")
         at = f"collective {number}" + (f", {line}" if line else "")
-        phrases.append(f"{who} {verb}for {calls[ranks[0]].in_words()} ({at})")
-    return f"{', '.join(phrases)}: they do not ask for the same"
+        phrases.append(f"{workers_in_words(ranks)} {verb}for {calls[ranks[0]].in_words()} ({at})")
+    return f"{sides_in_words(phrases)}: they do not ask for the same"
+
+
+def workers_in_words(ranks: Iterable[int]) -> str:
+    """Return `worker 3`, or `workers 0 to 5, 8`."""
+    ranges = list[list[int]]()
+    for rank in sorted(ranks):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return f"worker {ranges[0][0]}"
+    words = [
+        f"{first} to {last}" if last - first > 1 else ", ".join(map(str, sorted({first, last})))
+        for first, last in ranges[:_MOST_RANGES]
+    ]
+    others = sum(last - first + 1 for first, last in ranges[_MOST_RANGES:])
+    return f"workers {', '.join(words)}" + (f" and {others} others" if others else "")
+
+
+def sides_in_words(sides: Sequence[str]) -> str:
+    """Return the first sides in a row, and how many more there are."""
+    others = len(sides) - _MOST_SIDES
+    return ", ".join(sides[:_MOST_SIDES]) + (f", and so on ({others} more)" if others > 0 else "")

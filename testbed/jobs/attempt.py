@@ -22,7 +22,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import job_description, paths_from, worker_environment
+from testbed.jobs.environment import job_description, master_port, paths_from, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
@@ -164,6 +164,7 @@ class Executor:
                     "host": spec.host,
                     "exit_code": ending.exit_codes.get(spec.index),
                     "log": str(spec.log),
+                    "stacks": str(spec.stacks) if spec.index in ending.left_stacks else None,
                     "stats": left,
                 }
                 for spec, left in zip(workers, stats, strict=True)
@@ -218,6 +219,9 @@ class Executor:
             "groups": attempt.groups.fd(rank),
             "stragglers": None if request.stragglers is None else str(request.stragglers),
         }
+        stacks = attempt.logs / f"stacks-{rank}{attempt.suffix}.log"
+        master = addresses.host_ip(*layout.workers[0])
+        settings |= {"stacks": str(stacks), "master": f"{master}:{master_port(attempt.job)}"}
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
         board = attempt.board.settings()
@@ -229,7 +233,7 @@ class Executor:
             request.caller,
             rank=rank,
             world_size=len(hosts),
-            master=addresses.host_ip(*layout.workers[0]),
+            master=master,
             job_id=attempt.job,
             description=description,
             attempt=attempt.number,
@@ -241,7 +245,8 @@ class Executor:
         argv = (python, "-u", *option, script, *request.arguments)
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
-        return ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, stats=stats, cwd=cwd)
+        spec = ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, cwd=cwd)
+        return replace(spec, stats=stats, stacks=stacks)
 
 
 def own_hash_seed(environ: Mapping[str, str]) -> str | None:

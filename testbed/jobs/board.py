@@ -36,6 +36,8 @@ FIELDS = (
     ("parallel", "<u4"),
     ("stats_errno", "<u4"),
     ("left", "<u8"),
+    ("asks_stacks", "<u4"),
+    ("left_stacks", "<u4"),
 )
 LAYOUT = np.dtype([*FIELDS])
 _CALLS_ALIGNED = 64  # bytes: a line of a processor's cache
@@ -67,13 +69,16 @@ class JobBoard:
     summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when it left its process
     group, by the monotonic clock), its phase, how many collectives of all workers its script has asked for,
     the number of the one that the script waits for, from 1 (0: for none), and of how
-    many workers its process group is to be (0: it asked for none), and stats_errno (why its statistics could
-    not be written). Every field is an aligned word with one
-    writer, and state is written after exit_code: no lock is needed.
+    many workers its process group is to be (0: it asked for none), stats_errno (why its statistics could
+    not be written), and left_stacks (of its threads, once the launcher asks_stacks). Every field is an
+    aligned word with one writer, and state is written after exit_code: no lock is needed.
 
     Behind the records is a table of each worker's calls (testbed/contract/calls.py); a group's own board
-    (`of_group`) has none, for its calls are in its job's.
+    (`of_group`) has none, for its calls are in its job's. `waiting` is the launcher's line on what the
+    workers wait for at present, if they wait for long.
     """
+
+    waiting: str = ""
 
     def __init__(self, workers: int, has_ps: bool = False, of_group: bool = False) -> None:
         self.workers = workers
@@ -89,6 +94,10 @@ class JobBoard:
         self._records: npt.NDArray[np.void] = np.frombuffer(
             self._memory, dtype=LAYOUT, count=self._records_count
         )
+        self._tables = None if self._calls_at is None else self._mapped(self._calls_at)
+
+    def _mapped(self, at: int) -> calls.Tables:
+        return calls.Tables(np.frombuffer(self._memory, np.uint8, offset=at))
 
     def settings(self) -> dict[str, Any]:
         """Return what a process needs to map the board; the descriptor keeps its number when it is passed
@@ -109,6 +118,28 @@ class JobBoard:
             return None
         tables = np.frombuffer(self._memory, np.uint8, offset=self._calls_at).copy()
         return calls.Tables(tables)
+
+    def pulse(self) -> tuple[bytes, bool, frozenset[int]]:
+        """Return what changes whenever a running worker goes on, as far as it is told here, whether any
+        waits, and who waits for a call of any group.
+        """
+        records = self._records[: self.workers]
+        running = records["state"] == WorkerState.RUNNING
+        waiting = ((records["phase"] == GroupState.MEETING) | (records["waits_for"] != 0)) & running
+        names = ("state", "progress", "phase", "asked", "waits_for")
+        beat, waits = b"".join(records[name].tobytes() for name in names), bool(waiting.any())
+        if self._tables is None:
+            return beat, waits, frozenset()
+        calls_beat, some_wait = self._tables.pulse(running, waiting)
+        return beat + calls_beat, waits or some_wait, self._tables.waiting()
+
+    def ask_for_stacks(self) -> None:
+        """Ask every worker for the stacks of its threads."""
+        self._records["asks_stacks"][: self.workers] = 1
+
+    def have_left_stacks(self) -> set[int]:
+        """Return the workers that left the stacks of their threads."""
+        return {int(rank) for rank in np.flatnonzero(self._records["left_stacks"][: self.workers])}
 
     def started(self, index: int) -> None:
         self._records["state"][index] = WorkerState.RUNNING
@@ -176,6 +207,7 @@ class JobBoard:
     def close(self) -> None:
         if self.fd < 0:
             return
+        self._tables = None
         self._records = np.zeros(self._records_count, dtype=LAYOUT)  # mmap refuses to close under a view
         with contextlib.suppress(BufferError):  # another thread looks at it: it goes with its last view
             self._memory.close()

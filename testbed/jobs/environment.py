@@ -65,7 +65,7 @@ def worker_environment(
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": master,
-        "MASTER_PORT": str(MASTER_PORT_BASE + job_id % 1000),
+        "MASTER_PORT": str(master_port(job_id)),
         "GLOO_SOCKET_IFNAME": "eth0",
         "TP_SOCKET_IFNAME": "eth0",
         "TORCHELASTIC_RESTART_COUNT": str(attempt),  # as torchrun tells scripts that resume
@@ -74,6 +74,11 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # worker 0 serves the store
         VARIABLE: description,
     }
+
+
+def master_port(job_id: int) -> int:
+    """Return the port at which a job's workers meet."""
+    return MASTER_PORT_BASE + job_id % 1000
 
 
 def paths_from(folder: str, environ: Mapping[str, str], first: bool = False) -> dict[str, str]:

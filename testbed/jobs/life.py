@@ -138,6 +138,7 @@ class Job:
         with self._looking:
             progress = self._board.progress() if self._board else []
             service = self._board.service() if self._board else None
+            waiting = self._board.waiting if self._board else ""
         return {
             "id": self.id,
             "state": self.state,
@@ -152,6 +153,7 @@ class Job:
             "progress": progress,
             "summed_bytes": self.summed_bytes(),
             "service": service,
+            "waiting": waiting or None,
             "blocks": self._blocks or self._blocks_now(),
         }
 

@@ -29,6 +29,7 @@ from testbed.jobs.logs import Outputs
 
 GRACE_S = 10.0
 TERM_S = 5.0
+STACKS_S = 1.0  # that workers have to leave the stacks of their threads, before they are asked to end
 _TICK_S = 0.1
 # as torch's c10::Error prints them, with and without symbols
 _FRAME = re.compile(
@@ -66,6 +67,7 @@ class ProcessSpec:
     log: Path
     pass_fds: tuple[int, ...] = ()
     stats: Path | None = None  # where it leaves its statistics
+    stacks: Path | None = None  # and, where the job fails, its threads' stacks
     cwd: Path | None = None  # a working folder of its own; None: its job's
     most_log_bytes: int | None = None  # that its log gets, beside the last of its output
     serves: bool = False  # lives as long as the workers, and its end before theirs is a failure
@@ -104,6 +106,7 @@ class Ending:
     stopped: bool = False  # ended from outside
     notes: list[str] = field(default_factory=list)  # whom it waited for, and what its logs lack
     failed: int | None = None
+    left_stacks: frozenset[int] = frozenset()  # the workers that did
 
 
 def _never() -> None:
@@ -143,6 +146,7 @@ class JobProcesses:
         self._watch = watch.Lookout(patience.tell_s)
         self._outputs = Outputs(self._hear)
         self._children: list[Child] = []
+        self._stacks_by: float | None = None  # when those that run must have left their stacks
         self._selector = selectors.DefaultSelector()
 
     def start(self, specs: Sequence[ProcessSpec], logs: Sequence[int]) -> None:
@@ -215,19 +219,33 @@ class JobProcesses:
                 self._signal(signal.SIGTERM, servers=True)
             if self._running() and not self._running(workers=True):
                 term_at = min(term_at, now)
-            if now >= term_at:
+            if ending.failure is not None:
+                self._ask_for_stacks(now)
+            if now >= term_at and self._have_left_stacks(now):
                 self._signal(signal.SIGTERM)
                 term_at, kill_at = float("inf"), min(kill_at, now + self._patience.term_s)
             if now >= kill_at:
                 self._signal(signal.SIGKILL)
                 kill_at = now + self._patience.term_s
         ending.wall_s = time.monotonic() - began
+        ending.left_stacks = frozenset(self._board.have_left_stacks())
         ending.notes = self._watch.totals(time.monotonic(), self._standings()) + self._outputs.finish()
         return ending
 
     def _hear(self, label: str, line: str) -> None:
         if not is_frame(line):
             self._emit({"output": line, "label": label})
+
+    def _ask_for_stacks(self, now: float) -> None:
+        """Have each worker leave the stacks of its threads, as they are at the job's first failure."""
+        if self._stacks_by is None:
+            self._stacks_by = now + STACKS_S
+            self._board.ask_for_stacks()
+
+    def _have_left_stacks(self, now: float) -> bool:
+        """Return whether no more stacks are to be waited for."""
+        running = {child.spec.index for child in self._running(workers=True) if child.spec.stacks}
+        return self._stacks_by is None or now >= self._stacks_by or running <= self._board.have_left_stacks()
 
     # ------------------------------------------------------------------ who waits for whom
 
@@ -245,9 +263,11 @@ class JobProcesses:
         who has left.
         """
         workers = {child.spec.index: child for child in self._children if not child.spec.serves}
+        pulse = watch.Pulse(*self._board.pulse(), self._board.calls)
         lines, left = self._watch.look(
-            time.monotonic(), self._standings(), lambda rank: doing(workers[rank].process.pid)
+            time.monotonic(), self._standings(), lambda rank: doing(workers[rank].process.pid), pulse
         )
+        self._board.waiting = self._watch.line
         for line in lines:
             self._emit({"note": line})
         return None if left is None else self._left_early(left)

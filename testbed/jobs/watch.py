@@ -1,5 +1,5 @@
-"""Whom a job's workers wait for: told from the job board and from how the processes end. Pure: what it sees,
-and when, are arguments.
+"""Whom and what a job's workers wait for: told from the job board and from how the processes end. Pure: what
+it sees, and when, are arguments.
 
 All workers ask for the same collectives of the group of all, in one order. So whoever has asked for fewer
 than another waits for is the one that is waited for, unless it waits as well; and a worker that ended before
@@ -8,15 +8,15 @@ it asked never will.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.contract.calls import Tables
+from testbed.jobs.accounts import Activity, account, gathering
 from testbed.jobs.board import GroupState
 
-FIRST_S = 4.0  # of waiting, until it is told; then after three times as long, and so on
-STARTING_S = (
-    15.0  # the same for one that has not joined, and runs: it imports its libraries, and shares cores
-)
+FIRST_S = 5.0  # of waiting, until it is told; then after three times as long, and so on
+STARTING_S = 15.0  # the same for a process group, for workers that run import libraries, on shared cores
 SURE_S = 1.0  # a board that says the same for so long says how it is
 SLEEPS_SHARE = 0.02  # of a core: who uses less of it sleeps
 _MOST_NAMED = 4
@@ -59,6 +59,19 @@ class Doing:
 Look = Callable[[int], Doing]  # at the process of a rank
 
 
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A job's sign of life: `beat` changes whenever a worker goes on, by asking for a collective or having
+    waited for one; `waits`: some worker waits; `in_calls` are those who wait in any group. `tables` copies
+    what the workers wait for.
+    """
+
+    beat: bytes = b""
+    waits: bool = False
+    in_calls: frozenset[int] = frozenset()
+    tables: Callable[[], Tables | None] = lambda: None
+
+
 @dataclass(slots=True)
 class _Wait:
     """The others' waiting for one worker: for what, and how far it was when that began."""
@@ -78,9 +91,9 @@ class _Total:
     seconds: float = 0.0
 
 
-def lacking(workers: Sequence[Standing]) -> dict[int, int]:
+def lacking(workers: Sequence[Standing], in_calls: frozenset[int] = frozenset()) -> dict[int, int]:
     """Return the ranks of the workers that others wait for, each with the first collective that they wait for
-    and it has not asked for; _TO_JOIN for the process group itself.
+    and it has not asked for; _TO_JOIN for the process group itself. `in_calls` wait themselves, in any group.
     """
     meeting = any(worker.runs and worker.phase is GroupState.MEETING for worker in workers)
     awaited = sorted(worker.waits_for for worker in workers if worker.runs)
@@ -91,7 +104,7 @@ def lacking(workers: Sequence[Standing]) -> dict[int, int]:
         beyond = next((number for number in awaited if number > worker.asked), None)
         if meeting and worker.phase is GroupState.ALONE:
             late[worker.rank] = _TO_JOIN
-        elif beyond is not None and not (worker.runs and worker.waits_for):
+        elif beyond is not None and not (worker.runs and (worker.waits_for or worker.rank in in_calls)):
             late[worker.rank] = beyond
     return late
 
@@ -145,23 +158,31 @@ def in_vain(workers: Sequence[Standing]) -> bool:
 
 @dataclass(slots=True)
 class Lookout:
-    """The waiting of one job's workers, from look to look. `first_s` is how long it is until it is told."""
+    """The waiting of one job's workers, from look to look. `first_s` is how long it is until it is told.
+
+    `line` is the one on it that was told last, while it is true.
+    """
 
     first_s: float = FIRST_S
+    line: str = ""
     _waits: dict[int, _Wait] = field(default_factory=dict)
     _totals: dict[int, _Total] = field(default_factory=dict)
-    _same: tuple[Standing, ...] = ()  # what was seen last, and since when
+    _same: tuple[tuple[Standing, ...], bytes] = ((), b"")  # what was seen last, and since when
     _since: float = 0.0
+    _tell_after_s: float = 0.0  # of the same; 0: not told yet
+    _firsts: dict[int, Doing] = field(default_factory=dict)  # what the processes did when that was sure
 
     def look(
-        self, now: float, workers: Sequence[Standing], look_at: Look
+        self, now: float, workers: Sequence[Standing], look_at: Look, pulse: Pulse = Pulse()
     ) -> tuple[list[str], Standing | None]:
-        """Return the lines that are to be told now, and the worker that the job has to end for: it ended with
-        0, and others wait for it.
+        """Return the line that is to be told now, if any, and the worker that the job has to end for: it
+        ended with 0, and others wait for it.
         """
-        if tuple(workers) != self._same:
-            self._same, self._since = tuple(workers), now
-        late = lacking(workers)
+        seen = tuple(workers), pulse.beat
+        if seen != self._same:
+            self._same, self._since, self._tell_after_s = seen, now, 0.0
+            self._firsts.clear()
+        late = lacking(workers, pulse.in_calls)
         began = now
         if not late and now - self._since >= SURE_S:
             late, began = _stopped(workers, look_at), self._since
@@ -176,7 +197,12 @@ class Lookout:
                 return [], worker
             if wait.first is None and worker.runs and now > wait.began:
                 wait.first = look_at(rank)
-        return self._lines(now, late, by_rank, look_at), None
+        line = self._line(now, late, by_rank, look_at, pulse)
+        if line:
+            self.line = line
+        elif not self._tell_after_s and not any(wait.is_told for wait in self._waits.values()):
+            self.line = ""
+        return [line] if line else [], None
 
     def totals(self, now: float, workers: Sequence[Standing]) -> list[str]:
         """Return a line for each worker that was waited for for so long that it was told."""
@@ -196,11 +222,47 @@ class Lookout:
             total.times += 1
             total.seconds += now - wait.began
 
-    def _lines(
-        self, now: float, late: dict[int, int], by_rank: dict[int, Standing], look_at: Look
-    ) -> list[str]:
+    def _line(
+        self,
+        now: float,
+        late: dict[int, int],
+        by_rank: dict[int, Standing],
+        look_at: Look,
+        pulse: Pulse,
+    ) -> str:
+        """Return one line on whom the others wait for, and on what each worker waits for, when that is due:
+        of someone who is late, of a job that stands still, or of one whose workers all sleep.
+        """
+        stood_s, meets = now - self._since, _some_meet(by_rank.values())
+        sure_s = SURE_S if pulse.waits else self.first_s
+        if pulse.beat and stood_s >= sure_s and not self._firsts:
+            self._firsts = {worker.rank: look_at(worker.rank) for worker in by_rank.values() if worker.runs}
+        least_s = self.first_s if pulse.waits and not meets else max(self.first_s, STARTING_S)
+        stands = bool(pulse.beat) and stood_s >= (self._tell_after_s or least_s)
+        for_whom = self._for_whom(now, late, by_rank, look_at)
+        if not stands and not for_whom:
+            return ""
+        firsts = self._firsts or {rank: wait.first for rank, wait in self._waits.items() if wait.first}
+        members = [_member(worker, firsts, look_at, stood_s) for worker in by_rank.values()]
+        is_idle = all(member.acts == "sleeping" for member in members if member.runs)
+        if stood_s >= sure_s:
+            self._tell_after_s = self._tell_after_s or least_s
+            while self._tell_after_s <= 2 * stood_s:  # or it would be told twice, by two clocks
+                self._tell_after_s *= 3
+        if for_whom:
+            return f"{for_whom}: {account(members, pulse.tables())}"
+        if meets:
+            return gathering(members, pulse.tables(), stood_s)
+        if pulse.waits:
+            return account(members, pulse.tables())
+        if is_idle:
+            return f"no worker does anything: {account(members, pulse.tables())}"
+        self._firsts.clear()  # from now on, until it is looked at again
+        return ""
+
+    def _for_whom(self, now: float, late: dict[int, int], by_rank: dict[int, Standing], look_at: Look) -> str:
         if all(now - wait.began < wait.tell_after_s for wait in self._waits.values()):
-            return []
+            return ""
         named: dict[int, list[str]] = {}
         for rank, what in sorted(late.items()):
             wait, waited_s = self._waits[rank], now - self._waits[rank].began
@@ -214,7 +276,23 @@ class Lookout:
             wait.is_told = True
             while wait.tell_after_s <= waited_s:
                 wait.tell_after_s *= 3
-        return [f"waiting for {_listed(who)} {_in_words(number)}" for number, who in named.items()]
+        whom = [f"for {_listed(who)} {_in_words(number)}" for number, who in named.items()]
+        return f"waiting {' and '.join(whom)}" if whom else ""
+
+
+def _some_meet(workers: Iterable[Standing]) -> bool:
+    """Return whether some wait for the process group, and nobody for more than that."""
+    running = [worker for worker in workers if worker.runs]
+    return any(worker.phase is GroupState.MEETING for worker in running) and not any(
+        worker.waits_for for worker in running
+    )
+
+
+def _member(worker: Standing, firsts: Mapping[int, Doing], look_at: Look, stood_s: float) -> Activity:
+    acts = ""
+    if worker.runs and not worker.waits_for and worker.phase is GroupState.JOINED:
+        acts = _state(firsts.get(worker.rank), look_at(worker.rank), stood_s)
+    return Activity(worker.rank, worker.phase, worker.asked, worker.waits_for, worker.runs, acts)
 
 
 def _in_words(what: int) -> str:

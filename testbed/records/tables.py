@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from testbed.client.shown import line
@@ -116,6 +117,7 @@ def page(record: Record) -> str:
     lines += [f"  note: {note}" for note in record.notes]
     for run in record.runs:
         lines += _run_lines(run, len(record.runs))
+    lines += _stacks(record.folder)
     if record.command == "script":
         lines += [_step(step, step["did_s"]) for result in record.results for step in result["steps"]]
     if record.command == "reproduce":
@@ -142,6 +144,18 @@ def _run_lines(run: Run, runs: int) -> list[str]:
         lines.append(f"  {head}{run.verdict}")
     lines += [_step(step, step["run_s"], f"{head}{step['script']} ") for step in run.steps]
     return lines
+
+
+def _stacks(folder: Path) -> list[str]:
+    """Return the files of what workers were at when their job failed, a line for each folder of them."""
+    by_folder: dict[Path, list[str]] = {}
+    for file in sorted(folder.glob("runs/*/logs/**/stacks-*.log")):
+        by_folder.setdefault(file.parent, []).append(file.name)
+    return [
+        f"  stacks of {len(names)} worker{'s' * (len(names) > 1)} as it failed: "
+        f"{parent.relative_to(folder) / names[0]}{' ...' * (len(names) > 1)}"
+        for parent, names in by_folder.items()
+    ]
 
 
 def _step(step: Mapping[str, Any], at_s: float, head: str = "") -> str:

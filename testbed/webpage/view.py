@@ -182,6 +182,7 @@ def _attention(said: Mapping[str, Any]) -> list[str]:
         lines.append(f"links down: {' '.join(down)}")
     if said["faults"]:
         lines.append(f"faults {command.faults_text(said['faults'])}")
+    lines += [f"job {job['id']}: {line}" for job in said["jobs"] for line in command.waiting_lines(job)]
     return [*lines, *((said["schedule"] or {}).get("complaints") or ())]
 
 
@@ -255,7 +256,11 @@ def _running(look: Answers) -> list[JobLine]:
                 uses=", ".join(f"{a}-{b}" for a, b in (job["uses"] or {"circuits": ()})["circuits"]),
                 verdict=f"so far {line}",
                 trustworthy=verdict["trustworthy"] if verdict else None,
-                attention=(*command.blocks_lines(job["blocks"]), *command.service_lines(job)),
+                attention=(
+                    *command.waiting_lines(job),
+                    *command.blocks_lines(job["blocks"]),
+                    *command.service_lines(job),
+                ),
             )
         )
     return shown

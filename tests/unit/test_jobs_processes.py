@@ -19,7 +19,7 @@ from testbed.client.caller import Caller
 from testbed.emulation.leftovers import end_those, environment_of
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.board import GroupState, JobBoard, WorkerState
+from testbed.jobs.board import LAYOUT, GroupState, JobBoard, WorkerState
 from testbed.jobs.logs import LAST_BYTES
 from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
@@ -75,22 +75,27 @@ class Fixture:
         self.starter: Starts = Here(tmp_path)
         self.open_logs, self.spawner = open_logs, Spawner()
         self.most_log_bytes: int | None = None
+        self.leaves_stacks = False
 
     def spec(self, index: int, script: str, serves: bool = False) -> ProcessSpec:
         argv = (sys.executable, "-c", script)
         who, log = (
             ("the parameter server", "ps.log") if serves else (f"worker {index}", f"worker-{index}.log")
         )
+        fields: Any = LAYOUT.fields
+        asks, left = (index * LAYOUT.itemsize + fields[name][1] for name in ("asks_stacks", "left_stacks"))
         return ProcessSpec(
             index,
             f"u1h{index + 1}",
             who,
             f"u1h{index + 1}",
             argv,
-            dict(os.environ),
+            {**os.environ, "BOARD": f"{self.board.fd} {asks} {left}"},
             self.folder / log,
+            (self.board.fd,),
             serves=serves,
             most_log_bytes=self.most_log_bytes,
+            stacks=self.folder / f"stacks-{index}.log" if self.leaves_stacks else None,
         )
 
     def run(self, *scripts: str, ps: str | None = None, limit_s: float = 120.0, **times: float) -> Ending:
@@ -215,6 +220,45 @@ def test_nobody_waits_out_a_grace_for_a_group_that_cannot_come(job: Fixture) -> 
     assert not ending.stopped
 
 
+# as workloads/waiting.py does, when another worker has failed
+LEAVES = (
+    "import mmap, os, signal, sys, time\n"
+    "signal.signal(15, lambda *_: sys.exit(0 if os.path.exists('left') else 9))\n"
+    "fd, asked, left = map(int, os.environ['BOARD'].split())\n"
+    "board = mmap.mmap(fd, 0)\n"
+    "print('there', flush=True)\n"
+    "while not board[asked]: time.sleep(0.01)\n"
+    "time.sleep(0.2)\nopen('left', 'w').close()\nboard[left] = 1\n"
+    "signal.pause()"
+)
+
+
+def test_workers_leave_their_stacks_before_they_are_asked_to_end(job: Fixture) -> None:
+    job.leaves_stacks = True
+    fails = (
+        f"import pathlib, time\nlog = pathlib.Path({str(job.folder / 'worker-0.log')!r})\n"
+        "while 'there' not in log.read_text(): time.sleep(0.01)\nraise SystemExit(3)"
+    )
+    ending = job.run(LEAVES, fails, grace_s=0.0)
+    assert ending.failure
+    assert ending.failure.startswith("worker 1 on u1h2 exited with code 3")
+    assert ending.exit_codes == {0: 0, 1: 3}
+    assert ending.left_stacks == {0}
+
+
+def test_nobody_is_waited_for_for_long_who_leaves_no_stacks(job: Fixture) -> None:
+    job.leaves_stacks = True
+    ending = job.run(WAIT_FOREVER, "raise SystemExit(3)", grace_s=0.0)
+    assert ending.exit_codes == {0: -signal.SIGTERM, 1: 3}
+    assert ending.left_stacks == frozenset()
+
+
+def test_a_job_that_ends_well_is_asked_for_no_stacks(job: Fixture) -> None:
+    job.leaves_stacks = True
+    assert job.run("pass", "pass").failure is None
+    assert not job.board._records["asks_stacks"].any()
+
+
 def test_a_process_group_of_another_size_is_said(job: Fixture) -> None:
     job.board._records["world"][0] = 3
     ending = job.run("raise SystemExit(1)")
@@ -238,7 +282,11 @@ def test_whom_the_others_wait_for_is_told_and_noted(job: Fixture) -> None:
 
     job.listen = listen
     ending = job.run(until, until, tell_s=0.5)
-    assert re.fullmatch(r"waiting for worker 1 on u1h2 \(\w+ for \d s\) in collective 3", lines[0])
+    assert re.fullmatch(
+        r"waiting for worker 1 on u1h2 \(\w+ for \d s\) in collective 3: "
+        r"worker 0 waits in collective 3, worker 1 \w+ since collective 2",
+        lines[0],
+    )
     assert ending.failure is None
     assert re.fullmatch(r"the others waited \d+ s for worker 1 on u1h2", ending.notes[0])
 

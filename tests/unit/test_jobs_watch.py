@@ -13,12 +13,14 @@ from testbed.jobs.watch import (
     SURE_S,
     Doing,
     Lookout,
+    Pulse,
     Standing,
     cause,
     ended_before,
     in_vain,
     lacking,
 )
+from tests.unit.test_calls import tables_of
 
 STEP_S = 0.125  # no sum of it is rounded
 ASLEEP, BUSY, STOPPED = "asleep", "busy", "stopped"
@@ -34,6 +36,9 @@ def worker(
     return Standing(rank, f"worker {rank} on u1h{rank + 1}", phase, asked, waits_for, 0, exit_code)
 
 
+UNSEEN = Pulse()
+
+
 class Machine:
     """Processes that do one thing all the time, and a watch that looks at them all the time."""
 
@@ -46,11 +51,11 @@ class Machine:
         act = self.acts.get(rank, ASLEEP)
         return Doing("stopped" if act == STOPPED else "", self.now if act == BUSY else 7.0)
 
-    def see(self, seconds: float, *workers: Standing) -> Standing | None:
+    def see(self, seconds: float, *workers: Standing, pulse: Pulse = UNSEEN) -> Standing | None:
         """Return the worker for whom the job has to end, as soon as there is one."""
         began = self.now
         while self.now <= began + seconds:
-            lines, left = self.watch.look(self.now, workers, self.doing)
+            lines, left = self.watch.look(self.now, workers, self.doing, pulse)
             self.said += [(round(self.now - began, 1), line) for line in lines]
             if left is not None:
                 return left
@@ -62,30 +67,36 @@ def test_who_sleeps_while_others_wait_is_named_within_five_seconds_and_then_ever
     machine = Machine()
     workers = worker(0, asked=6, waits_for=6), worker(1, asked=6, waits_for=6), worker(2, asked=5)
     assert machine.see(60, *workers) is None, "who sleeps may wake"
+    account = "workers 0, 1 wait in collective 6, worker 2 sleeps since collective 5"
     assert machine.said == [
-        (4.0, "waiting for worker 2 on u1h3 (sleeping for 4 s) in collective 6"),
-        (12.0, "waiting for worker 2 on u1h3 (sleeping for 12 s) in collective 6"),
-        (36.0, "waiting for worker 2 on u1h3 (sleeping for 36 s) in collective 6"),
+        (5.0, f"waiting for worker 2 on u1h3 (sleeping for 5 s) in collective 6: {account}"),
+        (15.0, f"waiting for worker 2 on u1h3 (sleeping for 15 s) in collective 6: {account}"),
+        (45.0, f"waiting for worker 2 on u1h3 (sleeping for 45 s) in collective 6: {account}"),
     ]
+    assert machine.watch.line == machine.said[-1][1]
     awake = [replace(each, asked=6, waits_for=0) for each in workers]
     machine.see(1, *awake)
+    assert machine.watch.line == "", "it is true no longer"
     assert machine.watch.totals(machine.now, awake) == ["the others waited 60 s for worker 2 on u1h3"]
 
 
 @pytest.mark.parametrize(("act", "word"), [(ASLEEP, "sleeping"), (BUSY, "running"), (STOPPED, "stopped")])
 def test_what_it_does_is_said(act: str, word: str) -> None:
     machine = Machine(w2=act)
-    machine.see(5, worker(0, asked=2, waits_for=2), worker(1, asked=2, waits_for=2), worker(2, asked=1))
+    machine.see(6, worker(0, asked=2, waits_for=2), worker(1, asked=2, waits_for=2), worker(2, asked=1))
+    does = {ASLEEP: "sleeps", BUSY: "computes", STOPPED: "is stopped"}[act]
     assert [line for _, line in machine.said] == [
-        f"waiting for worker 2 on u1h3 ({word} for 4 s) in collective 2"
+        f"waiting for worker 2 on u1h3 ({word} for 5 s) in collective 2: workers 0, 1 wait in collective 2, "
+        f"worker 2 {does} since collective 1"
     ]
 
 
 def test_the_first_that_it_has_not_asked_for_is_said_of_many() -> None:
     machine = Machine()
-    machine.see(5, worker(0, asked=9, waits_for=9), worker(1, asked=4))
+    machine.see(6, worker(0, asked=9, waits_for=9), worker(1, asked=4))
     assert [line for _, line in machine.said] == [
-        "waiting for worker 1 on u1h2 (sleeping for 4 s) in collective 5"
+        "waiting for worker 1 on u1h2 (sleeping for 5 s) in collective 5: worker 0 waits in collective 9, "
+        "worker 1 sleeps since collective 4"
     ]
 
 
@@ -99,14 +110,21 @@ def test_a_worker_is_not_named_while_it_goes_on() -> None:
 
 def test_who_stops_after_it_has_asked_is_named_too() -> None:
     machine = Machine(w1=STOPPED)
-    machine.see(5, *(worker(rank, asked=9, waits_for=9) for rank in range(3)))
-    assert machine.said == [(4.0, "waiting for worker 1 on u1h2 (stopped for 4 s) in collective 9")]
+    machine.see(6, *(worker(rank, asked=9, waits_for=9) for rank in range(3)))
+    assert machine.said == [
+        (
+            5.0,
+            "waiting for worker 1 on u1h2 (stopped for 5 s) in collective 9: "
+            "workers 0 to 2 wait in collective 9",
+        )
+    ]
 
 
 def test_who_waits_itself_is_not_named() -> None:
     machine = Machine()  # worker 1 waits for what worker 0 asked for before it asked for more
     machine.see(9, worker(0, asked=6, waits_for=6), worker(1, asked=5, waits_for=5), worker(2, asked=4))
-    assert all("worker 2" in line and "worker 1" not in line for _, line in machine.said)
+    heads = [line.partition(":")[0] for _, line in machine.said]
+    assert all("worker 2" in head and "worker 1" not in head for head in heads)
     assert machine.said
 
 
@@ -121,20 +139,27 @@ def test_who_has_not_joined_is_named_at_once_where_it_sleeps_and_later_where_it_
     sleeper, starter = Machine(w2=ASLEEP), Machine(w2=BUSY)
     for machine in (sleeper, starter):
         machine.see(20, *workers)
-    assert sleeper.said[0][1] == "waiting for worker 2 on u1h3 (sleeping for 4 s) to join the process group"
+    assert sleeper.said[0][1] == (
+        "waiting for worker 2 on u1h3 (sleeping for 5 s) to join the process group: "
+        "workers 0, 1 wait for the process group, worker 2 has not joined the process group"
+    )
     assert sleeper.said[0][0] == FIRST_S
     assert [when for when, _ in starter.said] == [STARTING_S]
 
 
 def test_many_are_named_in_one_line() -> None:
     machine = Machine(w3=STOPPED)
-    machine.see(5, worker(0, asked=1, waits_for=1), *(worker(rank) for rank in range(1, 8)))
+    machine.see(6, worker(0, asked=1, waits_for=1), *(worker(rank) for rank in range(1, 8)))
     ((_, line),) = machine.said
     assert line.startswith(
-        "waiting for worker 1 on u1h2 (sleeping for 4 s), worker 2 on u1h3 (sleeping for 4 s)"
+        "waiting for worker 1 on u1h2 (sleeping for 5 s), worker 2 on u1h3 (sleeping for 5 s)"
     )
-    assert "worker 3 on u1h4 (stopped for 4 s)" in line
-    assert line.endswith("and 3 others in collective 1")
+    assert "worker 3 on u1h4 (stopped for 5 s)" in line
+    assert line.endswith(
+        "and 3 others in collective 1: worker 0 waits in collective 1, "
+        "workers 1, 2, 4 to 7 sleep before the first collective, "
+        "worker 3 is stopped before the first collective"
+    )
 
 
 def test_who_left_before_the_group_was_there_ends_the_job() -> None:
@@ -238,3 +263,88 @@ def test_those_that_had_left_are_said_of_a_failure_within_the_group() -> None:
     assert ended_before([worker(0), failed], failed) == ""
     left = replace(failed, phase=GroupState.ALONE)
     assert ended_before([gone, left], left) == "", "what it did afterwards is its own affair"
+
+
+STILL = Pulse(b"the same", waits=True)
+
+
+def test_a_job_that_stands_still_is_told_though_nobody_is_late() -> None:
+    machine = Machine()
+    machine.see(60, *(worker(rank, asked=9, waits_for=9) for rank in range(3)), pulse=STILL)
+    assert machine.said == [(at, "workers 0 to 2 wait in collective 9") for at in (5.0, 15.0, 45.0)]
+    machine.see(1, *(worker(rank, asked=9) for rank in range(3)), pulse=Pulse(b"another"))
+    assert machine.watch.line == ""
+
+
+def test_a_job_whose_network_goes_on_is_not_told() -> None:
+    machine = Machine()
+    for turn in range(20):
+        waits = (worker(rank, asked=9, waits_for=9) for rank in range(3))
+        machine.see(4, *waits, pulse=Pulse(bytes([turn]), waits=True))
+    assert machine.said == []
+
+
+def test_one_late_and_a_job_that_stands_still_are_one_line() -> None:
+    machine, workers = Machine(), (worker(0, asked=6, waits_for=6), worker(1, asked=5))
+    machine.see(1, *workers, pulse=Pulse(b"fragments are still summed", waits=True))
+    machine.see(60, *workers, pulse=STILL)
+    assert len(machine.said) == 3, machine.said
+
+
+def test_workers_that_meet_in_vain_are_told_after_fifteen_seconds() -> None:
+    machine, tables = Machine(), tables_of(3)
+    for rank in range(3):
+        tables.say_meets(rank, "localhost:12355, since the script set MASTER_ADDR to localhost")
+    pulse = Pulse(b"the same", waits=True, tables=lambda: tables)
+    machine.see(20, *(worker(rank, GroupState.MEETING) for rank in range(3)), pulse=pulse)
+    assert machine.said == [
+        (
+            15.0,
+            "nobody has joined the process group after 15 s: workers 0 to 2 wait for it at localhost:12355, "
+            "since the script set MASTER_ADDR to localhost",
+        )
+    ]
+
+
+def test_who_has_joined_is_told_while_others_meet() -> None:
+    machine = Machine()
+    machine.see(16, worker(0), worker(1), worker(2, GroupState.MEETING), pulse=STILL)
+    assert machine.said == [
+        (15.0, "only workers 0, 1 have joined the process group after 15 s: worker 2 waits for it")
+    ]
+
+
+def test_who_waits_in_another_group_is_not_named() -> None:
+    machine = Machine()
+    pulse = Pulse(b"the same", waits=True, in_calls=frozenset({0, 1}))
+    machine.see(6, worker(0, asked=6, waits_for=6), worker(1, asked=5), pulse=pulse)
+    assert [line.partition(" ")[0] for _, line in machine.said] == ["worker"]
+
+
+def test_a_job_of_which_all_sleep_is_told_though_nobody_is_known_to_wait() -> None:
+    machine = Machine()
+    machine.see(50, worker(0, asked=3), worker(1, asked=3), pulse=Pulse(b"the same"))
+    assert machine.said == [
+        (at, "no worker does anything: workers 0, 1 sleep since collective 3") for at in (15.0, 45.0)
+    ]
+
+
+def test_a_job_of_which_one_computes_is_not_told() -> None:
+    machine, looked = Machine(w1=BUSY), list[int]()
+    machine.see(200, worker(0, asked=3), worker(1, asked=3), pulse=Pulse(b"the same"))
+    assert machine.said == []
+
+    def look_at(rank: int) -> Doing:
+        looked.append(rank)
+        return Doing("", machine.now)
+
+    for _ in range(2000):
+        machine.watch.look(machine.now, [worker(0, asked=4)], look_at, Pulse(b"another"))
+        machine.now += STEP_S
+    assert len(looked) < 20, "it costs a file's reading each time"
+
+
+def test_a_script_that_never_joined_may_sleep() -> None:
+    machine = Machine()
+    machine.see(50, *(worker(rank, GroupState.ALONE) for rank in range(2)), pulse=Pulse(b"the same"))
+    assert machine.said == []

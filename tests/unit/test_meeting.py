@@ -14,6 +14,7 @@ import torch.distributed.distributed_c10d as c10d
 from testbed.jobs.board import GroupState, JobBoard
 from tests.unit.test_jobs_board import described
 from workloads import meeting
+from workloads.job_env import JobEnv
 from workloads.meeting import WorldSizeError
 
 THREE = "does not fit this job's 3 workers"
@@ -114,3 +115,61 @@ def test_torch_meets_by_the_function_that_is_replaced(monkeypatch: pytest.Monkey
     monkeypatch.setattr(c10d, "rendezvous", seen)
     with pytest.raises(SeenError):
         c10d.init_process_group("gloo", init_method="tcp://127.0.0.1:1", rank=0, world_size=1)
+
+
+JOBS = {"MASTER_ADDR": "10.0.1.1", "MASTER_PORT": "29507", "RANK": "1", "WORLD_SIZE": "3"}
+
+
+@pytest.mark.parametrize(
+    ("url", "rank", "size", "environ", "words"),
+    [
+        ("env://", -1, 3, {}, "10.0.1.1:29507"),
+        ("env://", 1, 3, {"RANK": "0"}, "10.0.1.1:29507"),
+        (
+            "env://",
+            1,
+            3,
+            {"MASTER_ADDR": "localhost", "MASTER_PORT": "12355"},
+            "localhost:12355, since the script set MASTER_ADDR to localhost (the job's is 10.0.1.1)",
+        ),
+        (
+            "env://",
+            -1,
+            3,
+            {"MASTER_PORT": "12355"},
+            "10.0.1.1:12355, since the script set MASTER_PORT to 12355 (the job's is 29507)",
+        ),
+        (
+            "env://",
+            -1,
+            3,
+            {"RANK": "0"},
+            "10.0.1.1:29507, since the script took rank 0 (its own is another)",
+        ),
+        ("tcp://10.0.1.1:23456", 1, 3, {}, "10.0.1.1:23456"),
+        (
+            "tcp://127.0.0.1:23456",
+            0,
+            2,
+            {},
+            "127.0.0.1:23456, since the script named 127.0.0.1 (the job's is 10.0.1.1) and took rank 0 (its "
+            "own is another) and asked for a group of 2 (the job has 3 workers)",
+        ),
+        ("file:///tmp/x?world_size=3", 1, 3, {}, "file:///tmp/x?world_size=3"),
+    ],
+)
+def test_where_it_waits_and_why_there(
+    board: JobBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    rank: int,
+    size: int,
+    environ: dict[str, str],
+    words: str,
+) -> None:
+    for name, value in (JOBS | environ).items():
+        monkeypatch.setenv(name, value)
+    settings = described(board, tmp_path) | {"master": "10.0.1.1:29507"}
+    job = JobEnv.from_environ({"TESTBED_JOB": json.dumps(settings)})
+    assert meeting.place(job, url, rank, size) == words

@@ -37,7 +37,7 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_OTHERS_S", 0.0)
+    monkeypatch.setattr(waiting, "ALL_ASK_S", 0.0)
 
 
 def all_reduce(elements: int = 8, operation: int = Operation.SUM, type_: int = FLOAT32) -> tuple[int, int]:

@@ -76,6 +76,14 @@ def test_stragglers_faults_and_what_is_wrong_are_told(world: World) -> None:
     assert view.circuits == view.spans.circuits == ()
 
 
+def test_what_a_jobs_workers_wait_for_is_told(world: World) -> None:
+    line = "workers 0, 1 wait in barrier (collective 8, val.py:15): they ask for the same"
+    world.status = status(jobs=[{**status()["jobs"][0], "waiting": line}])
+    view = view_of(world)
+    assert f"job 7: {line}" in view.attention
+    assert view.jobs[0].attention[0] == line
+
+
 def test_the_queue_is_that_of_status(world: World) -> None:
     queued = {
         "id": 8,

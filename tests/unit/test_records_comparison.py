@@ -248,6 +248,16 @@ def test_a_record_as_text(store: Store) -> None:
     assert "2 of 2 trustworthy" in listing(store.records())
 
 
+def test_a_record_names_the_stacks_of_workers_whose_job_failed(store: Store) -> None:
+    record = runs(store, 10.0)
+    assert "stacks of" not in page(record)
+    logs = record.folder / "runs" / "1" / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    for rank in range(2):
+        (logs / f"stacks-{rank}.log").touch()
+    assert "  stacks of 2 workers as it failed: runs/1/logs/stacks-0.log ..." in page(record)
+
+
 def test_means_as_json() -> None:
     results = [recorded.result(10.0), recorded.result(12.0)]
     means = means_of("run", results)

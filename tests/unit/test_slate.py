@@ -77,3 +77,8 @@ def test_a_board_has_one_where_a_process_serves() -> None:
 def test_a_status_shows_the_lines() -> None:
     assert status.service_lines({"service": {"lines": ["iteration 3", "disk"]}}) == ["iteration 3", "disk"]
     assert status.service_lines({"service": None}) == status.service_lines({}) == []
+
+
+def test_a_status_shows_what_workers_wait_for() -> None:
+    assert status.waiting_lines({"waiting": "worker 0 waits"}) == ["worker 0 waits"]
+    assert status.waiting_lines({"waiting": None}) == status.waiting_lines({}) == []

@@ -47,6 +47,10 @@ struct call_table {
 	__u64 where_number;
 	__u8 where[96]; /* the script's line that waits for it: UTF-8, ended by 0 */
 	__u64 calls[320]; /* CALL_ENTRIES calls */
+	__u64 inside_ns; /* since when the script is in the function `inside`; 0: it is in none */
+	__u8 inside[32]; /* a function of torch.distributed */
+	__u8 line[96]; /* the script's present line */
+	__u8 meets[192]; /* where it waits for its process group, and why there */
 };
 
 #endif
