@@ -72,7 +72,8 @@ class JobRequest:
         """Return the request of a job that runs as `caller`, whatever it says. Raises RequestError."""
         place, limit_s = request.get("place"), request.get("limit_s")
         cwd = absolute(request.get("cwd"), "cwd")
-        only_one(request, "error_feedback", "fine_sums")
+        if request.get("error_feedback") is True and request.get("fine_sums") is True:
+            raise RequestError("error_feedback and fine_sums: one of them is accepted")
         if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
             raise RequestError(f"limit_s: {shown(limit_s)}; a number of seconds above 0 is accepted")
         return cls(
@@ -116,12 +117,6 @@ class JobRequest:
     def arguments_of_python(self) -> tuple[str, ...]:
         """The words by which Python is told what to run."""
         return ("-m", self.script) if self.module else (self.script,)
-
-
-def only_one(request: Mapping[str, Any], *names: str, path: str = "") -> None:
-    """Raise RequestError where more than one of these is true."""
-    if sum(request.get(name) is True for name in names) > 1:
-        raise RequestError(f"{path}{' and '.join(names)}: one of them is accepted")
 
 
 def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:

@@ -22,7 +22,6 @@ from testbed.jobs.request import (
     age_out_ms,
     lanes,
     leave_after,
-    only_one,
     recovery,
     stragglers,
     system_name,
@@ -191,7 +190,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
-    only_one(data, "error_feedback", "fine_sums", path=f"{path}.")
+    if _flag(data, "error_feedback", path) and _flag(data, "fine_sums", path):
+        raise RequestError(f"{path}.error_feedback and fine_sums: one of them is accepted")
     slow = stragglers(data, f"{path}.")
     made = []
     for copy in range(1, copies + 1):
