@@ -55,7 +55,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "clusters": ("testbed/systems/aleph",),
 }
 """By table, the folders and files without which its numbers would be others."""
-ELSEWHERE = {"3f47a9e": "ryujaehun/pytorch-gpu-benchmark"}
+ELSEWHERE = {"3f47a9e": "ryujaehun/pytorch-gpu-benchmark", "1e115ff": "facebookresearch/param"}
 """Commits of other repositories that documents name."""
 OLD = 100
 """Commits: what was measured longer ago is to be measured again, changed or not."""
