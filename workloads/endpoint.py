@@ -345,9 +345,9 @@ class Endpoint:
     def _check_peers(self, silent_s: float, timeout_s: float) -> None:
         try:
             self.check()
-        except RuntimeError as error:
-            self._broken = error
-            raise
+        except RuntimeError as error:  # of the compiled backend, which names the type in its text
+            self._broken = DisagreementError(str(error).removeprefix("DisagreementError: "))
+            raise self._broken from error
         # a peer that ended well has what it waited for, and the switch still has it for us
         ended = [
             peer

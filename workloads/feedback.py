@@ -52,10 +52,6 @@ def _averaged(bucket: GradBucket) -> Tensor:
     return buffer if buffer.dtype == torch.float32 else buffer.to(torch.float32)
 
 
-def _fail(future: Any, error: Exception) -> None:
-    future.set_exception(error)
-
-
 def _put(bucket: GradBucket, vector: Tensor, done: Future[Any]) -> Tensor:
     """Return a bucket's memory with a sum in it; raise what went wrong with the sum."""
     done.value()
@@ -132,7 +128,7 @@ class _Part:
     vector: Tensor
     lost: Tensor
     work: Any
-    average: Future[Tensor]
+    average: Any  # a future of a tensor, which torch types as if it had no exceptions
 
 
 @dataclass
@@ -159,7 +155,7 @@ class FineSums:
         try:
             part.work.wait()
         except Exception as error:  # DDP raises it where it waits for the bucket
-            _fail(part.average, error)
+            part.average.set_exception(error)
             return
         rest = _group().allreduce([part.lost])
 
@@ -167,7 +163,7 @@ class FineSums:
             try:
                 whole = _put(part.bucket, part.vector.add_(part.lost), done)
             except Exception as error:
-                _fail(part.average, error)
+                part.average.set_exception(error)
             else:
                 part.average.set_result(whole)
 
@@ -185,7 +181,8 @@ def fine_hook(state: FineSums, bucket: GradBucket) -> Future[Tensor]:
         return average
     part = _Part(bucket, vector, lost, _begin(vector, lost), Future())
     state.add(part)
-    return part.average
+    both: Future[Tensor] = part.average
+    return both
 
 
 def install(settings: Mapping[str, Any]) -> None:

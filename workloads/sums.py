@@ -47,7 +47,6 @@ wanted_lost: dict[int, torch.Tensor] = {}
 """Where to write what rounding leaves out of the vector at an address, while its sum is being asked for."""
 
 _END_TIMEOUT_S = 5.0
-_OF_THE_ORDER = "DisagreementError: "  # workloads/native/calls.hpp
 LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
@@ -290,9 +289,7 @@ class Sums:
         try:
             finish()
         except Exception as error:  # every failure belongs to the one who waits
-            text = str(error)
-            name = type(error).__name__
-            work.fail(text if text.startswith(_OF_THE_ORDER) else f"{name}: {text}")
+            work.fail(f"{type(error).__name__}: {error}")
         else:
             work.done()
 
