@@ -232,7 +232,7 @@ def test_the_death_of_open_vswitch_is_reported_and_ends_the_testbed(name: str) -
     assert shown.returncode == 1
     assert "it died at " in shown.stdout
     assert "ovs-vswitchd was killed by signal 9" in shown.stdout
-    assert f"in {folder / 'log'}: ovs-vswitchd.log" in shown.stdout
+    assert f"in {folder / 'log'}: daemon.log ovs-vswitchd.log" in shown.stdout
 
 
 def test_the_death_of_the_daemon_is_reported(name: str) -> None:
