@@ -26,7 +26,6 @@ from workloads import groups, waiting
 from workloads.collectives import c10d
 from workloads.job_env import JobEnv, Part
 from workloads.meeting import check_size
-from workloads.outcome import Record
 from workloads.reducers import InNetwork
 from workloads.sums import Sums, ledger, native
 
@@ -53,18 +52,13 @@ class GroupSums(Sums):
         super().shutdown()
         if thread.is_alive():  # it waits for others still
             return
-        atexit.unregister(self.shutdown)
+        atexit.unregister(self._end)
         if isinstance(self._reducer, InNetwork):
             self._reducer.close()
             assert isinstance(self._job.board, Part)
             self._job.board.close()
             assert self._job.groups is not None
             groups.desk(self._job.groups).leave(self._key)
-
-    @property
-    def summed(self) -> Counter[str]:
-        """Return the bytes that it summed, by the way that they went; it is counted on."""
-        return self._by_bytes
 
     def _write_statistics(self) -> None:
         """Leave it to the job's own group to tell what it summed."""
@@ -170,7 +164,7 @@ def _beside(
         return native.IncBackend(common, None, tally, order=order)
     membership = groups.enter(job, members.word, common.size())
     if membership.job is None:
-        ledger.add(membership.ranks, Counter(), tally)
+        ledger.add(membership.ranks, Counter, tally)
         return native.IncBackend(common, None, tally, order=order)
     try:
         sums = GroupSums(membership, timeout.total_seconds())
@@ -188,9 +182,9 @@ def rounds() -> bool:
     return _sums is not None and _sums.rounds
 
 
-def record() -> Record:
+def record() -> Any:
     """Return the account of who was in this worker's sums so far."""
-    return _sums.record if _sums else Record()
+    return _sums.record if _sums else native.Record()
 
 
 def stands_beside_another() -> None:

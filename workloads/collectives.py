@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -24,7 +23,6 @@ from workloads.quantiser import Floats
 c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stubs lack what is used here
 
 LANE_BYTES = 4
-_MOST_FREE_BUFFERS = 8  # as many as vectors of one size are under way at a time, in practice
 
 
 class Carrier(Protocol):
@@ -125,7 +123,7 @@ class Scattered:
         rank: int,
         workers: int,
         average: bool,
-        buffers: Buffers,
+        buffers: Any,
     ) -> None:
         part = output.numel()
         self._buffers = buffers
@@ -148,34 +146,6 @@ class Scattered:
             part.div_(self._workers)
         self._output.copy_(part.view(self._output.shape))
         self._buffers.give(self.floats)
-
-
-class Buffers:
-    """Memory of sums that are no binary32 in one piece, used again: what a system gives anew has to be
-    cleared by it first, page by page.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: list[torch.Tensor] = []
-
-    def take(self, elements: int) -> torch.Tensor:
-        """Return a binary32 vector, with anything in it."""
-        with self._lock:
-            fitting = [buffer for buffer in self._free if elements <= buffer.numel() <= 2 * elements]
-            if fitting:
-                whole = min(fitting, key=torch.Tensor.numel)
-                self._free = [buffer for buffer in self._free if buffer is not whole]
-                return whole[:elements]
-        return torch.empty(elements, dtype=torch.float32)
-
-    def give(self, vector: torch.Tensor) -> None:
-        """Take back a vector that nobody uses any more."""
-        memory = vector.untyped_storage()
-        elements = memory.nbytes() // LANE_BYTES
-        whole = torch.empty(0, dtype=torch.float32).set_(memory, 0, (elements,), (1,))
-        with self._lock:
-            self._free = [whole, *self._free][:_MOST_FREE_BUFFERS]
 
 
 def sum_options(limit_s: float | None = None) -> Any:

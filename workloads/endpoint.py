@@ -132,6 +132,7 @@ class _Vector:
     contributors: npt.NDArray[np.uint32]
     lost: Floats | None
     timeout_s: float
+    number: int
 
 
 class Endpoint:
@@ -150,8 +151,7 @@ class Endpoint:
         self._library = library()
         self._under_way: collections.deque[_Vector] = collections.deque()
         self._room = threading.Semaphore(_MAX_UNDER_WAY)
-        self._finished = 0
-        self._warn_after_s = _WARN_AFTER_S
+        self._silent_s, self._warn_after_s = 0.0, _WARN_AFTER_S
         self._broken: Exception | None = None  # no vector can be summed any more
         self.check: Callable[[], None] = lambda: None  # raises where it waits in vain
         trees = settings["trees"]
@@ -244,22 +244,22 @@ class Endpoint:
         assert array.itemsize == 4
         self._room.acquire()
         contributors = np.zeros(max(1, -(-array.size // self._lanes)), np.uint32)
-        vector = _Vector(array, contributors, lost, self.timeout_s)
-        self._under_way.append(vector)
-        if self._broken:  # `finish` says so
-            return
-        number = self._library.endpoint_submit(
-            self._handle,
-            array.ctypes.data,
-            array.size,
-            int(kind),
-            part.start,
-            part.stop,
-            vector.contributors.ctypes.data,
-            None if lost is None else lost.ctypes.data,
-        )
-        if number < 0:
-            raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")
+        number = -1
+        if not self._broken:  # else `finish` says so
+            number = self._library.endpoint_submit(
+                self._handle,
+                array.ctypes.data,
+                array.size,
+                int(kind),
+                part.start,
+                part.stop,
+                contributors.ctypes.data,
+                None if lost is None else lost.ctypes.data,
+            )
+            if number < 0:
+                self._room.release()
+                raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")
+        self._under_way.append(_Vector(array, contributors, lost, self.timeout_s, number))
 
     def finish(self) -> Outcome:
         """Wait for the oldest vector submitted and not finished; say who is in its sum.
@@ -286,19 +286,42 @@ class Endpoint:
             )
             if event == Event.QUIET:
                 self._check_peers(silent_ns.value / 1e9, vector.timeout_s)
-        self._warn_after_s = _WARN_AFTER_S
         assert event != Event.IDLE
-        assert number.value == self._finished
-        self._finished += 1
+        assert number.value == vector.number
         if event != Event.DONE:
-            raise self._explained(Event(event), detail.value, vector)
+            first = int(vector.contributors[0])
+            raise self._explained(Event(event), detail.value, first, vector.array.size)
         return Outcome(self._workers, self._lanes, vector.contributors)
 
-    def _explained(self, event: Event, detail: int, vector: _Vector) -> Exception:
-        """Return what a vector without a sum raises. It is the end where the workers no longer agree."""
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Return where it and its functions to submit and to run are in this process, and its lanes, for code
+        that sums by it without Python: in turns with `submit` and `finish`, and no vector of its own.
+        """
+        submit, run = (
+            ctypes.cast(function, ctypes.c_void_p).value or 0
+            for function in (self._library.endpoint_submit, self._library.endpoint_run)
+        )
+        return int(self._handle), submit, run, self._lanes
+
+    def heard(self, vector: Any) -> Exception | None:
+        """Return why such a vector has no sum; None while it may have one. Raises where it will have none."""
+        if vector.event == Event.QUIET:
+            self._check_peers(vector.silent_s, vector.limit_s)
+            return None
+        first, size = vector.first_contributors, vector.flat.numel()
+        return self._explained(Event(vector.event), vector.detail, first, size)
+
+    def is_broken(self) -> bool:
+        """Return whether no vector can be summed any more."""
+        return self._broken is not None
+
+    def _explained(self, event: Event, detail: int, first: int, size: int) -> Exception:
+        """Return what a vector of `size` without a sum raises, of whose first fragment `first` contribute. It
+        is the end where the workers no longer agree.
+        """
         if event == Event.NOT_FINITE:
             what = f"{detail} of {self._workers} workers have NaN or infinity in their gradients"
-            if 0 < vector.contributors[0] < self._workers:  # the others may sum it without this worker
+            if 0 < first < self._workers:  # the others may sum it without this worker
                 self._broken = UnheardError(what)
                 return self._broken
             return NotFiniteError(what)
@@ -319,7 +342,7 @@ class Endpoint:
             )
         else:
             self._broken = DisagreementError(
-                f"the workers reduce arrays of different lengths; this one has {vector.array.size} elements"
+                f"the workers reduce arrays of different lengths; this one has {size} elements"
             )
         return self._broken
 
@@ -343,6 +366,9 @@ class Endpoint:
         return counters
 
     def _check_peers(self, silent_s: float, timeout_s: float) -> None:
+        if silent_s < self._silent_s:  # another silence
+            self._warn_after_s = _WARN_AFTER_S
+        self._silent_s = silent_s
         try:
             self.check()
         except RuntimeError as error:  # of the compiled backend, which names the type in its text

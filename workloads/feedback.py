@@ -34,14 +34,11 @@ def _begin(vector: Tensor, lost: Tensor) -> Any:
     """Have a binary32 vector summed, and what rounding leaves out of it written to `lost`, of zeros; return
     the work. Where nothing is rounded, since no switch adds it, `lost` stays as it is.
     """
-    from workloads import sums
+    from workloads.sums import native
 
     group = _group()
-    sums.wanted_lost[vector.data_ptr()] = lost
-    try:
+    with native.Lost(lost):
         return group.allreduce([vector])
-    finally:
-        sums.wanted_lost.pop(vector.data_ptr(), None)
 
 
 def _averaged(bucket: GradBucket) -> Tensor:

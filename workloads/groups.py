@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -115,16 +115,16 @@ def _renumbered(settings: Mapping[str, Any], fds: Mapping[int, int]) -> dict[str
 class Ledger:
     """The account of what went which way, by group; groups of the same workers are told as one."""
 
-    _rows: list[tuple[tuple[int, ...], Counter[str], Tally]] = field(default_factory=list)
+    _rows: list[tuple[tuple[int, ...], Callable[[], Counter[str]], Tally]] = field(default_factory=list)
     _counters: Counter[str] = field(default_factory=Counter)
 
-    def add(self, ranks: tuple[int, ...], summed: Counter[str], by_gloo: Tally) -> None:
+    def add(self, ranks: tuple[int, ...], summed: Callable[[], Counter[str]], by_gloo: Tally) -> None:
         """Note a group, whose counts go on."""
         self._rows.append((ranks, summed, by_gloo))
 
     def summed(self) -> Counter[str]:
         """Return the bytes that their sums had, by the way that these went."""
-        return sum((summed for _, summed, _ in self._rows), Counter())
+        return sum((summed() for _, summed, _ in self._rows), Counter())
 
     def count(self, counters: Mapping[str, float]) -> None:
         """Note what the endpoint of a group that has ended did."""
@@ -138,6 +138,6 @@ class Ledger:
     def rows(self) -> list[dict[str, Any]]:
         totals: defaultdict[tuple[int, ...], Counter[str]] = defaultdict(Counter)
         for ranks, summed, by_gloo in self._rows:
-            totals[ranks].update(summed)
+            totals[ranks].update(summed())
             totals[ranks][GLOO] += by_gloo.size_bytes
         return [{"workers": list(ranks), "bytes_by": dict(by)} for ranks, by in totals.items()]

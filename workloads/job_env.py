@@ -168,6 +168,10 @@ class Board:
         """Says that this worker has the sums of so many bytes of gradients more."""
         self._records["summed_bytes"][self._rank] += size_bytes
 
+    def summed_address(self) -> int:
+        """Return the address of how many bytes of gradients it has the sums of."""
+        return self._address("summed_bytes")
+
     def wants(self, world: int) -> None:
         """Says of how many workers its process group is to be."""
         self._records["world"][self._rank] = world

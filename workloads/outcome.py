@@ -37,26 +37,3 @@ class Outcome:
     def by_element(self, size: int) -> npt.NDArray[np.uint32]:
         """The number of contributors of each of the vector's `size` elements."""
         return self.by_fragment[np.arange(size) // self.lanes]
-
-
-class Record:
-    """The account of a worker's sums so far. Written by one thread, read by any."""
-
-    def __init__(self) -> None:
-        self.sums = 0
-        self.degraded = 0  # sums of which some fragment lacks workers
-        self.fewest: int | None = None  # contributors of such a fragment
-        self.last: Outcome | None = None
-
-    def add(self, outcome: Outcome) -> None:
-        """Count a sum."""
-        self.last = outcome
-        self.sums += 1
-        if outcome.degraded:
-            self.degraded += 1
-            fewest = outcome.workers if self.fewest is None else self.fewest
-            self.fewest = min(outcome.contributors, fewest)
-
-    def summary(self) -> dict[str, int | None]:
-        """Return the numbers for a job's statistics."""
-        return {"degraded_sums": self.degraded, "fewest_contributors": self.fewest}

@@ -43,6 +43,10 @@ class InNetwork:
         self.submit_gathered = self._endpoint.submit_gathered
         self.finish = self._endpoint.finish
 
+        self.heard = self._endpoint.heard
+        self.is_broken = self._endpoint.is_broken
+        self.endpoint = self._endpoint.addresses
+
     def heed(self, check: Callable[[], None]) -> None:
         """Have a silence ended by what this raises, a RuntimeError: the workers do not ask for the same."""
         self._endpoint.check = check

@@ -262,6 +262,11 @@ def _after_forward(module: Any, _arguments: Any, _result: Any) -> None:
         _hooks.forward_is_done()
 
 
+def is_installed() -> bool:
+    """Return whether the job gives this worker's script delay points."""
+    return _hooks is not None
+
+
 def before_sum() -> None:
     """A sum of all workers is about to be asked for by this thread."""
     if _hooks is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import queue
 import sys
 import threading
 import time
@@ -22,44 +21,22 @@ import torch
 
 from testbed.contract.transports import GLOO
 from workloads import groups, stragglers
-from workloads.collectives import (
-    Broadcast,
-    Buffers,
-    Carrier,
-    Gathered,
-    Scattered,
-    Vector,
-    floats_of,
-    sum_options,
-)
+from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, floats_of, sum_options
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
-from workloads.outcome import Outcome, Record
+from workloads.outcome import Outcome
 from workloads.quantiser import NotFiniteError, PartMissingError, UnheardError
 from workloads.reducers import InNetwork, Reducer, reducer_for
-from workloads.spans import Statistics
 from workloads.timeline import Timeline
 
 native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
-
-wanted_lost: dict[int, torch.Tensor] = {}
-"""Where to write what rounding leaves out of the vector at an address, while its sum is being asked for."""
 
 _END_TIMEOUT_S = 5.0
 LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
 _BOARD_WAIT_S = 5.0
-
-
-def _give(reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor) -> None:
-    """Submit the values of a tensor."""
-    lost = wanted_lost.get(tensor.data_ptr())
-    if lost is not None and isinstance(reducer, InNetwork):
-        reducer.submit(floats_of(flat), lost=floats_of(lost))
-    else:
-        reducer.submit(floats_of(flat))
 
 
 class Sums:
@@ -76,26 +53,23 @@ class Sums:
         self._reducer: Reducer | None = reducer_for(job, timeout_s)
         self._limit_s = timeout_s  # of the vector that was submitted last
         self._set_limit = getattr(self._reducer, "set_timeout", None)  # a user's reducer need not have it
-        self._buffers = Buffers()
+        self.before_sum = stragglers.before_sum if stragglers.is_installed() else None
         # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
         self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
         self.sums_in_lanes = self._reducer is not None
         self.rounds = isinstance(self._reducer, InNetwork)
-        self._statistics = Statistics()
         self._timeline = Timeline() if is_whole else None
         self.course = native.Course(*job.board.course_addresses(), self._timeline)
-        self.record = Record()  # of who was in this worker's sums
         self._sees_all = True  # what its script asks for and waits for
-        self._backward = -1  # the backward pass whose end is awaited for the timeline
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._by_bytes: Counter[str] = Counter()  # what it summed, by the way that it went
-        self._order = threading.Lock()  # vectors are submitted, and waited for, in one order
-        self._door = threading.Lock()  # of the thread's tasks
-        self._is_open = False
+        self.line = native.Line(job.world_size, job.board.summed_address() if is_whole else 0)
+        if isinstance(self._reducer, InNetwork):
+            self.line.sum_by(*self._reducer.endpoint())
+        self.record = self.line.record  # of who was in this worker's sums
+        self._by_bytes: Counter[str] = Counter()  # what went by Python, by the way that it went
         self._thread: threading.Thread | None = None
         self._gloo: Any = None
         self._new_exact: Any = None
-        atexit.register(self.shutdown)
+        atexit.register(self._end)
 
     @property
     def board(self) -> Board:
@@ -109,7 +83,7 @@ class Sums:
         if order is not None and isinstance(self._reducer, InNetwork):
             self._reducer.heed(order.check)
         self._gloo, self._new_exact = gloo, functools.cache(exact)
-        self._is_open = True
+        self.line.open()
         self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
         self._thread.start()
         self._job.board.join()
@@ -117,23 +91,19 @@ class Sums:
     def start(
         self, work: Any, tensors: list[torch.Tensor], average: bool, limit_s: float | None = None
     ) -> None:
-        """Begin a sum. `work.done()` or `work.fail(text)` follows; `work.outcomes` says of each tensor, once
-        the sum is there, who is in it. Without a result for `limit_s` it fails.
+        """Begin a sum that `line` does not. `work.done()` or `work.fail(text)` follows; `work.outcomes` says
+        of each tensor, once the sum is there, who is in it. Without a result for `limit_s` it fails.
         """
-        self._check_open()
+        self.line.require_open()
         stragglers.before_sum()
-        work.outcomes = outcomes = list[Outcome]()
         if self._reducer:
-            self._submit(self._reducer, tensors, average, (work, outcomes), limit_s)
+            self._submit(self._reducer, work, tensors, average, limit_s)
         else:
             start = time.perf_counter()
             works = self._start_ring(tensors, limit_s)
-            self._then(
-                lambda: self._settle(
-                    work, lambda: self._finish_ring(works, start, tensors, average, outcomes)
-                )
+            self.line.put(
+                lambda: self._settle(work, lambda: self._finish_ring(work, works, start, tensors, average))
             )
-        self._see_backward()
 
     # ---- other collectives, by a reducer that gathers ----
 
@@ -177,7 +147,7 @@ class Sums:
         self._carry(
             work,
             lambda: [
-                Scattered(*pair, rank, workers, average, self._buffers)
+                Scattered(*pair, rank, workers, average, self.line.buffers)
                 for pair in zip(outputs, inputs, strict=True)
             ],
             limit_s,
@@ -185,9 +155,8 @@ class Sums:
 
     @torch.inference_mode()
     def _carry(self, work: Any, made: Callable[[], Sequence[Vector]], limit_s: float | None) -> None:
-        self._check_open()
+        self.line.require_open()
         carrier: Any = self._reducer
-        work.outcomes = outcomes = list[Outcome]()
         failures = list[Exception]()
         vectors = made()
         if any(vector.floats is not None for vector in vectors):
@@ -201,47 +170,26 @@ class Sums:
             [
                 (
                     functools.partial(vector.submit, carrier),
-                    functools.partial(self._take, carrier, vector, outcomes, failures),
+                    functools.partial(self._take, carrier, vector, work, failures),
                 )
                 for vector in vectors
             ],
             lambda: self._settle(work, settled),
             limit_s,
         )
-        self._see_backward()
 
     @torch.inference_mode()
-    def _take(
-        self, carrier: Carrier, vector: Vector, outcomes: list[Outcome], failures: list[Exception]
-    ) -> None:
+    def _take(self, carrier: Carrier, vector: Vector, work: Any, failures: list[Exception]) -> None:
         try:
             way, outcome = self._finished(carrier, vector.by_gloo)
             vector.take()
         except Exception as error:  # told when all vectors are settled
             failures.append(error)
             return
-        outcomes.append(outcome)
+        work.add(outcome)
         self._by_bytes[way] += vector.size_bytes
         if vector.floats is not None:
             self.record.add(outcome)
-
-    def _see_backward(self) -> None:
-        """DDP waits in C++, at the end of a backward pass. Callbacks there run in the order in which they
-        were asked for: the first of these two before DDP's, which is asked for after the last bucket, and the
-        second, asked for by the first, after it.
-        """
-        now = torch._C._current_graph_task_id()
-        if now in (-1, self._backward):
-            return
-        self._backward = now
-        autograd: Any = torch.autograd.Variable._execution_engine
-
-        def at_end() -> None:
-            self._backward = -1
-            self.course.wait(self.course.last)
-            autograd.queue_callback(lambda: self.course.resume(self.course.last))
-
-        autograd.queue_callback(at_end)
 
     # ---- the thread of the reducer ----
 
@@ -256,9 +204,7 @@ class Sums:
         """
         if self._thread is None or not self._thread.is_alive():
             return
-        with self._door:
-            self._is_open = False
-            self._tasks.put(None)
+        self.line.close()
         self._thread.join(_END_TIMEOUT_S)
         native.drain(_END_TIMEOUT_S)  # callbacks of the last sums
         if not self._thread.is_alive():  # else it may need them still
@@ -269,27 +215,39 @@ class Sums:
             print(f"the result lacks this worker's statistics: {error.strerror}", file=sys.stderr)
         self._job.board.leave()
 
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise RuntimeError("the group was destroyed, and sums no more")
-
-    def _then(self, task: Callable[[], None]) -> None:
-        """Have the thread do this after what it was given before. Raises RuntimeError where it ends: nobody
-        would wait for it to the end.
-        """
-        with self._door:
-            self._check_open()
-            self._tasks.put(task)
+    def _end(self) -> None:
+        self.shutdown()
+        if self.is_up:  # it waits for others still
+            self.line.abandon()
 
     def _work(self) -> None:
-        while task := self._tasks.get():
-            task()
+        while (task := self.line.next()) is not None:
+            if isinstance(task, native.Vector):
+                self._see_to(task)
+            else:
+                task()
+
+    @torch.inference_mode()
+    def _see_to(self, vector: Any) -> None:
+        """A vector of `line` has no sum: say what becomes of it. Of a silence nothing may, yet."""
+        reducer: Any = self._reducer
+        try:
+            error = reducer.heard(vector)
+            if error is not None:
+                options = sum_options()
+                self._replace(error, lambda gloo: gloo.allreduce([vector.flat], options), vector.limit_s)
+                vector.settle_exactly()
+        except Exception as error:  # every failure belongs to the one who waits
+            why = _words(error)
+            vector.fail(why)
+            if reducer.is_broken():
+                self.line.stop(why)
 
     def _settle(self, work: Any, finish: Callable[[], None]) -> None:
         try:
             finish()
         except Exception as error:  # every failure belongs to the one who waits
-            work.fail(f"{type(error).__name__}: {error}")
+            work.fail(_words(error))
         else:
             work.done()
 
@@ -306,13 +264,13 @@ class Sums:
         Where one raises, those before it are taken all the same, so that the next call finds nothing of this
         one under way.
         """
-        with self._order:
+        with self.line:
             self._limit(limit_s)
             for submit, take in vectors:
-                self._check_open()
+                self.line.require_open()
                 submit()
-                self._then(take)
-            self._then(settle)
+                self.line.put(take)
+            self.line.put(settle)
 
     def _limit(self, limit_s: float | None) -> None:
         """Have the reducer wait so long for vectors that are submitted from now on."""
@@ -325,17 +283,16 @@ class Sums:
     def _submit(
         self,
         reducer: Reducer,
+        work: Any,
         tensors: list[torch.Tensor],
         average: bool,
-        promise: tuple[Any, list[Outcome]],
         limit_s: float | None,
     ) -> None:
         start, failures = time.perf_counter(), list[Exception]()
-        work, outcomes = promise
 
         def finish(tensor: torch.Tensor, flat: torch.Tensor) -> None:
             try:
-                outcomes.append(self._finish(reducer, tensor, flat, average))
+                work.add(self._finish(reducer, tensor, flat, average))
             except Exception as error:  # told when all tensors are settled
                 failures.append(error)
 
@@ -343,7 +300,7 @@ class Sums:
         self._submit_all(
             [
                 (
-                    functools.partial(_give, reducer, tensor, flat),
+                    functools.partial(reducer.submit, floats_of(flat)),
                     functools.partial(finish, tensor, flat),
                 )
                 for tensor, flat in zip(tensors, flats, strict=True)
@@ -356,7 +313,7 @@ class Sums:
         """Return the values of a tensor as binary32 in one piece: itself, or a buffer."""
         if tensor.dtype == torch.float32 and tensor.is_contiguous() and not tensor.is_neg():
             return tensor.view(-1)
-        flat = self._buffers.take(tensor.numel())
+        flat: torch.Tensor = self.line.buffers.take(tensor.numel())
         flat.view(tensor.shape).copy_(tensor)
         return flat
 
@@ -369,7 +326,7 @@ class Sums:
             flat.div_(self._job.world_size)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
-            self._buffers.give(flat)
+            self.line.buffers.give(flat)
         return outcome
 
     def _finished(self, reducer: Reducer | Carrier, by_gloo: Callable[[Any], Any]) -> tuple[str, Outcome]:
@@ -379,22 +336,22 @@ class Sums:
         workers = self._job.world_size
         try:
             return self._job.transport, reducer.finish() or Outcome.whole(workers)  # a user's may say nothing
-        except NotFiniteError as error:
-            if self._job.strict_finite or isinstance(error, UnheardError):
-                raise  # gloo needs all of them
-            self._do_exactly(by_gloo)
-        except PartMissingError:
-            self._do_exactly(by_gloo)
+        except (NotFiniteError, PartMissingError) as error:
+            self._replace(error, by_gloo, self._limit_s)
         return GLOO, Outcome.whole(workers)
 
-    def _do_exactly(self, by_gloo: Callable[[Any], Any]) -> None:
-        """Have gloo do what the network has no integers for, or lacks workers of. All workers do, at this
-        place of the order: the vote or the result that told one of them told all. The backend is this
-        thread's own, so that nothing of the script's comes between.
+    def _replace(self, error: Exception, by_gloo: Callable[[Any], Any], limit_s: float) -> None:
+        """Have gloo do what the network has no integers for, or lacks workers of; raise what else is wrong.
+        All workers do, at this place of the order: the vote or the result that told one of them told all. The
+        backend is this thread's own, so that nothing of the script's comes between.
         """
+        if not isinstance(error, NotFiniteError | PartMissingError) or isinstance(error, UnheardError):
+            raise error  # gloo needs all of them
+        if isinstance(error, NotFiniteError) and self._job.strict_finite:
+            raise error
         try:
             exact = self._new_exact()
-            exact._set_default_timeout(timedelta(seconds=self._limit_s))
+            exact._set_default_timeout(timedelta(seconds=limit_s))
             by_gloo(exact).wait()
         except RuntimeError as error:
             raise self._explained(error) from error
@@ -405,9 +362,7 @@ class Sums:
         self._count(start, tensors)
 
     def _count(self, start: float, tensors: list[torch.Tensor]) -> None:
-        size_bytes = sum(t.numel() * t.element_size() for t in tensors)
-        self._statistics.add(start, time.perf_counter(), size_bytes)
-        self._job.board.add_summed(size_bytes)
+        self.line.count(start, _size_bytes(tensors))
 
     # ---- the ring ----
 
@@ -419,27 +374,23 @@ class Sums:
 
     @torch.inference_mode()
     def _finish_ring(
-        self,
-        works: list[Any],
-        start: float,
-        tensors: list[torch.Tensor],
-        average: bool,
-        outcomes: list[Outcome],
+        self, work: Any, works: list[Any], start: float, tensors: list[torch.Tensor], average: bool
     ) -> None:
         """Wait for them on the reducer's thread. Not by a callback: gloo's threads must not run Python while
         the interpreter ends.
         """
         try:
-            for work in works:
-                work.wait()
+            for each in works:
+                each.wait()
             self._by_bytes[GLOO] += _size_bytes(tensors)
         except RuntimeError as error:
             raise self._explained(error) from error
         for tensor in tensors:
             if average:
                 tensor.div_(self._job.world_size)
-            outcomes.append(Outcome.whole(self._job.world_size))  # gloo has the sum of all, or none
-            self.record.add(outcomes[-1])
+            whole = Outcome.whole(self._job.world_size)  # gloo has the sum of all, or none
+            work.add(whole)
+            self.record.add(whole)
         self._count(start, tensors)
 
     def _explained(self, error: Exception) -> Exception:
@@ -457,14 +408,19 @@ class Sums:
         """
         self._sees_all = False
 
+    def summed(self) -> Counter[str]:
+        """Return the bytes that it summed so far, by the way that they went."""
+        by_line = {self._job.transport: self.line.carried_bytes, GLOO: self.line.replaced_bytes}
+        return self._by_bytes + Counter(by_line)
+
     def _write_statistics(self) -> None:
         counters = self._reducer.counters() if self._reducer else {}
         self._job.write_stats(
             {
                 "rank": self._job.rank,
                 "transport": self._job.transport,
-                "allreduce": self._statistics.summary(),
-                "bytes_by": self._by_bytes + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
+                "allreduce": self.line.spans(),
+                "bytes_by": self.summed() + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
                 "groups": ledger.rows(),
                 "timeline": self._timeline.summary() if self._timeline and self._sees_all else None,
                 **({"delays": delays} if (delays := stragglers.summary()) else {}),
@@ -472,6 +428,11 @@ class Sums:
                 **ledger.counted(counters),
             }
         )
+
+
+def _words(error: Exception) -> str:
+    """Return an error for a work, which has text alone."""
+    return f"{type(error).__name__}: {error}"
 
 
 def _size_bytes(tensors: list[torch.Tensor]) -> int:

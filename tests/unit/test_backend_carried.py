@@ -74,6 +74,7 @@ class Worker:
         board.missing.return_value = []
         self.words = np.zeros(2, np.uint64)
         board.course_addresses.return_value = self.words.ctypes.data, self.words.ctypes.data + 8
+        board.summed_address.return_value = 0
         job: Any = SimpleNamespace(
             board=board,
             transport="packets",

@@ -15,7 +15,6 @@ import torch
 from testbed.contract import calls
 from tests.limits import CALL_S
 from workloads import sums
-from workloads.collectives import Buffers
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
 
 
@@ -52,6 +51,9 @@ class Work:
         self.ended, self.error = threading.Event(), ""
         self.outcomes: list[Any] = []
 
+    def add(self, outcome: Any) -> None:
+        self.outcomes.append(outcome)
+
     def done(self) -> None:
         self.ended.set()
 
@@ -84,7 +86,7 @@ class Worker:
         board = SimpleNamespace(
             course_addresses=lambda: (self.words.ctypes.data, self.words.ctypes.data + 8),
             **dict.fromkeys(("join", "leave"), lambda: None),
-            add_summed=lambda size_bytes: None,
+            summed_address=lambda: 0,
         )
         job: Any = SimpleNamespace(
             board=board,
@@ -168,7 +170,7 @@ def test_a_tensor_is_the_scripts_own_again_after_its_sum(worker: Worker, dtype: 
 
 
 def test_buffers_are_used_again() -> None:
-    buffers = Buffers()
+    buffers = sums.native.Buffers()
     first = buffers.take(1000)
     address = first.data_ptr()
     buffers.give(first)
@@ -208,6 +210,7 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
             12, calls.Course.SUMMED
         )  # as the compiled backend does, before it asks for one
         worker.sum(None)
+        worker.sums.course.see_backward()
 
     value.register_hook(sums)
     (2 * value).sum().backward()

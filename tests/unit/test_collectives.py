@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.unit.endpoint_wire import DONE, End, Rack, rack
-from workloads.collectives import Broadcast, Buffers, Gathered, Scattered, Vector
+from workloads.collectives import Broadcast, Gathered, Scattered, Vector
+from workloads.sums import native
 
 WORKERS, COUNT = 3, 1_003
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
@@ -108,7 +109,7 @@ def test_scattered(dtype: torch.dtype, average: bool, listed: bool) -> None:
             rank,
             WORKERS,
             average,
-            Buffers(),
+            native.Buffers(),
         )
     )
     summed = sum(each.to(torch.float32) for each in given)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from testbed.contract.emit import ROOT
-from workloads.outcome import Outcome, Record
+from workloads.outcome import Outcome
 from workloads.quantiser import NotFiniteError
+from workloads.sums import native
 
 
 def outcome(*by_fragment: int, workers: int = 4, lanes: int = 3) -> Outcome:
@@ -28,7 +29,7 @@ def test_it_names_contributors_and_degraded_fragments() -> None:
 
 
 def test_a_record_counts_sums_and_keeps_the_fewest() -> None:
-    record = Record()
+    record = native.Record()
     assert record.summary() == {"degraded_sums": 0, "fewest_contributors": None}
     for each in (outcome(4, 4), outcome(4, 2), outcome(3), outcome(4)):
         record.add(each)
@@ -38,7 +39,7 @@ def test_a_record_counts_sums_and_keeps_the_fewest() -> None:
 
 
 def test_a_record_keeps_that_a_fragment_had_no_contributor() -> None:
-    record = Record()
+    record = native.Record()
     for each in (outcome(4, 0), outcome(4, 3), outcome(2)):
         record.add(each)
     assert record.summary() == {"degraded_sums": 3, "fewest_contributors": 0}

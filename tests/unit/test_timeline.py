@@ -30,6 +30,7 @@ from testbed.telemetry.timelines import (
     window,
 )
 from workloads import timeline as written
+from workloads.sums import native
 
 ITERATIONS, PAUSE_S = 7, 0.030
 SCRIPT = f"""
@@ -194,15 +195,13 @@ def test_a_timeline_ends_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> No
     assert read({"timeline": left}) is not None
 
 
-def test_statistics_of_a_long_job_count_all_and_list_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workloads import spans
-
+def test_spans_of_a_long_job_are_counted_and_the_first_are_listed() -> None:
     def summary(most: int) -> dict[str, Any]:
-        monkeypatch.setattr(spans, "MOST_SPANS", most)
-        statistics = spans.Statistics()
+        statistics = native.Spans(most)
         for at in range(100):  # each overlaps the one before by a quarter, but for every tenth
             statistics.add(at - 0.25 * (at % 10 > 0), at + 1.0 - (at % 10 == 9) * 0.5, 4)
-        return statistics.summary()
+        summary: dict[str, Any] = statistics.summary()
+        return summary
 
     whole, cut = summary(1000), summary(31)
     assert len(whole["spans"]) == 100

@@ -16,6 +16,7 @@
 #include <numeric>
 
 #include "after.hpp"
+#include "line.hpp"
 #include "staging.hpp"
 #include "works.hpp"
 
@@ -171,14 +172,17 @@ std::vector<Tensors> each_alone(const Tensors &tensors)
 class IncBackend : public Backend {
   public:
 	IncBackend(BackendPtr gloo, const py::object &sums, TallyPtr tally, OrderPtr order)
-	    : IncBackend(std::move(gloo), std::make_shared<const Script>(sums), std::move(tally),
-			 sums.attr("course").cast<CoursePtr>(), std::move(order))
+	    : IncBackend(std::move(gloo), std::move(tally), std::move(order))
 	{
+		script_ = std::make_shared<const Script>(sums);
+		course_ = sums.attr("course").cast<CoursePtr>();
+		line_ = sums.attr("line").cast<LinePtr>();
 	}
 
-	IncBackend(BackendPtr gloo, ScriptPtr script, TallyPtr tally, CoursePtr course, OrderPtr order)
-	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), script_(std::move(script)),
-	      tally_(std::move(tally)), course_(std::move(course)), order_(std::move(order))
+	/* Of a group that sums nothing. */
+	IncBackend(BackendPtr gloo, TallyPtr tally, OrderPtr order)
+	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), tally_(std::move(tally)),
+	      order_(std::move(order))
 	{
 	}
 
@@ -234,8 +238,8 @@ class IncBackend : public Backend {
 
 		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
 		    carries(tensors))
-			return carried(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
-				       [&](const py::object &work) {
+			return begun(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
+				       [&](const SumWorkPtr &work) {
 					       script_->broadcast(work, tensors, rank_, root,
 									 limit(options));
 				       });
@@ -547,16 +551,21 @@ class IncBackend : public Backend {
   private:
 	WorkPtr sum(const Tensors &tensors, bool average, double limit_s)
 	{
-		return carried(OpType::ALLREDUCE, "inc:all_reduce", summed_size(tensors), tensors,
-			       [&](const py::object &work) {
-				       script_->start(work, tensors, average, limit_s);
-			       });
+		return begun(OpType::ALLREDUCE, "inc:all_reduce", summed_size(tensors), tensors,
+			     [&](const SumWorkPtr &work) {
+				     if (line_->has_endpoint()) {
+					     script_->before_sum();
+					     line_->sum(work, tensors, average, limit_s);
+				     } else {
+					     script_->start(work, tensors, average, limit_s);
+				     }
+			     });
 	}
 
 	WorkPtr gather(OpType type, const char *title, const Tensors &result,
 		       const std::vector<Tensors> &outputs, const Tensors &inputs, double limit_s)
 	{
-		return carried(type, title, size_of(outputs), result, [&](const py::object &work) {
+		return begun(type, title, size_of(outputs), result, [&](const SumWorkPtr &work) {
 			script_->gather(work, outputs, inputs, rank_, limit_s);
 		});
 	}
@@ -564,8 +573,8 @@ class IncBackend : public Backend {
 	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
 			const std::vector<Tensors> &inputs, const ReduceOp &operation, double limit_s)
 	{
-		return carried(type, title, size_ * summed_size(outputs), outputs,
-			       [&](const py::object &work) {
+		return begun(type, title, size_ * summed_size(outputs), outputs,
+			       [&](const SumWorkPtr &work) {
 				       script_->scatter(work, outputs, inputs, rank_,
 							operation == ReduceOp::AVG, limit_s);
 			       });
@@ -732,7 +741,7 @@ class IncBackend : public Backend {
 
 	/* What `start` has the script begin. */
 	template <typename Start>
-	WorkPtr carried(OpType type, const char *title, int64_t size_bytes, const Tensors &result, Start start)
+	WorkPtr begun(OpType type, const char *title, int64_t size_bytes, const Tensors &result, Start start)
 	{
 		Unlocked unlocked;
 		bool is_sum = Said::now().what >> CALL_OPERATION_SHIFT & 0xff;
@@ -741,12 +750,8 @@ class IncBackend : public Backend {
 			watched(size_bytes, is_sum ? COURSE_SUMMED : COURSE_BESIDE));
 
 		summed_++;
-		{
-			py::gil_scoped_acquire locked;
-
-			Discarded::all().let_go();
-			start(py::cast(work));
-		}
+		start(work);
+		Course::see_backward(course_);
 		return coalesced_.kept(work);
 	}
 
@@ -772,9 +777,7 @@ class IncBackend : public Backend {
 
 	static BackendPtr beside(BackendPtr gloo)
 	{
-		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr, nullptr, nullptr,
-							      nullptr)
-			    : nullptr;
+		return gloo ? c10::make_intrusive<IncBackend>(std::move(gloo), nullptr, nullptr) : nullptr;
 	}
 
 	void count(int64_t size_bytes)
@@ -785,12 +788,13 @@ class IncBackend : public Backend {
 	}
 
 	BackendPtr gloo_;
-	ScriptPtr script_;
+	ScriptPtr script_; /* this and the two below are null where the group sums nothing */
+	LinePtr line_;
+	CoursePtr course_;
 	Coalesced coalesced_;
 	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
 	TallyPtr tally_;
-	CoursePtr course_; /* null where the group sums nothing */
-	OrderPtr order_;   /* null for a part that torch split off */
+	OrderPtr order_; /* null for a part that torch split off */
 };
 
 } // namespace inc
@@ -803,7 +807,20 @@ PYBIND11_MODULE(_backend, module)
 	py::class_<Tally, TallyPtr>(module, "Tally").def(py::init<>()).def_property_readonly(
 		"size_bytes", [](const Tally &tally) { return tally.size_bytes.load(); });
 	py::class_<SumWork, Work, c10::intrusive_ptr<SumWork>>(module, "SumWork")
-		.def_property("outcomes", &SumWork::outcomes, &SumWork::set_outcomes)
+		.def_property_readonly("outcomes",
+				       [](SumWork &work) {
+					       py::list outcomes;
+
+					       for (const auto &heard : work.heard())
+						       outcomes.append(heard->outcome());
+					       return outcomes;
+				       })
+		.def(
+			"add",
+			[](SumWork &work, const py::object &outcome) {
+				work.add(std::make_shared<Heard>(Heard::of(outcome)));
+			},
+			py::arg("outcome"))
 		.def("done", &SumWork::done, py::call_guard<py::gil_scoped_release>())
 		.def("fail", &SumWork::fail, py::arg("text"), py::call_guard<py::gil_scoped_release>());
 	py::class_<Timeline, std::shared_ptr<Timeline>>(module, "Timeline")
@@ -816,6 +833,63 @@ PYBIND11_MODULE(_backend, module)
 		.def("resume", &Timeline::resume, py::arg("number"))
 		.def_property_readonly("last", &Timeline::last)
 		.def("summary", &Timeline::summary);
+	py::class_<Record, std::shared_ptr<Record>>(module, "Record")
+		.def(py::init<>())
+		.def(
+			"add",
+			[](Record &record, const py::object &outcome) {
+				record.add(std::make_shared<Heard>(Heard::of(outcome)));
+			},
+			py::arg("outcome"))
+		.def_property_readonly("sums", &Record::sums)
+		.def_property_readonly("degraded", &Record::degraded)
+		.def_property_readonly("fewest", &Record::fewest)
+		.def_property_readonly("last", &Record::last)
+		.def("summary", &Record::summary);
+	py::class_<Spans>(module, "Spans")
+		.def(py::init<size_t>(), py::arg("most") = ROWS_MOST)
+		.def("add", &Spans::add, py::arg("start_s"), py::arg("end_s"), py::arg("size_bytes"))
+		.def("summary", &Spans::summary);
+	py::class_<Buffers, std::shared_ptr<Buffers>>(module, "Buffers")
+		.def(py::init<>())
+		.def("take", &Buffers::take, py::arg("elements"))
+		.def("give", &Buffers::give, py::arg("vector"));
+	py::class_<Lost>(module, "Lost")
+		.def(py::init<at::Tensor>(), py::arg("vector"))
+		.def("__enter__", &Lost::begin)
+		.def("__exit__", [](Lost &, const py::args &) { Lost::end(); });
+	py::class_<Vector, VectorPtr>(module, "Vector")
+		.def_readonly("flat", &Vector::flat)
+		.def_readonly("limit_s", &Vector::limit_s)
+		.def_readonly("event", &Vector::event)
+		.def_readonly("detail", &Vector::detail)
+		.def_property_readonly("first_contributors",
+				       [](const Vector &vector) { return vector.contributors[0]; })
+		.def_property_readonly("silent_s",
+				       [](const Vector &vector) { return (double)vector.silent_ns / 1e9; })
+		.def("settle_exactly", [](Vector &vector) { vector.is_exact = true; })
+		.def(
+			"fail", [](Vector &vector, std::string text) { vector.error = std::move(text); },
+			py::arg("text"));
+	py::class_<Line, LinePtr>(module, "Line")
+		.def(py::init<uint32_t, uint64_t>(), py::arg("workers"), py::arg("summed_bytes"))
+		.def("sum_by", &Line::sum_by, py::arg("handle"), py::arg("submit"), py::arg("run"),
+		     py::arg("lanes"))
+		.def("open", &Line::open)
+		.def("close", &Line::close)
+		.def("abandon", &Line::abandon)
+		.def("require_open", &Line::require_open)
+		.def("__enter__", &Line::lock, py::call_guard<py::gil_scoped_release>())
+		.def("__exit__", [](Line &line, const py::args &) { line.unlock(); })
+		.def("put", &Line::put, py::arg("task"))
+		.def("next", &Line::next)
+		.def("stop", &Line::stop, py::arg("why"))
+		.def("count", &Line::count, py::arg("start_s"), py::arg("size_bytes"))
+		.def_property_readonly("carried_bytes", &Line::carried_bytes)
+		.def_property_readonly("replaced_bytes", &Line::replaced_bytes)
+		.def_readonly("record", &Line::record)
+		.def_readonly("buffers", &Line::buffers)
+		.def("spans", [](const Line &line) { return line.spans.summary(); });
 	py::class_<Course, CoursePtr>(module, "Course")
 		.def(py::init<uint64_t, uint64_t, std::shared_ptr<Timeline>>(), py::arg("asked"),
 		     py::arg("waits_for"), py::arg("timeline"))
@@ -823,7 +897,8 @@ PYBIND11_MODULE(_backend, module)
 		.def("is_there", &Course::is_there, py::arg("number"))
 		.def("wait", &Course::wait, py::arg("number"))
 		.def("resume", &Course::resume, py::arg("number"), py::arg("in_vain") = false)
-		.def_property_readonly("last", &Course::last);
+		.def_property_readonly("last", &Course::last)
+		.def("see_backward", &Course::see_backward, py::call_guard<py::gil_scoped_release>());
 	py::class_<Order, OrderPtr>(module, "Order")
 		.def(py::init<uint64_t, std::vector<int>, int, uint64_t, py::object>(), py::arg("tables"),
 		     py::arg("ranks"), py::arg("member"), py::arg("group"), py::arg("why"))
@@ -836,8 +911,8 @@ PYBIND11_MODULE(_backend, module)
 	py::class_<IncBackend, Backend, c10::intrusive_ptr<IncBackend>> backend(module, "IncBackend");
 	backend.def(py::init([](BackendPtr gloo, const py::object &sums, TallyPtr tally, OrderPtr order) {
 			    return sums.is_none() ? c10::make_intrusive<IncBackend>(
-							    std::move(gloo), nullptr, std::move(tally),
-							    nullptr, std::move(order))
+							    std::move(gloo), std::move(tally),
+							    std::move(order))
 						  : c10::make_intrusive<IncBackend>(
 							    std::move(gloo), sums, std::move(tally),
 							    std::move(order));

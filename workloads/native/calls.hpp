@@ -2,6 +2,8 @@
 /* The calls of a group's workers, in memory that all of the job's share (testbed/contract/calls.py). */
 #pragma once
 
+#include <torch/csrc/autograd/engine.h>
+
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -222,9 +224,29 @@ class Course {
 
 	int64_t last() const { return timeline_ ? timeline_->last() : 0; }
 
+	/*
+	 * In a backward pass DDP waits at its end, without a call. Callbacks there run in the order in which they
+	 * were asked for: the first of these two before DDP's, which is asked for after the last bucket, and the
+	 * second, asked for by the first, after it.
+	 */
+	static void see_backward(const std::shared_ptr<Course> &course)
+	{
+		auto &engine = torch::autograd::Engine::get_default_engine();
+		int pass = torch::autograd::get_current_graph_task_id();
+
+		if (pass == -1 || course->backward_.exchange(pass) == pass)
+			return;
+		engine.queue_callback([course, &engine] {
+			course->backward_ = -1;
+			course->wait(course->last());
+			engine.queue_callback([course] { course->resume(course->last()); });
+		});
+	}
+
   private:
 	std::atomic_ref<uint64_t> asked_, waits_for_;
 	std::shared_ptr<Timeline> timeline_;
+	std::atomic<int> backward_{-1}; /* the pass whose end is awaited */
 };
 
 using CoursePtr = std::shared_ptr<Course>;

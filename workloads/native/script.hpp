@@ -5,7 +5,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -35,7 +34,7 @@ class Unlocked {
 class Script {
   public:
 	explicit Script(const py::object &sums)
-	    : start_(method(sums, "start")), gather_(method(sums, "gather")),
+	    : start_(method(sums, "start")), before_(method(sums, "before_sum")), gather_(method(sums, "gather")),
 	      broadcast_(method(sums, "broadcast")), scatter_(method(sums, "scatter")),
 	      carried_from_(sums.attr("carried_from").cast<int64_t>()),
 	      sums_in_lanes_(sums.attr("sums_in_lanes").cast<bool>()), shutdown_(method(sums, "shutdown"))
@@ -43,25 +42,36 @@ class Script {
 	}
 
 	/* It is an error where no result comes within the limit. */
-	void start(const py::object &work, const Tensors &tensors, bool average, double limit_s) const
+	template <typename Work>
+	void start(const Work &work, const Tensors &tensors, bool average, double limit_s) const
 	{
 		called(start_, work, tensors, average, limit_s);
 	}
 
+	/* A sum is about to be asked for without Python. */
+	void before_sum() const
+	{
+		if (before_ != Py_None)
+			called(before_);
+	}
+
 	/* Each vector of these has a list of tensors on the side of all workers. */
-	void gather(const py::object &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
+	template <typename Work>
+	void gather(const Work &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
 		       int rank, double limit_s) const
 	{
 		called(gather_, work, outputs, inputs, rank, limit_s);
 	}
 
-	void broadcast(const py::object &work, const Tensors &tensors, int rank, int root,
+	template <typename Work>
+	void broadcast(const Work &work, const Tensors &tensors, int rank, int root,
 			  double limit_s) const
 	{
 		called(broadcast_, work, tensors, rank, root, limit_s);
 	}
 
-	void scatter(const py::object &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
+	template <typename Work>
+	void scatter(const Work &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
 			int rank, bool average, double limit_s) const
 	{
 		called(scatter_, work, outputs, inputs, rank, average, limit_s);
@@ -91,51 +101,12 @@ class Script {
 		py::reinterpret_borrow<py::object>(method)(std::forward<Arguments>(arguments)...);
 	}
 
-	PyObject *start_, *gather_, *broadcast_, *scatter_;
+	PyObject *start_, *before_, *gather_, *broadcast_, *scatter_;
 	int64_t carried_from_;
 	bool sums_in_lanes_;
 	PyObject *shutdown_;
 };
 
 using ScriptPtr = std::shared_ptr<const Script>;
-
-/*
- * What works had of Python's. A work may end on any thread, which must not wait for the interpreter's lock;
- * who holds it anyway lets go of these.
- */
-class Discarded {
-  public:
-	static Discarded &all()
-	{
-		static auto *discarded = new Discarded;
-
-		return *discarded;
-	}
-
-	void put(PyObject *object)
-	{
-		std::lock_guard<std::mutex> lock(mutex_);
-
-		if (object)
-			objects_.push_back(object);
-	}
-
-	void let_go()
-	{
-		std::vector<PyObject *> objects;
-
-		{
-			std::lock_guard<std::mutex> lock(mutex_);
-
-			objects.swap(objects_);
-		}
-		for (auto *object : objects)
-			Py_DECREF(object);
-	}
-
-  private:
-	std::mutex mutex_;
-	std::vector<PyObject *> objects_;
-};
 
 } // namespace inc

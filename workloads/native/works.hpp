@@ -8,6 +8,7 @@
 
 #include "calls.hpp"
 #include "completions.hpp"
+#include "heard.hpp"
 #include "script.hpp"
 
 namespace inc {
@@ -31,21 +32,19 @@ class SumWork : public Work {
 	{
 	}
 
-	~SumWork() override
+	/* Who is in its sums, so far. */
+	void add(HeardPtr heard)
 	{
-		Discarded::all().put(outcomes_);
+		std::lock_guard<std::mutex> lock(giving_);
+
+		heard_.push_back(std::move(heard));
 	}
 
-	/* Of Python's, with the interpreter's lock. */
-	py::object outcomes() const
+	std::vector<HeardPtr> heard()
 	{
-		return outcomes_ ? py::reinterpret_borrow<py::object>(outcomes_) : py::list();
-	}
+		std::lock_guard<std::mutex> lock(giving_);
 
-	void set_outcomes(py::object outcomes)
-	{
-		Py_XDECREF(outcomes_);
-		outcomes_ = outcomes.release().ptr();
+		return heard_;
 	}
 
 	void done()
@@ -112,7 +111,7 @@ class SumWork : public Work {
 	c10::intrusive_ptr<c10::ivalue::Future> future_;
 	Tensors tensors_;
 	Watched watched_;
-	PyObject *outcomes_ = nullptr;
+	std::vector<HeardPtr> heard_; /* of each tensor */
 };
 
 /* A collective of gloo's, whose waiting goes into the timeline. */
