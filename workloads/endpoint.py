@@ -308,8 +308,7 @@ class Endpoint:
         if vector.event == Event.QUIET:
             self._check_peers(vector.silent_s, vector.limit_s)
             return None
-        first, size = vector.first_contributors, vector.flat.numel()
-        return self._explained(Event(vector.event), vector.detail, first, size)
+        return self._explained(Event(vector.event), vector.detail, vector.first_contributors, vector.lanes)
 
     def is_broken(self) -> bool:
         """Return whether no vector can be summed any more."""

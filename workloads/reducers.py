@@ -40,7 +40,6 @@ class InNetwork:
         self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
         self.close = self._endpoint.close
         self.submit = self._endpoint.submit
-        self.submit_gathered = self._endpoint.submit_gathered
         self.finish = self._endpoint.finish
 
         self.heard = self._endpoint.heard

@@ -21,7 +21,7 @@ import torch
 
 from testbed.contract.transports import GLOO
 from workloads import groups, stragglers
-from workloads.collectives import Broadcast, Carrier, Gathered, Scattered, Vector, floats_of, sum_options
+from workloads.collectives import floats_of, sum_options
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
 from workloads.outcome import Outcome
@@ -55,7 +55,7 @@ class Sums:
         self._set_limit = getattr(self._reducer, "set_timeout", None)  # a user's reducer need not have it
         self.before_sum = stragglers.before_sum if stragglers.is_installed() else None
         # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
-        self.carried_from = LEAST_CARRIED_BYTES if hasattr(self._reducer, "submit_gathered") else -1
+        self.carried_from = LEAST_CARRIED_BYTES if isinstance(self._reducer, InNetwork) else -1
         self.sums_in_lanes = self._reducer is not None
         self.rounds = isinstance(self._reducer, InNetwork)
         self._timeline = Timeline() if is_whole else None
@@ -105,92 +105,6 @@ class Sums:
                 lambda: self._settle(work, lambda: self._finish_ring(work, works, start, tensors, average))
             )
 
-    # ---- other collectives, by a reducer that gathers ----
-
-    def gather(
-        self,
-        work: Any,
-        outputs: list[list[torch.Tensor]],
-        inputs: list[torch.Tensor],
-        rank: int,
-        limit_s: float | None = None,
-    ) -> None:
-        """Begin to gather each of `inputs` from all workers, into a tensor of each worker or one for all;
-        else as `start`.
-        """
-        workers = self._job.world_size
-        self._carry(
-            work,
-            lambda: [Gathered(*pair, rank, workers) for pair in zip(outputs, inputs, strict=True)],
-            limit_s,
-        )
-
-    def broadcast(
-        self, work: Any, tensors: list[torch.Tensor], rank: int, root: int, limit_s: float | None = None
-    ) -> None:
-        """Begin to broadcast from the worker `root`; else as `start`."""
-        self._carry(work, lambda: [Broadcast(tensor, rank, root) for tensor in tensors], limit_s)
-
-    def scatter(
-        self,
-        work: Any,
-        outputs: list[torch.Tensor],
-        inputs: list[list[torch.Tensor]],
-        rank: int,
-        average: bool,
-        limit_s: float | None = None,
-    ) -> None:
-        """Begin to sum `inputs`, a tensor for each worker or one for all; each worker gets its part. Else as
-        `start`.
-        """
-        workers = self._job.world_size
-        self._carry(
-            work,
-            lambda: [
-                Scattered(*pair, rank, workers, average, self.line.buffers)
-                for pair in zip(outputs, inputs, strict=True)
-            ],
-            limit_s,
-        )
-
-    @torch.inference_mode()
-    def _carry(self, work: Any, made: Callable[[], Sequence[Vector]], limit_s: float | None) -> None:
-        self.line.require_open()
-        carrier: Any = self._reducer
-        failures = list[Exception]()
-        vectors = made()
-        if any(vector.floats is not None for vector in vectors):
-            stragglers.before_sum()
-
-        def settled() -> None:
-            if failures:
-                raise failures[0]
-
-        self._submit_all(
-            [
-                (
-                    functools.partial(vector.submit, carrier),
-                    functools.partial(self._take, carrier, vector, work, failures),
-                )
-                for vector in vectors
-            ],
-            lambda: self._settle(work, settled),
-            limit_s,
-        )
-
-    @torch.inference_mode()
-    def _take(self, carrier: Carrier, vector: Vector, work: Any, failures: list[Exception]) -> None:
-        try:
-            way, outcome = self._finished(carrier, vector.by_gloo)
-            vector.take()
-        except Exception as error:  # told when all vectors are settled
-            failures.append(error)
-            return
-        work.add(outcome)
-        self._by_bytes[way] += vector.size_bytes
-        if vector.floats is not None:
-            self.record.add(outcome)
-
     # ---- the thread of the reducer ----
 
     @property
@@ -234,9 +148,7 @@ class Sums:
         try:
             error = reducer.heard(vector)
             if error is not None:
-                options = sum_options()
-                self._replace(error, lambda gloo: gloo.allreduce([vector.flat], options), vector.limit_s)
-                vector.settle_exactly()
+                self._replace(error, vector.settle_by, vector.limit_s)
         except Exception as error:  # every failure belongs to the one who waits
             why = _words(error)
             vector.fail(why)
@@ -319,7 +231,7 @@ class Sums:
 
     @torch.inference_mode()
     def _finish(self, reducer: Reducer, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Outcome:
-        way, outcome = self._finished(reducer, lambda gloo: gloo.allreduce([flat], sum_options()))
+        way, outcome = self._finished(reducer, lambda gloo: gloo.allreduce([flat], sum_options()).wait())
         self.record.add(outcome)
         self._by_bytes[way] += 4 * flat.numel()
         if average:  # a sum that lacks workers is as large as that of all
@@ -329,7 +241,7 @@ class Sums:
             self.line.buffers.give(flat)
         return outcome
 
-    def _finished(self, reducer: Reducer | Carrier, by_gloo: Callable[[Any], Any]) -> tuple[str, Outcome]:
+    def _finished(self, reducer: Reducer, by_gloo: Callable[[Any], None]) -> tuple[str, Outcome]:
         """Wait for the next vector, or do `by_gloo` what the network could not; say by which way it went, and
         who is in it.
         """
@@ -340,7 +252,7 @@ class Sums:
             self._replace(error, by_gloo, self._limit_s)
         return GLOO, Outcome.whole(workers)
 
-    def _replace(self, error: Exception, by_gloo: Callable[[Any], Any], limit_s: float) -> None:
+    def _replace(self, error: Exception, by_gloo: Callable[[Any], None], limit_s: float) -> None:
         """Have gloo do what the network has no integers for, or lacks workers of; raise what else is wrong.
         All workers do, at this place of the order: the vote or the result that told one of them told all. The
         backend is this thread's own, so that nothing of the script's comes between.
@@ -352,7 +264,7 @@ class Sums:
         try:
             exact = self._new_exact()
             exact._set_default_timeout(timedelta(seconds=limit_s))
-            by_gloo(exact).wait()
+            by_gloo(exact)
         except RuntimeError as error:
             raise self._explained(error) from error
 

@@ -311,6 +311,14 @@ class Rack:
         )
         return event, detail.value
 
+    def addresses(self, end: End) -> tuple[int, int, int, int]:
+        """Return what Endpoint.addresses does of a worker's."""
+        submit, run = (
+            ctypes.cast(each, ctypes.c_void_p).value or 0
+            for each in (self._library.endpoint_submit, self._library.endpoint_run)
+        )
+        return end.handle, submit, run, self.width
+
     def wait_for_pushes(self, end: End) -> None:
         """Wait until the switch has looked at all that the worker sent."""
         counters, deadline = self.counters(end), time.monotonic() + LATE_S

@@ -7,7 +7,7 @@ endpoint of the model switch's.
 
 from __future__ import annotations
 
-import threading
+import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,42 +25,42 @@ import torch
 
 from testbed.contract import mapping
 from testbed.contract.frame import Frame
-from tests.unit.endpoint_wire import DONE, LACKING, NOT_FINITE, QUIET, End, Rack, rack
+from tests.unit.endpoint_wire import LACKING, NOT_FINITE, QUIET, End, Rack, rack
+from tests.unit.test_line import SUBMIT
 from workloads import backend, sums
 from workloads.collectives import c10d
-from workloads.outcome import Outcome
 from workloads.quantiser import NotFiniteError, PartMissingError
+from workloads.reducers import InNetwork
 
 WORKERS, LARGE, SMALL = 3, 8_003, 7
 LIMIT = timedelta(seconds=30)
 
 
-class Carrier:
+class Carrier(InNetwork):
     """A worker's endpoint in the rack, as its reducer."""
 
     def __init__(self, network: Rack, end: End) -> None:
-        self._network, self._end, self._room = network, end, threading.Semaphore(0)
-        self.submitted = 0
+        handle, submit, self._run, self._lanes = network.addresses(end)
+        self._handle, self._library_submits = handle, SUBMIT(submit)
+        self._submits = SUBMIT(self._submit)
+        self.submitted = 0  # vectors
+        self.heed = lambda check: None  # type: ignore[method-assign]
 
-    def submit(self, array: np.ndarray, kept: slice | None = None) -> None:
-        part = slice(4 * kept.start, 4 * kept.stop) if kept else None
-        self._network.submit(self._end, array, kept=part)
+    def _submit(self, *given: Any) -> int:
         self.submitted += 1
+        return int(self._library_submits(*given))
 
-    def submit_gathered(self, lanes: np.ndarray, own: slice) -> None:
-        self._network.submit(self._end, lanes, own=own)
-        self.submitted += 1
+    def endpoint(self) -> tuple[int, int, int, int]:  # type: ignore[override]
+        return self._handle, ctypes.cast(self._submits, ctypes.c_void_p).value or 0, self._run, self._lanes
 
-    def finish(self) -> Outcome:
-        event = QUIET
-        while event == QUIET:
-            event, _ = self._network.step(self._end)
-        if event == NOT_FINITE:
-            raise NotFiniteError("some worker's")
-        if event == LACKING:
-            raise PartMissingError("2 of 3")
-        assert event == DONE
-        return Outcome.whole(WORKERS)
+    def heard(self, vector: Any) -> Exception | None:  # type: ignore[override]
+        if vector.event == NOT_FINITE:
+            return NotFiniteError("some worker's")
+        assert vector.event in (LACKING, QUIET)
+        return PartMissingError("2 of 3") if vector.event == LACKING else None
+
+    def is_broken(self) -> bool:  # type: ignore[override]
+        return False
 
     def counters(self) -> dict[str, float]:
         return {}
@@ -102,11 +102,11 @@ class Worker:
 
 @contextmanager
 def workers(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[Frame], Frame] | None = None
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Frame], Frame] | None = None, loss: float = 0.0
 ) -> Iterator[list[Worker]]:
     store = torch.distributed.HashStore()
     with ExitStack() as stack:
-        network = stack.enter_context(rack(WORKERS, change=change) if change else rack(WORKERS))
+        network = stack.enter_context(rack(WORKERS, loss, **({"change": change} if change else {})))
         all_of_them = [Worker(Carrier(network, end), end.number, store, monkeypatch) for end in network.ends]
         together(all_of_them, lambda worker: worker.begin())
         try:
@@ -181,7 +181,7 @@ def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.Mon
                 for ours, gloos in zip(mine, theirs, strict=True):
                     assert all(torch.equal(*pair) for pair in zip(ours, gloos, strict=True)), call.__name__
         size_bytes = LARGE * WORKERS * 4 * len(CALLS)
-        assert {worker.sums._by_bytes["packets"] for worker in all_of_them} == {size_bytes}
+        assert {worker.sums.summed()["packets"] for worker in all_of_them} == {size_bytes}
 
 
 def test_other_types_and_operations_are_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_what_lacks_a_worker_is_gathered_by_gloo_on_all_alike(
             theirs = together(all_of_them, partial(call_of, "plain", call, LARGE))
             for ours, gloos in zip(mine, theirs, strict=True):
                 assert all(torch.equal(*pair) for pair in zip(ours, gloos, strict=True))
-        assert {tuple(worker.sums._by_bytes) for worker in all_of_them} == {("gloo",)}
+        assert {tuple(worker.sums.summed()) for worker in all_of_them} == {("gloo",)}
 
 
 def test_all_workers_take_the_same_group_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_values_that_are_not_finite_are_scattered_by_gloo(monkeypatch: pytest.Mo
 
     with workers(monkeypatch) as all_of_them:
         parts = together(all_of_them, scatter)
-        ways = Counter(way for worker in all_of_them for way in worker.sums._by_bytes)
+        ways = Counter(way for worker in all_of_them for way in worker.sums.summed())
     due = (sum(floats(rank, WORKERS * LARGE) for rank in range(WORKERS)) / WORKERS).chunk(WORKERS)  # type: ignore[union-attr]
     assert torch.equal(parts[0], due[0])
     assert parts[1][0] == float("inf")

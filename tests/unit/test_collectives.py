@@ -5,44 +5,35 @@ kinds come as they went.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from tests.unit.endpoint_wire import DONE, End, Rack, rack
-from workloads.collectives import Broadcast, Gathered, Scattered, Vector
-from workloads.sums import native
+from tests.unit.test_backend_carried import LIMIT, WORKERS, Worker, together, workers
+from workloads import sums
+from workloads.collectives import c10d
 
-WORKERS, COUNT = 3, 1_003
+COUNT = 1_003
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
 
 
-class Carrier:
-    """One worker's endpoint in the rack, as a reducer has it."""
-
-    def __init__(self, network: Rack, end: End) -> None:
-        self._network, self._end = network, end
-
-    def submit(self, array: np.ndarray, kept: slice | None = None) -> None:
-        part = slice(4 * kept.start, 4 * kept.stop) if kept else None
-        self._network.submit(self._end, array, kept=part)
-
-    def submit_gathered(self, lanes: np.ndarray, own: slice) -> None:
-        self._network.submit(self._end, lanes, own=own)
+Asked = Callable[[Any, int], Any]  # of a backend and rank: the work that it begins
 
 
-def carried(made: Callable[[int], Vector], loss: float = 0.02) -> None:
-    """Have each worker make its vector, and take what came."""
-    with rack(WORKERS, loss) as network:
-        vectors = [made(rank) for rank in range(WORKERS)]
-        for vector, end in zip(vectors, network.ends, strict=True):
-            vector.submit(Carrier(network, end))  # type: ignore[arg-type]
-        events = network.run([[]] * WORKERS, settled=1)
-    assert network.wrong[:5] == []
-    assert [event for ((event, _),) in events] == [DONE] * WORKERS
-    for vector in vectors:
-        vector.take()
+@pytest.fixture(scope="module")
+def all_of_them() -> Iterator[list[Worker]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sums, "LEAST_CARRIED_BYTES", 0)
+        with workers(patch, loss=0.02) as made:
+            yield made
+
+
+def carried(all_of_them: list[Worker], asked: Asked) -> None:
+    """Have each worker ask for a collective, which the network carries, and wait for it."""
+    before = [worker.carrier.submitted for worker in all_of_them]
+    together(all_of_them, lambda worker: asked(worker.inc, worker.rank).wait(LIMIT))
+    assert [worker.carrier.submitted for worker in all_of_them] == [count + 1 for count in before]
 
 
 def values(rank: int, dtype: torch.dtype, count: int = COUNT) -> torch.Tensor:
@@ -63,55 +54,72 @@ def shapes(dtype: torch.dtype) -> Iterator[list[list[torch.Tensor]]]:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_gathered(dtype: torch.dtype) -> None:
+def test_gathered(all_of_them: list[Worker], dtype: torch.dtype) -> None:
     whole = torch.cat([values(rank, dtype) for rank in range(WORKERS)])
     for outputs in shapes(dtype):
-        carried(lambda rank, to=outputs: Gathered(to[rank], values(rank, dtype), rank, WORKERS))  # type: ignore[misc]
+
+        def asked(group: Any, rank: int, to: list[list[torch.Tensor]] = outputs) -> Any:
+            if len(to[rank]) == 1:
+                return group._allgather_base(to[rank][0], values(rank, dtype), c10d.AllgatherOptions())
+            return group.allgather([to[rank]], [values(rank, dtype)], c10d.AllgatherOptions())
+
+        carried(all_of_them, asked)
         for mine in outputs:
             assert torch.equal(torch.cat(mine), whole)
 
 
-def test_gathered_in_place() -> None:
+def test_gathered_in_place(all_of_them: list[Worker]) -> None:
     outputs = [torch.zeros(WORKERS, COUNT) for _ in range(WORKERS)]
     for rank, output in enumerate(outputs):
         output[rank] = values(rank, torch.float32)
-    carried(lambda rank: Gathered([outputs[rank]], outputs[rank][rank], rank, WORKERS))
+    carried(
+        all_of_them,
+        lambda group, rank: group._allgather_base(
+            outputs[rank], outputs[rank][rank : rank + 1], c10d.AllgatherOptions()
+        ),
+    )
     assert all(torch.equal(output, outputs[0]) for output in outputs)
     assert torch.equal(outputs[0][1], values(1, torch.float32))
 
 
+def sent(tensors: list[torch.Tensor], root: int) -> Asked:
+    options = c10d.BroadcastOptions()
+    options.rootRank = root
+    return lambda group, rank: group.broadcast([tensors[rank]], options)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("root", [0, 2])
-def test_broadcast(root: int, dtype: torch.dtype) -> None:
+def test_broadcast(all_of_them: list[Worker], root: int, dtype: torch.dtype) -> None:
     for cut in (slice(None), slice(1, None), slice(None, None, 3)):
         tensors = [values(rank, dtype)[cut] for rank in range(WORKERS)]
-        carried(lambda rank, sent=tensors: Broadcast(sent[rank], rank, root))  # type: ignore[misc]
+        carried(all_of_them, sent(tensors, root))
         assert all(torch.equal(tensor, values(root, dtype)[cut]) for tensor in tensors)
 
 
-def test_a_conjugate_is_sent_as_what_it_is() -> None:
+def test_a_conjugate_is_sent_as_what_it_is(all_of_them: list[Worker]) -> None:
     tensors = [values(rank, torch.complex64).conj() for rank in range(WORKERS)]
-    carried(lambda rank: Broadcast(tensors[rank], rank, 1))
+    carried(all_of_them, sent(tensors, 1))
     assert all(torch.equal(tensor, values(1, torch.complex64).conj()) for tensor in tensors)
 
 
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_scattered(dtype: torch.dtype, average: bool, listed: bool) -> None:
+def test_scattered(all_of_them: list[Worker], dtype: torch.dtype, average: bool, listed: bool) -> None:
     """Integers, which any scale has room for."""
     given = [torch.arange(WORKERS * COUNT).remainder(61 + rank).sub(30).to(dtype) for rank in range(WORKERS)]
     kept, outputs = [each.clone() for each in given], [torch.zeros(COUNT, dtype=dtype) for _ in given]
-    carried(
-        lambda rank: Scattered(
-            outputs[rank],
-            given[rank].chunk(WORKERS) if listed else [given[rank]],
-            rank,
-            WORKERS,
-            average,
-            native.Buffers(),
-        )
-    )
+    options = c10d.ReduceScatterOptions()
+    options.reduceOp = c10d.ReduceOp.AVG if average else c10d.ReduceOp.SUM
+
+    def asked(group: Any, rank: int) -> Any:
+        if listed:
+            parts = list(given[rank].chunk(WORKERS))
+            return group.reduce_scatter([outputs[rank]], [parts], options)
+        return group._reduce_scatter_base(outputs[rank], given[rank], options)
+
+    carried(all_of_them, asked)
     summed = sum(each.to(torch.float32) for each in given)
     due = (summed / WORKERS if average else summed).to(dtype).chunk(WORKERS)  # type: ignore[union-attr]
     assert all(torch.equal(output, part) for output, part in zip(outputs, due, strict=True))

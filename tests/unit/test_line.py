@@ -8,6 +8,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 
 from testbed.contract.endpoint import Event
 from tests.limits import CALL_S
-from tests.unit.test_backend_sums import Exact
 from workloads import sums
 from workloads.collectives import c10d
 from workloads.quantiser import DisagreementError, NotFiniteError, PartMissingError, UnheardError
@@ -43,7 +43,7 @@ class Written(InNetwork):
     def __init__(self) -> None:
         self.events: list[tuple[Event, Exception | None]] = []  # of the next vectors; then all are summed
         self.missing: list[int] = []  # fragments that lack a worker
-        self.refuses = self.is_over = False
+        self.refuses = self.is_over = self.is_idle = False
         self.is_held = threading.Event()  # cleared: no vector ends
         self.is_held.set()
         self.vectors: list[tuple[int, int, int, int]] = []  # elements, address, contributors, lost
@@ -63,7 +63,7 @@ class Written(InNetwork):
         return len(self.vectors) - 1
 
     def _ran(self, _handle: Any, number: Any, detail: Any, silent_ns: Any) -> int:
-        if not self.is_held.wait(CALL_S):
+        if self.is_idle or not self.is_held.wait(CALL_S):
             return int(Event.IDLE)
         event, self.error = self.events.pop(0) if self.events else (Event.DONE, None)
         detail[0], silent_ns[0], number[0] = 1, 10**9, self.taken
@@ -97,11 +97,16 @@ class Written(InNetwork):
         return {}
 
 
+def gloo_alone(limit_s: float) -> Any:
+    """Gloo of one worker, which adds nothing."""
+    return c10d.ProcessGroupGloo(torch.distributed.HashStore(), 0, 1, timedelta(seconds=limit_s))
+
+
 class Worker:
     """A worker's backend over such an endpoint."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, strict_finite: bool = False) -> None:
-        self.endpoint, self.exact = Written(), Exact()
+        self.endpoint, self.exact = Written(), gloo_alone(CALL_S)
         monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: self.endpoint)
         self.words = np.zeros(3, np.uint64)  # of the board: asked, waits for, bytes summed
         at = self.words.ctypes.data
@@ -123,8 +128,7 @@ class Worker:
         self.begin()
 
     def begin(self) -> None:
-        gloo = c10d.ProcessGroupGloo(torch.distributed.HashStore(), 0, 1)
-        gloo._set_default_timeout(torch.distributed.default_pg_timeout.__class__(seconds=LIMIT_S))
+        gloo = gloo_alone(LIMIT_S)
         self.sums.begin(gloo, lambda: self.exact)
         self.group = sums.native.IncBackend(gloo, self.sums)
 
@@ -195,8 +199,9 @@ def test_gloo_sums_what_the_network_does_not(worker: Worker, event: Event, error
     works = [worker.ask(first), worker.ask(second)]
     for work in works:
         work.wait()
-    assert (worker.exact.calls, worker.exact.limit.total_seconds()) == (1, LIMIT_S)
-    assert (first.tolist(), second.tolist()) == ([1.0] * 3, [3.0] * 3), "the test's gloo adds nothing"
+    assert worker.exact.options._timeout == timedelta(seconds=LIMIT_S)
+    assert (first.tolist(), second.tolist()) == ([1.0] * 3, [3.0] * 3)
+    assert worker.sums.summed() == {"packets": 12, "gloo": 12}
 
 
 @pytest.mark.parametrize("error", [NotFiniteError("1 of 3"), UnheardError("1 of 3")])
@@ -207,7 +212,7 @@ def test_what_is_not_finite_is_an_error_where_it_is_to_be_one(
     worker.endpoint.events = [(Event.NOT_FINITE, error)]
     with pytest.raises(RuntimeError, match=f"^{type(error).__name__}: 1 of 3$"):
         worker.ask(torch.ones(3), torch.ones(2)).wait()
-    assert worker.exact.calls == 0
+    assert worker.sums.summed()["gloo"] == 0
     worker.ask(torch.ones(3)).wait()
     worker.sums.shutdown()
     assert worker.sums.summed() == {"packets": 20}, "the other tensor's sum and the next one"
@@ -301,3 +306,20 @@ def test_a_backward_pass_waits_at_its_end_for_the_board(worker: Worker) -> None:
     rows = worker.sums._timeline.summary()["rows"]
     assert [what for what, *_ in rows] == [0, 1, 2]
     assert worker.words[:2].tolist() == [1, 0]
+
+
+def test_an_endpoint_out_of_step_is_an_error_and_no_hang(worker: Worker) -> None:
+    worker.endpoint.is_idle = True
+    with pytest.raises(RuntimeError, match="out of step"):
+        worker.ask(torch.ones(3)).wait()
+
+
+def test_a_tensor_that_cannot_take_its_sum_fails_alone(worker: Worker) -> None:
+    worker.endpoint.is_held.clear()
+    tensor = torch.ones(3, dtype=torch.float16)
+    work = worker.ask(tensor)
+    tensor.resize_(2)
+    worker.endpoint.is_held.set()
+    with pytest.raises(RuntimeError, match=r"^RuntimeError: [^\n]*$"):
+        work.wait()
+    worker.ask(torch.ones(3)).wait()

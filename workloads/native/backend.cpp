@@ -24,8 +24,6 @@ using namespace c10d;
 
 namespace inc {
 
-using BackendPtr = c10::intrusive_ptr<Backend>;
-
 /* What all groups of this process were asked for that gloo carries: of tensors, not of packets. */
 std::atomic<int64_t> by_gloo_bytes{0};
 
@@ -238,10 +236,10 @@ class IncBackend : public Backend {
 
 		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
 		    carries(tensors))
-			return begun(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
-				       [&](const SumWorkPtr &work) {
-					       script_->broadcast(work, tensors, rank_, root,
-									 limit(options));
+			return carried(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
+				       limit(options), [&] {
+					       return std::vector<Vector>{
+						       broadcast_of(tensors[0], rank_, root)};
 				       });
 		if (!is_gloos(tensors) && are_plain(tensors)) {
 			Moved staged;
@@ -551,33 +549,51 @@ class IncBackend : public Backend {
   private:
 	WorkPtr sum(const Tensors &tensors, bool average, double limit_s)
 	{
-		return begun(OpType::ALLREDUCE, "inc:all_reduce", summed_size(tensors), tensors,
-			     [&](const SumWorkPtr &work) {
-				     if (line_->has_endpoint()) {
-					     script_->before_sum();
-					     line_->sum(work, tensors, average, limit_s);
-				     } else {
-					     script_->start(work, tensors, average, limit_s);
-				     }
-			     });
+		auto type = OpType::ALLREDUCE;
+		const char *title = "inc:all_reduce";
+
+		if (!line_->has_endpoint())
+			return begun(type, title, summed_size(tensors), tensors, [&](const SumWorkPtr &work) {
+				script_->start(work, tensors, average, limit_s);
+			});
+		script_->before_sum();
+		return carried(
+			type, title, summed_size(tensors), tensors, limit_s,
+			[&] {
+				std::vector<Vector> vectors;
+
+				for (const auto &tensor : tensors)
+					vectors.push_back(
+						summed(tensor, average, line_->workers(), line_->buffers));
+				return vectors;
+			},
+			size_of(tensors));
 	}
 
 	WorkPtr gather(OpType type, const char *title, const Tensors &result,
 		       const std::vector<Tensors> &outputs, const Tensors &inputs, double limit_s)
 	{
-		return begun(type, title, size_of(outputs), result, [&](const SumWorkPtr &work) {
-			script_->gather(work, outputs, inputs, rank_, limit_s);
+		return carried(type, title, size_of(outputs), result, limit_s, [&] {
+			std::vector<Vector> vectors;
+
+			for (size_t i = 0; i < inputs.size(); i++)
+				vectors.push_back(gathered(outputs[i], inputs[i], rank_, size_));
+			return vectors;
 		});
 	}
 
 	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
 			const std::vector<Tensors> &inputs, const ReduceOp &operation, double limit_s)
 	{
-		return begun(type, title, size_ * summed_size(outputs), outputs,
-			       [&](const SumWorkPtr &work) {
-				       script_->scatter(work, outputs, inputs, rank_,
-							operation == ReduceOp::AVG, limit_s);
-			       });
+		script_->before_sum();
+		return carried(type, title, size_ * summed_size(outputs), outputs, limit_s, [&] {
+			std::vector<Vector> vectors;
+
+			for (size_t i = 0; i < inputs.size(); i++)
+				vectors.push_back(scattered(outputs[i], inputs[i], rank_, size_,
+							    operation == ReduceOp::AVG, line_->buffers));
+			return vectors;
+		});
 	}
 
 	int64_t summed_size(const Tensors &tensors) const
@@ -739,7 +755,7 @@ class IncBackend : public Backend {
 		return script_ && script_->carries(size_of(data));
 	}
 
-	/* What `start` has the script begin. */
+	/* What `start` begins. */
 	template <typename Start>
 	WorkPtr begun(OpType type, const char *title, int64_t size_bytes, const Tensors &result, Start start)
 	{
@@ -753,6 +769,18 @@ class IncBackend : public Backend {
 		start(work);
 		Course::see_backward(course_);
 		return coalesced_.kept(work);
+	}
+
+	/* A collective of the vectors that `made` makes; as for `counted_bytes`, see Batch. */
+	template <typename Made>
+	WorkPtr carried(OpType type, const char *title, int64_t size_bytes, const Tensors &result, double limit_s,
+			Made made, int64_t counted_bytes = -1)
+	{
+		return begun(type, title, size_bytes, result, [&](const SumWorkPtr &work) {
+			c10::InferenceMode all_tensors; /* may be read and written, such of inference too */
+
+			line_->carry(work, made(), limit_s, counted_bytes);
+		});
 	}
 
 	template <typename Data, typename Collective> WorkPtr seen(const Data &data, Collective collective)
@@ -859,7 +887,7 @@ PYBIND11_MODULE(_backend, module)
 		.def("__enter__", &Lost::begin)
 		.def("__exit__", [](Lost &, const py::args &) { Lost::end(); });
 	py::class_<Vector, VectorPtr>(module, "Vector")
-		.def_readonly("flat", &Vector::flat)
+		.def_readonly("lanes", &Vector::lanes)
 		.def_readonly("limit_s", &Vector::limit_s)
 		.def_readonly("event", &Vector::event)
 		.def_readonly("detail", &Vector::detail)
@@ -867,7 +895,13 @@ PYBIND11_MODULE(_backend, module)
 				       [](const Vector &vector) { return vector.contributors[0]; })
 		.def_property_readonly("silent_s",
 				       [](const Vector &vector) { return (double)vector.silent_ns / 1e9; })
-		.def("settle_exactly", [](Vector &vector) { vector.is_exact = true; })
+		.def(
+			"settle_by",
+			[](Vector &vector, const BackendPtr &gloo) {
+				vector.by_gloo(*gloo)->wait();
+				vector.is_exact = true;
+			},
+			py::arg("gloo"), py::call_guard<py::gil_scoped_release>())
 		.def(
 			"fail", [](Vector &vector, std::string text) { vector.error = std::move(text); },
 			py::arg("text"));

@@ -2,49 +2,12 @@
 /* What a process has asked to be summed, one after the other. */
 #pragma once
 
-#include <c10/core/InferenceMode.h>
-
-#include <linux/types.h>
-
 #include <condition_variable>
 #include <deque>
 
-#include "buffers.hpp"
-#include "heard.hpp"
-#include "staging.hpp"
-#include "works.hpp"
+#include "vectors.hpp"
 
 namespace inc {
-
-#include "contract.h"
-
-using SumWorkPtr = c10::intrusive_ptr<SumWork>;
-
-/* Where a sum's lost part is to be written, for the call that this thread is about to make (workloads/feedback.py). */
-class Lost {
-  public:
-	explicit Lost(at::Tensor vector) : vector_(std::move(vector)) {}
-
-	void begin() const { wanted() = vector_; }
-	static void end() { wanted().reset(); }
-
-	static float *of(const at::Tensor &tensor)
-	{
-		bool is_its = wanted() && wanted()->numel() == tensor.numel();
-
-		return is_its ? wanted()->data_ptr<float>() : nullptr;
-	}
-
-  private:
-	static std::optional<at::Tensor> &wanted()
-	{
-		static thread_local std::optional<at::Tensor> its;
-
-		return its;
-	}
-
-	at::Tensor vector_;
-};
 
 /* The compiled endpoint (endpoint.c), which Python opened: no lock of the interpreter's is needed to sum. */
 struct Endpoint {
@@ -56,34 +19,6 @@ struct Endpoint {
 	Run run;
 	uint64_t lanes;
 };
-
-/* The sum of one or more tensors that a script asked for by one call. */
-struct Batch {
-	SumWorkPtr work;
-	double started_s;
-	int64_t size_bytes;
-	size_t left;
-	std::string error; /* of the first that failed */
-};
-
-/* A vector under way. Where the network has no sum of it, Python says what becomes of it. */
-struct Vector {
-	std::shared_ptr<Batch> batch;
-	at::Tensor tensor, flat;
-	bool average;
-	double limit_s;
-	int64_t number = 0;
-	std::vector<uint32_t> contributors{};
-	/* as endpoint_run left them */
-	int event = EVENT_IDLE;
-	uint32_t detail = 0;
-	int64_t silent_ns = 0;
-	/* as Python said: that gloo's sum is in `flat`, or that there is none */
-	bool is_exact = false;
-	std::string error{};
-};
-
-using VectorPtr = std::shared_ptr<Vector>;
 
 /*
  * The sums of a process, in the order in which all workers ask for them, and the thread's part of them (`next`).
@@ -103,6 +38,8 @@ class Line {
 		endpoint_ = {reinterpret_cast<void *>(handle), reinterpret_cast<Endpoint::Submit>(submit),
 			     reinterpret_cast<Endpoint::Run>(run), lanes};
 	}
+
+	int workers() const { return (int)workers_; }
 
 	/* Whether it sums by itself. */
 	bool has_endpoint() const { return endpoint_.handle; }
@@ -148,25 +85,20 @@ class Line {
 	}
 
 	/*
-	 * Begins a sum, on the caller's thread, so that vectors follow each other without a pause. Where one is
-	 * refused, those before it are taken all the same, and the next call finds nothing of this one.
+	 * Begins a collective of these vectors, on the caller's thread, so that they follow each other without a
+	 * pause. Where one is refused, those before it are taken all the same, and the next call finds nothing of
+	 * this one.
 	 */
-	void sum(const SumWorkPtr &work, const Tensors &tensors, bool average, double limit_s)
+	void carry(const SumWorkPtr &work, std::vector<Vector> vectors, double limit_s, int64_t counted_bytes = -1)
 	{
-		c10::InferenceMode all_tensors; /* may be read and written, such of inference too */
-		auto batch = std::make_shared<Batch>(Batch{work, now_s(), 0, tensors.size(), {}});
-		Tensors flats;
-
-		for (const auto &tensor : tensors) {
-			flats.push_back(flat(tensor));
-			batch->size_bytes += (int64_t)tensor.nbytes();
-		}
+		auto batch = std::make_shared<Batch>(Batch{work, now_s(), counted_bytes, vectors.size(), {}});
 		std::lock_guard<std::mutex> lock(order_);
 
-		for (size_t i = 0; i < tensors.size(); i++)
-			submit(std::make_shared<Vector>(Vector{.batch = batch, .tensor = tensors[i],
-							       .flat = flats[i], .average = average,
-							       .limit_s = limit_s}));
+		for (auto &vector : vectors) {
+			vector.batch = batch;
+			vector.limit_s = limit_s;
+			submit(std::make_shared<Vector>(std::move(vector)));
+		}
 	}
 
 	/*
@@ -182,7 +114,7 @@ class Line {
 			std::unique_lock<std::mutex> lock(door_);
 
 			for (;;) {
-				more_.wait(lock, [this] { return !items_.empty() || !is_open_; });
+				more_.wait(lock, [this] { return !items_.empty() || !(is_open_ || under_way_); });
 				if (items_.empty())
 					break;
 				if (!items_.front().vector) {
@@ -228,7 +160,7 @@ class Line {
 			*summed_bytes_ += (uint64_t)size_bytes;
 	}
 
-	/* What it counts by itself, in bytes of lanes: by the endpoint, and by gloo in its place. */
+	/* The bytes of its vectors: those of the endpoint, and those of gloo in its place. */
 	int64_t carried_bytes() const { return carried_bytes_; }
 	int64_t replaced_bytes() const { return replaced_bytes_; }
 
@@ -253,37 +185,31 @@ class Line {
 			throw std::runtime_error("the group was destroyed, and sums no more");
 	}
 
-	/* The values of a tensor as binary32 in one piece: itself, or a buffer. */
-	at::Tensor flat(const at::Tensor &tensor)
-	{
-		if (tensor.scalar_type() == at::kFloat && is_dense(tensor))
-			return tensor;
-		auto flat = buffers->take(tensor.numel());
-
-		flat.view(tensor.sizes()).copy_(tensor);
-		return flat;
-	}
-
+	/* Called by one thread at a time, by `order_`. */
 	void submit(const VectorPtr &vector)
 	{
-		auto elements = (uint64_t)vector->flat.numel();
-		auto fragments = (elements + endpoint_.lanes - 1) / endpoint_.lanes;
+		auto fragments = (vector->lanes + endpoint_.lanes - 1) / endpoint_.lanes;
 		std::unique_lock<std::mutex> lock(door_);
 
 		less_.wait(lock, [this] { return under_way_ < MOST_UNDER_WAY || !is_open_; });
 		require_open_door();
-		under_way_++;
+		under_way_++; /* the thread does not end before it */
 		vector->contributors.resize(std::max<uint64_t>(1, fragments));
-		if (stopped_by_.empty())
+		if (stopped_by_.empty()) {
+			lock.unlock();
 			vector->number = endpoint_.submit(
-				endpoint_.handle, (float *)vector->flat.data_ptr(), elements, VECTOR_FLOATS, 0,
-				sizeof(float) * elements, vector->contributors.data(), Lost::of(vector->flat));
-		if (vector->number < 0) {
-			under_way_--;
-			throw std::runtime_error("the endpoint takes no more vectors");
+				endpoint_.handle, (float *)vector->buffer.data_ptr(), vector->lanes,
+				vector->kind, vector->from, vector->until, vector->contributors.data(),
+				vector->lost);
+			lock.lock();
 		}
-		items_.push_back({py::object(), vector});
+		if (vector->number < 0)
+			under_way_--;
+		else
+			items_.push_back({py::object(), vector});
 		more_.notify_all();
+		if (vector->number < 0)
+			throw std::runtime_error("the endpoint takes no more vectors");
 	}
 
 	/* Whether it is known what became of it. Else `event` says what Python is to see to. */
@@ -298,9 +224,25 @@ class Line {
 			return true;
 		}
 		vector.event = endpoint_.run(endpoint_.handle, &number, &vector.detail, &vector.silent_ns);
-		TORCH_INTERNAL_ASSERT(vector.event != EVENT_IDLE);
-		TORCH_INTERNAL_ASSERT(vector.event == EVENT_QUIET || (int64_t)number == vector.number);
-		return vector.event == EVENT_DONE;
+		if (vector.event != EVENT_QUIET &&
+		    (vector.event == EVENT_IDLE || (int64_t)number != vector.number)) {
+			stop("RuntimeError: the endpoint and its vectors are out of step");
+			vector.error = stopped_by_;
+		}
+		return vector.event == EVENT_DONE || !vector.error.empty();
+	}
+
+	void deliver(Vector &vector)
+	{
+		auto heard = std::make_shared<Heard>(
+			vector.is_exact ? Heard::whole(workers_)
+					: Heard{workers_, endpoint_.lanes, std::move(vector.contributors)});
+
+		vector.put();
+		(vector.is_exact ? replaced_bytes_ : carried_bytes_) += vector.size_bytes;
+		if (vector.kind == VECTOR_FLOATS)
+			record->add(heard);
+		vector.batch->work->add(heard);
 	}
 
 	/* Puts a sum where it belongs, or says that there is none. */
@@ -309,38 +251,31 @@ class Line {
 		c10::InferenceMode all_tensors;
 		auto &batch = *vector.batch;
 
-		if (vector.error.empty()) {
-			auto heard = std::make_shared<Heard>(
-				vector.is_exact ? Heard::whole(workers_)
-						: Heard{workers_, endpoint_.lanes, std::move(vector.contributors)});
-
-			(vector.is_exact ? replaced_bytes_ : carried_bytes_) +=
-				(int64_t)sizeof(float) * vector.flat.numel();
-			record->add(heard);
-			batch.work->add(heard);
-			if (vector.average) /* a sum that lacks workers is as large as that of all */
-				vector.flat.div_((double)workers_);
-			if (!vector.flat.is_same(vector.tensor))
-				vector.tensor.copy_(vector.flat.view(vector.tensor.sizes()));
-		} else if (batch.error.empty()) {
+		if (vector.error.empty())
+			try {
+				deliver(vector);
+			} catch (const c10::Error &error) { /* and the thread goes on */
+				vector.error = std::string("RuntimeError: ") + error.what_without_backtrace();
+			} catch (const std::exception &error) {
+				vector.error = std::string("RuntimeError: ") + error.what();
+			}
+		if (batch.error.empty())
 			batch.error = vector.error;
-		}
-		if (!vector.flat.is_same(vector.tensor))
-			buffers->give(vector.flat);
 		{
 			std::lock_guard<std::mutex> lock(door_);
 
 			under_way_--;
-			less_.notify_all();
 		}
+		less_.notify_all();
 		if (--batch.left)
 			return;
-		if (batch.error.empty()) {
-			count(batch.started_s, batch.size_bytes);
-			batch.work->done();
-		} else {
+		if (!batch.error.empty()) {
 			batch.work->fail(batch.error);
+			return;
 		}
+		if (batch.counted_bytes >= 0)
+			count(batch.started_s, batch.counted_bytes);
+		batch.work->done();
 	}
 
 	uint32_t workers_;

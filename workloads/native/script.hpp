@@ -34,8 +34,7 @@ class Unlocked {
 class Script {
   public:
 	explicit Script(const py::object &sums)
-	    : start_(method(sums, "start")), before_(method(sums, "before_sum")), gather_(method(sums, "gather")),
-	      broadcast_(method(sums, "broadcast")), scatter_(method(sums, "scatter")),
+	    : start_(method(sums, "start")), before_(method(sums, "before_sum")),
 	      carried_from_(sums.attr("carried_from").cast<int64_t>()),
 	      sums_in_lanes_(sums.attr("sums_in_lanes").cast<bool>()), shutdown_(method(sums, "shutdown"))
 	{
@@ -53,28 +52,6 @@ class Script {
 	{
 		if (before_ != Py_None)
 			called(before_);
-	}
-
-	/* Each vector of these has a list of tensors on the side of all workers. */
-	template <typename Work>
-	void gather(const Work &work, const std::vector<Tensors> &outputs, const Tensors &inputs,
-		       int rank, double limit_s) const
-	{
-		called(gather_, work, outputs, inputs, rank, limit_s);
-	}
-
-	template <typename Work>
-	void broadcast(const Work &work, const Tensors &tensors, int rank, int root,
-			  double limit_s) const
-	{
-		called(broadcast_, work, tensors, rank, root, limit_s);
-	}
-
-	template <typename Work>
-	void scatter(const Work &work, const Tensors &outputs, const std::vector<Tensors> &inputs,
-			int rank, bool average, double limit_s) const
-	{
-		called(scatter_, work, outputs, inputs, rank, average, limit_s);
 	}
 
 	/* Whether these are carried where so many bytes are on the side of all workers. */
@@ -101,7 +78,7 @@ class Script {
 		py::reinterpret_borrow<py::object>(method)(std::forward<Arguments>(arguments)...);
 	}
 
-	PyObject *start_, *before_, *gather_, *broadcast_, *scatter_;
+	PyObject *start_, *before_;
 	int64_t carried_from_;
 	bool sums_in_lanes_;
 	PyObject *shutdown_;

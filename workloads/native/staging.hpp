@@ -90,6 +90,16 @@ inline bool are_rows(const at::Tensor &whole, const at::Tensor &part, int worker
 	       whole.sizes().slice(1) == part.sizes().slice(1);
 }
 
+/* The memory of a dense tensor, which it keeps, as so many elements of the type. */
+inline at::Tensor alias(const at::Tensor &tensor, at::ScalarType type)
+{
+	c10::InferenceMode none(false);
+	int64_t elements = (int64_t)(tensor.nbytes() / c10::elementSize(type));
+
+	return at::from_blob(tensor.data_ptr(), {elements}, [tensor](void *) {},
+			     at::TensorOptions().dtype(type).device(at::kCPU));
+}
+
 /* Whether all have as many elements as the first. */
 inline bool are_alike(const Tensors &tensors)
 {
@@ -212,17 +222,6 @@ class Staging {
 	}
 
   protected:
-	/* The memory of a dense tensor, which it keeps, as so many elements of the type. */
-	static at::Tensor alias(const at::Tensor &tensor, at::ScalarType type)
-	{
-		c10::InferenceMode none(false);
-		int64_t elements = (int64_t)(tensor.nbytes() / c10::elementSize(type));
-
-		return at::from_blob(
-			tensor.data_ptr(), {elements}, [tensor](void *) {},
-			at::TensorOptions().dtype(type).device(at::kCPU));
-	}
-
 	static at::Tensor dense(const at::Tensor &tensor)
 	{
 		return tensor.resolve_conj().resolve_neg().contiguous();
