@@ -1,7 +1,8 @@
 """The job of tests/bench/collectives.py: each collective by `inc` and by a group of gloo's in turn, in the
 same processes and over the same links.
 
-Arguments: turns, and the seconds that a turn of a row takes at most. Prints its rows, of worker 0, behind
+Arguments: turns, the seconds that a turn of a row takes at most, and `carried`, where the network carries
+whatever it can, of any size. Prints its rows, of worker 0, behind
 MARK, as JSON. A time is of a call and its wait, in seconds; with many in flight it is a share of all of them.
 """
 
@@ -89,6 +90,10 @@ def call_alone_s(group: Any) -> float:
 def main(argv: list[str]) -> None:
     turns, turn_s = int(argv[0]), float(argv[1])
     torch.set_num_threads(1)
+    if argv[2:] == ["carried"]:
+        from workloads import crossovers, sums
+
+        sums.carried_from = lambda workers, is_shaped: dict.fromkeys(crossovers.LEAST_BYTES, 0)
     dist.init_process_group("inc")
     groups = {"inc": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
     workers, rows = dist.get_world_size(), []

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.unit.test_backend_carried import LIMIT, WORKERS, Worker, together, workers
-from workloads import sums
 from workloads.collectives import c10d
 
 COUNT = 1_003
@@ -23,10 +22,8 @@ Asked = Callable[[Any, int], Any]  # of a backend and rank: the work that it beg
 
 @pytest.fixture(scope="module")
 def all_of_them() -> Iterator[list[Worker]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "LEAST_CARRIED_BYTES", 0)
-        with workers(patch, loss=0.02) as made:
-            yield made
+    with pytest.MonkeyPatch.context() as patch, workers(patch, loss=0.02, carried_from=0) as made:
+        yield made
 
 
 def carried(all_of_them: list[Worker], asked: Asked) -> None:

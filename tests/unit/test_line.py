@@ -108,6 +108,7 @@ class Worker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, strict_finite: bool = False) -> None:
         self.endpoint, self.exact = Written(), gloo_alone(CALL_S)
         monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: self.endpoint)
+        monkeypatch.setattr(sums, "InNetwork", Written)
         self.words = np.zeros(3, np.uint64)  # of the board: asked, waits for, bytes summed
         at = self.words.ctypes.data
         board = SimpleNamespace(
@@ -123,6 +124,7 @@ class Worker:
             rank=0,
             strict_finite=strict_finite,
             write_stats=self.left.update,
+            endpoint={"rate_mbps": None},
         )
         self.sums = sums.Sums(job, LIMIT_S)
         self.begin()
