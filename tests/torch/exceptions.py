@@ -25,3 +25,6 @@ EXCEPTIONS: dict[str, str] = {
     "test_ddp_profiling_torch_profiler": "gloo broadcasts small tensors, and the profiler says so",
     "test_ddp_logging_data_cpu": "DDP's log has torch's one name of all plugins, custom, for the backend",
 }
+
+# Those of PyTorch's test modules (tests/torch/sources.py), by `suite/module::Class.test`.
+SUITE_EXCEPTIONS: dict[str, str] = {}
