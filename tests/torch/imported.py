@@ -10,6 +10,7 @@ import inspect
 import json
 import sys
 import unittest
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,27 +18,19 @@ from unittest import mock
 
 import torch
 from tests.torch import accelerator
+from tests.torch.example import ATTENTION, by_part
 from tests.torch.sources import ALONE, CONTINUOUS, PROCESSES, THREADS, Case, path_of
+from torch.nn import functional
 
 LEAST_WORKERS = 1
-COUNTED: tuple[tuple[Any, str, Any], ...] = (
-    (torch.cpu, "device_count", lambda: accelerator.COUNT),
-    (torch.accelerator, "device_count", lambda: accelerator.COUNT),
-    (torch.accelerator, "set_device_index", lambda *_, **__: None),
-    (torch.accelerator, "current_accelerator", lambda *_, **__: accelerator.CPU),
-)
+FSDP_WORKERS = 4
+_stand_in = ExitStack()  # for the process's life
 
 
 def imported(sources: Path, module: Path, counted: bool) -> ModuleType:
     """Import a module by its file. `counted`: as if there were GPUs, all of them the CPU."""
-    from torch.testing._internal import common_distributed
-
     if counted:
-        count_devices()
-        accelerator.stand_in(common_distributed)
-        from torch.testing._internal import common_fsdp
-
-        common_fsdp.DEVICE_COUNT = common_fsdp.FSDPTestContinuous.world_size = 4
+        _count_devices()
     sys.path += path_of(sources, module)
     spec = importlib.util.spec_from_file_location(module.stem, module)
     assert spec is not None
@@ -48,10 +41,21 @@ def imported(sources: Path, module: Path, counted: bool) -> ModuleType:
     return made
 
 
-def count_devices() -> None:
-    """Have torch count the CPU as it counts GPUs, for all of this process's life."""
-    for place, name, function in COUNTED:
-        mock.patch.object(place, name, function).start()
+def _count_devices() -> None:
+    """Have torch count CPUs as it counts GPUs, and put on the CPU what is for one."""
+    from torch.testing._internal import common_cuda, common_distributed, common_fsdp, common_utils
+
+    accelerator.stand_in(common_distributed)
+    common_fsdp.DEVICE_COUNT = common_fsdp.FSDPTestContinuous.world_size = FSDP_WORKERS
+    common_cuda.TEST_MULTIGPU = common_utils.TEST_MULTIACCELERATOR = True
+    count = mock.patch.object(torch.cpu, "device_count", _count)
+    attention = mock.patch.object(functional, ATTENTION, by_part(getattr(functional, ATTENTION)))
+    for each in (count, attention, accelerator.in_place(by_any_name=True)):
+        _stand_in.enter_context(each)
+
+
+def _count() -> int:
+    return accelerator.COUNT
 
 
 def cases_of(module: ModuleType) -> list[Case]:

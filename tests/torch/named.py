@@ -18,6 +18,7 @@ class Groups:
     """The backends that were made in gloo's place and have not been ended."""
 
     def __init__(self) -> None:
+        self._create_device = staticmethod(dist.ProcessGroupGloo.create_device)  # some ask the group for it
         self._made: list[Any] = []
 
     def make(self, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None) -> Any:
@@ -29,6 +30,7 @@ class Groups:
         elif options is not None:
             timeout = options._timeout
         backend = create(store, rank, size, timeout or LIMIT)
+        type(backend).create_device = self._create_device
         self._made.append(backend)
         return backend
 
