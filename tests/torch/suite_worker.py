@@ -57,10 +57,14 @@ def main() -> None:
 
 
 def _start_no_processes() -> None:
-    """Have torch's classes of tests start none: this worker is one of them."""
+    """Have torch's classes of tests start none: this worker is one of them. Where it crashes, Python says in
+    what: torch's own handler has no names.
+    """
     from torch.testing._internal.common_distributed import MultiProcessTestCase
 
     MultiProcessTestCase._spawn_processes = lambda self: None  # type: ignore[method-assign]
+    torch._C._set_print_stack_traces_on_fatal_signal = lambda _: None  # type: ignore[attr-defined]
+    faulthandler.enable()
 
 
 def run(tests: Any, name: str, place: Path) -> tuple[str, str]:

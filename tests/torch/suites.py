@@ -18,7 +18,7 @@ from tests.torch.outcomes import Outcome, Script, run_all
 from tests.torch.sources import PLACES, SUITES, Case, Suite, by_workers, left_out, modules
 
 WORKER = Path(__file__).with_name("suite_worker.py")
-CONFIG = "name: torch\nunits:\n  - {kind: gpu, hosts: 5}\n  - {kind: gpu, hosts: 4}\n"
+CONFIG = "name: torch\nunits:\n  - {kind: gpu, hosts: 5}\n  - {kind: gpu, hosts: 5}\n"
 
 
 def run_suites(
