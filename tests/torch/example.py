@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 MARK = "example: "
-_ATTENTION = "scaled_dot_product_attention"
+ATTENTION = "scaled_dot_product_attention"
 
 
 class Steps:
@@ -47,7 +47,7 @@ class Steps:
         return float(sum(part.detach().double().square().sum() for part in parts))
 
 
-def _by_part(attend: Callable[..., Any]) -> Callable[..., Any]:
+def by_part(attend: Callable[..., Any]) -> Callable[..., Any]:
     """Let each worker attend to the heads that it has, as DTensor's rules for a GPU's kernels do: it has none
     for the CPU's.
     """
@@ -79,7 +79,7 @@ def main() -> None:
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
     begun_s = time.monotonic()
-    attention = mock.patch.object(functional, _ATTENTION, _by_part(getattr(functional, _ATTENTION)))
+    attention = mock.patch.object(functional, ATTENTION, by_part(getattr(functional, ATTENTION)))
     with accelerator.in_place(by_any_name=True), attention:
         runpy.run_path(script, run_name="__main__")
     said = {

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.torch import __main__ as driver
-from tests.torch.__main__ import WORKERS, Outcome, judged, outcomes_of
+from tests.torch.__main__ import WORKERS
+from tests.torch.outcomes import Outcome, counted, judged, outcomes_of
 from tests.torch.worker import BEGUN, MARK
 
 PASSED, SKIPPED, FAILED = Outcome("passed"), Outcome("skipped", "no GPU"), Outcome("failed", "boom")
@@ -24,7 +24,7 @@ def said(test: str, *outcomes: Outcome) -> list[str]:
 
 
 def of(*lines: list[str]) -> dict[str, Outcome]:
-    return outcomes_of("\n".join(text for each in lines for text in each), ["a", "b", "c"])
+    return outcomes_of("\n".join(text for each in lines for text in each), ["a", "b", "c"], WORKERS)
 
 
 def test_tests_that_all_workers_end_and_one_that_the_job_did_not_come_to() -> None:
@@ -51,17 +51,25 @@ def test_what_did_not_end_after_a_failure_is_asked_again() -> None:
     assert of(said("a", *[FAILED] * WORKERS), said("b", PASSED)) == {"a": FAILED}
 
 
+def test_a_job_has_as_many_workers_as_its_tests() -> None:
+    ends = [line("a", BEGUN)] * 2 + [line("a", "passed")] * 2
+    assert outcomes_of("\n".join(ends), ["a"], 2) == {"a": PASSED}
+
+
 @pytest.mark.parametrize("ours", [SKIPPED, FAILED, Outcome("hung")])
-def test_what_passes_by_gloo_alone_is_said(ours: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    (said,) = judged({"a": ours}, {"a": PASSED})
+def test_what_passes_by_gloo_alone_is_said(ours: Outcome) -> None:
+    (said,) = judged({"a": ours}, {"a": PASSED}, {})
     assert said.startswith(f"a: {ours.what} on inc, and passes on gloo")
-    monkeypatch.setattr(driver, "EXCEPTIONS", {"a": "for a reason"})
-    assert judged({"a": ours}, {"a": PASSED}) == []
+    assert judged({"a": ours}, {"a": PASSED}, {"a": "for a reason"}) == []
 
 
-def test_an_exception_that_passes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "EXCEPTIONS", {"a": "for a reason"})
-    assert judged({"a": PASSED}, {"a": PASSED}) == [
+def test_an_exception_that_passes_is_said() -> None:
+    exceptions = {"a": "for a reason"}
+    assert judged({"a": PASSED}, {"a": PASSED}, exceptions) == [
         "a: passes on inc: tests/torch/exceptions.py need not have it"
     ]
-    assert judged({"a": PASSED, "b": FAILED}, {"a": FAILED, "b": FAILED}) == []
+    assert judged({"a": PASSED, "b": FAILED}, {"a": FAILED, "b": FAILED}, exceptions) == []
+
+
+def test_outcomes_are_counted() -> None:
+    assert counted({"a": PASSED, "b": FAILED, "c": PASSED}) == "2 passed, 0 skipped, 1 failed, 0 hung, of 3"
