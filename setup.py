@@ -79,7 +79,7 @@ setup(
     packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
     package_data={
         "": ["*.yaml", "*.json", "py.typed"],
-        "workloads.native": ["*.cpp", "*.hpp"],
+        "workloads.native": ["*.cpp", "*.hpp", "contract.h"],
         "testbed.webpage": ["assets/*.css"],
         "testbed.systems.aleph.figures.micro": ["*.c", "*.h"],
     },

@@ -58,7 +58,8 @@ def test_the_wheel_holds_the_data_planes_the_endpoint_and_nothing_of_the_tests(w
     assert any(name.startswith("workloads/_endpoint.") for name in names)
     assert "testbed/webpage/assets/page.css" in names
     # compiled for the torch of whoever installs it
-    assert {"workloads/native/backend.cpp", "workloads/native/works.hpp"} <= names
+    sources = ("backend.cpp", "works.hpp", "line.hpp", "contract.h")
+    assert {f"workloads/native/{name}" for name in sources} <= names
     assert not any(name.startswith("workloads/_backend.") for name in names)
     assert "testbed/py.typed" in names or not (ROOT / "testbed/py.typed").exists()
     assert not [name for name in names if name.startswith(("tests/", "scripts/"))]

@@ -30,19 +30,31 @@ using After = std::function<void()>;
 class AfterWork : public Work {
   public:
 	AfterWork(int rank, WorkPtr work, Tensors result, After after)
-	    : Work(rank, work->retrieveOpType()), work_(std::move(work)), result_(std::move(result))
+	    : AfterWork(rank, std::move(work), std::vector<Tensors>{std::move(result)}, std::move(after))
 	{
+	}
+
+	/* The future of several lists has them as such, as gloo's has. */
+	AfterWork(int rank, WorkPtr work, const std::vector<Tensors> &results, After after)
+	    : Work(rank, work->retrieveOpType()), work_(std::move(work))
+	{
+		bool is_one = results.size() < 2;
+		c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
+
+		for (const auto &each : results)
+			result_.insert(result_.end(), each.begin(), each.end());
 		/* the result, and not this work: the future may outlive it */
 		future_ = work_->getFuture()->then(
-			[result = result_, after = std::move(after)](c10::ivalue::Future &done) {
+			[result = is_one ? c10::IValue(result_) : c10::IValue(results),
+			 after = std::move(after)](c10::ivalue::Future &done) {
 				c10::InferenceMode all_tensors; /* may be written, such of inference too */
 
 				if (done.hasError())
 					std::rethrow_exception(done.exception_ptr());
 				after();
-				return c10::IValue(result);
+				return result;
 			},
-			c10::ListType::create(c10::TensorType::get()));
+			is_one ? type : c10::ListType::create(type));
 	}
 
 	bool isCompleted() override { return future_->completed(); }
@@ -78,8 +90,8 @@ class AfterWork : public Work {
 /* Several works that are waited for as one. */
 class TogetherWork : public Work {
   public:
-	TogetherWork(int rank, std::vector<WorkPtr> works)
-	    : Work(rank, OpType::COALESCED), works_(std::move(works))
+	TogetherWork(int rank, std::vector<WorkPtr> works, OpType type = OpType::COALESCED)
+	    : Work(rank, type), works_(std::move(works))
 	{
 		c10::List<FuturePtr> futures(
 			c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));

@@ -283,7 +283,7 @@ class IncBackend : public Backend {
 			auto all = staged.written(outputs);
 			auto mine = staged.read(inputs);
 
-			return after(allgather(all, mine, options), flat(outputs), staged.after());
+			return after(allgather(all, mine, options), outputs, staged.after());
 		}
 		return seen(outputs, [&] { return gloo_->allgather(outputs, inputs, options); });
 	}
@@ -315,7 +315,7 @@ class IncBackend : public Backend {
 			auto all = staged.written(outputs);
 			auto mine = staged.read(inputs);
 
-			return after(allgather_coalesced(all, mine, options), flat(outputs), staged.after());
+			return after(allgather_coalesced(all, mine, options), outputs, staged.after());
 		}
 		return seen(outputs, [&] { return gloo_->allgather_coalesced(outputs, inputs, options); });
 	}
@@ -349,7 +349,7 @@ class IncBackend : public Backend {
 			auto all = staged.written(outputs);
 			auto mine = staged.read(inputs);
 
-			return after(gather(all, mine, options), flat(outputs), staged.after());
+			return after(gather(all, mine, options), outputs, staged.after());
 		}
 		return seen(outputs, [&] { return gloo_->gather(outputs, inputs, options); });
 	}
@@ -458,7 +458,14 @@ class IncBackend : public Backend {
 	{
 		Said said(asked(CALL_BARRIER));
 
-		return seen(Tensors(), [&] { return gloo_->barrier(options); });
+		return seen(Tensors(), [&]() -> WorkPtr {
+			auto work = gloo_->barrier(options), before = fence();
+
+			if (!before)
+				return work;
+			return c10::make_intrusive<TogetherWork>(rank_, std::vector{work, before},
+								 OpType::BARRIER);
+		});
 	}
 
 	/* Between two workers, or waited for within: of no timeline. */
@@ -497,6 +504,8 @@ class IncBackend : public Backend {
 		Unlocked unlocked;
 
 		gloo_->monitoredBarrier(options, wait_all_ranks);
+		if (auto before = fence())
+			before->wait();
 	}
 
 	void setSequenceNumberForGroup() override
@@ -547,6 +556,17 @@ class IncBackend : public Backend {
 	}
 
   private:
+	/* What is done when all is that was asked of the script's reducer until now; null where nothing is left. */
+	WorkPtr fence() const
+	{
+		if (!line_)
+			return nullptr;
+		auto fence = c10::make_intrusive<SumWork>(rank_, OpType::BARRIER, nullptr, Tensors(),
+							  Watched(nullptr, nullptr, 0, 0));
+
+		return line_->ends(fence) ? WorkPtr(fence) : nullptr;
+	}
+
 	WorkPtr sum(const Tensors &tensors, bool average, double limit_s)
 	{
 		auto type = OpType::ALLREDUCE;
@@ -612,7 +632,7 @@ class IncBackend : public Backend {
 	}
 
 	/* The work of a call whose tensors were staged. */
-	WorkPtr after(WorkPtr work, const Tensors &result, After then) const
+	template <typename Result = Tensors> WorkPtr after(WorkPtr work, const Result &result, After then) const
 	{
 		return c10::make_intrusive<AfterWork>(rank_, std::move(work), result, std::move(then));
 	}
@@ -788,12 +808,15 @@ class IncBackend : public Backend {
 		Unlocked unlocked;
 		int64_t size_bytes = size_of(data);
 
-		count(size_bytes);
-		if (!course_ && !order_)
-			return coalesced_.kept(collective());
-		auto its = watched(size_bytes, COURSE_BESIDE);
+		if (order_)
+			order_->require_same();
+		auto work = collective(); /* what gloo refuses is no call that others must ask for, too */
 
-		return coalesced_.kept(c10::make_intrusive<SeenWork>(rank_, collective(), std::move(its)));
+		count(size_bytes);
+		if (course_ || order_)
+			work = c10::make_intrusive<SeenWork>(rank_, std::move(work),
+							     watched(size_bytes, COURSE_BESIDE));
+		return coalesced_.kept(work);
 	}
 
 	Watched watched(int64_t size_bytes, int64_t kind)

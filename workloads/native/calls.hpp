@@ -43,6 +43,13 @@ class Order {
 	{
 	}
 
+	/* Raises where they were found not to. */
+	void require_same()
+	{
+		if (is_broken_)
+			throw std::runtime_error(broken_by());
+	}
+
 	/* The call's number. Raises where others are known to ask for something else, now or before. */
 	uint64_t ask(Asked asked)
 	{
@@ -124,12 +131,6 @@ class Order {
 		uint64_t number = word(theirs->doubt_number).load();
 
 		return number && word(theirs->doubt_group).load() == group_ ? number : 0;
-	}
-
-	void require_same()
-	{
-		if (is_broken_)
-			throw std::runtime_error(broken_by());
 	}
 
 	[[noreturn]] void doubt(uint64_t number)

@@ -80,8 +80,20 @@ class Line {
 		std::lock_guard<std::mutex> lock(door_);
 
 		require_open_door();
-		items_.push_back({std::move(task), nullptr});
+		items_.push_back({std::move(task), nullptr, {}});
 		more_.notify_all();
+	}
+
+	/* Has the thread end a work after what it was given before; false where there is nothing. */
+	bool ends(const SumWorkPtr &fence)
+	{
+		std::lock_guard<std::mutex> lock(door_);
+
+		if (is_idle_ && items_.empty() && !under_way_)
+			return false;
+		items_.push_back({py::object(), nullptr, fence});
+		more_.notify_all();
+		return true;
 	}
 
 	/*
@@ -114,16 +126,24 @@ class Line {
 			std::unique_lock<std::mutex> lock(door_);
 
 			for (;;) {
+				is_idle_ = true;
 				more_.wait(lock, [this] { return !items_.empty() || !(is_open_ || under_way_); });
 				if (items_.empty())
 					break;
-				if (!items_.front().vector) {
+				is_idle_ = false;
+				auto vector = items_.front().vector;
+				auto fence = std::move(items_.front().fence);
+
+				if (!vector) {
 					task = std::move(items_.front().task);
 					items_.pop_front();
-					break;
+					if (!fence)
+						break;
+					lock.unlock();
+					fence->done();
+					lock.lock();
+					continue;
 				}
-				auto vector = items_.front().vector;
-
 				lock.unlock();
 				if (!is_settled(*vector)) {
 					unsettled = vector;
@@ -174,9 +194,11 @@ class Line {
   private:
 	static constexpr size_t MOST_UNDER_WAY = 96; /* of MAX_OPS; Python's have room beside them */
 
+	/* One of these. */
 	struct Item {
 		py::object task;
 		VectorPtr vector;
+		SumWorkPtr fence;
 	};
 
 	void require_open_door() const
@@ -206,7 +228,7 @@ class Line {
 		if (vector->number < 0)
 			under_way_--;
 		else
-			items_.push_back({py::object(), vector});
+			items_.push_back({py::object(), vector, {}});
 		more_.notify_all();
 		if (vector->number < 0)
 			throw std::runtime_error("the endpoint takes no more vectors");
@@ -284,7 +306,7 @@ class Line {
 	std::mutex order_, door_;
 	std::condition_variable more_, less_;
 	std::deque<Item> items_;
-	bool is_open_ = false;
+	bool is_open_ = false, is_idle_ = true; /* idle: the thread waits for more, or there is none */
 	std::atomic<bool> is_abandoned_{false};
 	size_t under_way_ = 0;
 	std::string stopped_by_;
