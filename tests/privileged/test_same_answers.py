@@ -17,7 +17,10 @@ import pytest
 from tests.privileged.commands import Testbed, command, running
 
 SCRIPT = Path(__file__).resolve().parent / "jobs" / "same_answers.py"
-ANSWERS = ("reduces", "moves", "calls_of_nccl", "memory_is_the_scripts", "interrupts_stay")
+ANSWERS = (
+    *("reduces", "moves", "calls_of_nccl", "memory_is_the_scripts", "interrupts_stay"),
+    *("barriers_end_after_sums", "what_is_refused_here_is_no_call", "a_future_of_lists_has_lists"),
+)
 LIMITS = ("limits_are_kept", "limits_of_a_group_made_again_are_kept")
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs", "torch"), pytest.mark.timeout(300)]

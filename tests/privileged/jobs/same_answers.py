@@ -314,6 +314,66 @@ def fails(wait: Callable[[], Any]) -> None:
 
 
 @case
+def barriers_end_after_sums() -> None:
+    """A barrier is there when all is that its worker asked for before it, whoever carries it."""
+    groups = {"inc": None, "beside": dist.new_group()}
+    for turn in range(20):
+        for name, group in groups.items():
+            for is_later in (False, True):
+                tensors = [torch.full((SMALL, 100), float(number)) for number in range(16)]
+                works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
+                barrier = dist.barrier(group=group, async_op=is_later)
+                if barrier is not None:
+                    barrier.wait()
+                wrong = [
+                    int(each.max()) for number, each in enumerate(tensors) if (each != number * WORKERS).any()
+                ]
+                assert not wrong, (turn, name, wrong)
+                assert all(work is not None and work.is_completed() for work in works)
+
+
+@case
+def what_is_refused_here_is_no_call() -> None:
+    """Gloo's error of one worker, whose group goes on, in one order with the others."""
+    wrong = [torch.zeros(4) for _ in range(WORKERS + 1)]
+    for call in (
+        lambda: dist.all_gather(wrong, torch.zeros(4)),
+        lambda: dist.distributed_c10d._get_default_group().broadcast([]),
+        lambda: dist.distributed_c10d._get_default_group().scatter([torch.zeros(4)], [wrong]),
+    ):
+        if RANK == 0:
+            try:
+                call()
+            except (RuntimeError, ValueError):
+                pass
+            else:
+                raise AssertionError("gloo refuses it")
+        value = torch.ones(3, dtype=torch.int64)
+        dist.all_reduce(value)
+        assert value.tolist() == [WORKERS] * 3
+
+
+@case
+def a_future_of_lists_has_lists() -> None:
+    """With gaps and without, as gloo's has, of a gather of one tensor and of two."""
+    group: Any = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    plain_group: Any = dist.new_group(backend="gloo")._get_backend(torch.device("cpu"))
+    for has_gaps in (False, True):
+        for count in (1, 2):
+            shapes = []
+            for each in (group, plain_group):
+                part = [
+                    torch.ones(2, 2)[:, 0] if has_gaps and each is group else torch.ones(2)
+                    for _ in range(count)
+                ]
+                whole = [[torch.zeros_like(part[0]) for _ in range(count * WORKERS)] for _ in range(count)]
+                future = each.allgather(whole, part).get_future()
+                future.wait()
+                shapes.append([len(row) for row in future.value()])
+            assert shapes[0] == shapes[1], shapes
+
+
+@case
 def limits_are_kept() -> None:
     """Limits of a group, of one where it was set anew, and of a call: worker 0 does not come."""
     meet = dist.new_group(backend="gloo")
