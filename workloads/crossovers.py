@@ -1,4 +1,4 @@
-"""From how many bytes, on the side of all workers, the network carries a collective no later than gloo: by
+"""The bytes, on the side of all workers, from which the network carries a collective no later than gloo: by
 collective, links and number of workers. None: it never does.
 
 Written by `python -m tests.bench.collectives --crossovers`, which measures them: not by hand.

@@ -220,7 +220,7 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
 
 
 def test_collectives_are_carried_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of so many workers, or of the most that are fewer; of the fewest where none is."""
+    """The row is of so many workers, or of the most that are fewer, or of the fewest."""
     measured = {"shaped": {2: 10, 8: None}, "unshaped": {2: None, 4: 0}}
     monkeypatch.setattr(sums.crossovers, "LEAST_BYTES", {"broadcast": measured})
     for is_shaped, due in ((True, [10, 10, 10, None, None]), (False, [None, None, 0, 0, 0])):

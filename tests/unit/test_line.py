@@ -24,6 +24,7 @@ from workloads.quantiser import DisagreementError, NotFiniteError, PartMissingEr
 from workloads.reducers import InNetwork
 
 WORKERS, LANES, LIMIT_S = 3, 4, 5.0
+CALL = timedelta(seconds=CALL_S)
 
 SUBMIT = ctypes.CFUNCTYPE(
     ctypes.c_int64,
@@ -158,7 +159,7 @@ def test_tensors_are_replaced_by_their_sums(
         first, second = torch.full(shape, 2.0, dtype=dtype), torch.full((9,), 1.0, dtype=dtype)
         given = (first, second) if is_whole else (torch.full((*shape, 2), 2.0, dtype=dtype)[..., 0], second)
         work = worker.ask(*given, operation=operation)
-        work.wait()
+        work.wait(CALL)
         assert [torch.unique(each).tolist() for each in given] == [
             [2.0 * factor] * (0 not in shape),
             [factor],
@@ -171,20 +172,20 @@ def test_tensors_are_replaced_by_their_sums(
 def test_who_is_missing_is_in_outcome_and_record(worker: Worker) -> None:
     worker.endpoint.missing = [1]
     work = worker.ask(torch.ones(9))
-    work.wait()
+    work.wait(CALL)
     (outcome,) = work.outcomes
     assert outcome.by_element(9).tolist() == [3, 3, 3, 3, 2, 2, 2, 2, 3]
     worker.endpoint.missing = []
-    worker.ask(torch.ones(9)).wait()
+    worker.ask(torch.ones(9)).wait(CALL)
     record = worker.sums.record
     assert (record.sums, record.degraded, record.fewest, record.last.degraded) == (2, 1, 2, 0)
 
 
 def test_it_counts_and_tells_the_board(worker: Worker) -> None:
     by_gloo = sums.native.by_gloo_bytes()  # of all groups of this process
-    worker.ask(torch.ones(9), torch.ones(2)).wait()
+    worker.ask(torch.ones(9), torch.ones(2)).wait(CALL)
     worker.endpoint.events = [(Event.NOT_FINITE, NotFiniteError("1 of 3"))]
-    worker.ask(torch.ones(6, dtype=torch.float16)).wait()
+    worker.ask(torch.ones(6, dtype=torch.float16)).wait(CALL)
     assert worker.words.tolist() == [2, 0, 56]
     assert worker.sums.summed() == {"packets": 44, "gloo": 24}
     worker.sums.shutdown()
@@ -201,7 +202,7 @@ def test_gloo_sums_what_the_network_does_not(worker: Worker, event: Event, error
     first, second = torch.ones(3), torch.ones(3)
     works = [worker.ask(first), worker.ask(second)]
     for work in works:
-        work.wait()
+        work.wait(CALL)
     assert worker.exact.options._timeout == timedelta(seconds=LIMIT_S)
     assert (first.tolist(), second.tolist()) == ([1.0] * 3, [3.0] * 3)
     assert worker.sums.summed() == {"packets": 12, "gloo": 12}
@@ -214,9 +215,9 @@ def test_what_is_not_finite_is_an_error_where_it_is_to_be_one(
     worker = Worker(monkeypatch, strict_finite=True)
     worker.endpoint.events = [(Event.NOT_FINITE, error)]
     with pytest.raises(RuntimeError, match=f"^{type(error).__name__}: 1 of 3$"):
-        worker.ask(torch.ones(3), torch.ones(2)).wait()
+        worker.ask(torch.ones(3), torch.ones(2)).wait(CALL)
     assert worker.sums.summed()["gloo"] == 0
-    worker.ask(torch.ones(3)).wait()
+    worker.ask(torch.ones(3)).wait(CALL)
     worker.sums.shutdown()
     assert worker.sums.summed() == {"packets": 20}, "the other tensor's sum and the next one"
 
@@ -230,12 +231,12 @@ def test_after_the_end_all_that_is_under_way_fails_and_nothing_more_is_submitted
     worker.endpoint.is_over = True
     works = [worker.ask(torch.ones(3)) for _ in range(4)]
     worker.endpoint.is_held.set()
-    works[0].wait()
+    works[0].wait(CALL)
     for work in works[1:]:
         with pytest.raises(RuntimeError, match=r"^DisagreementError: lengths$"):
-            work.wait()
+            work.wait(CALL)
     with pytest.raises(RuntimeError, match=r"^DisagreementError: lengths$"):
-        worker.ask(torch.ones(3)).wait()
+        worker.ask(torch.ones(3)).wait(CALL)
     assert len(worker.endpoint.vectors) == 4
 
 
@@ -267,7 +268,7 @@ def test_many_threads_ask_and_no_more_are_under_way_than_there_is_room_for(worke
         worker.endpoint.is_held.set()
         works = [work for each in asked for work in each.result(CALL_S)]
         for work in works:
-            work.wait()
+            work.wait(CALL)
     assert worker.sums.record.sums == 400
 
 
@@ -276,7 +277,7 @@ def test_what_is_refused_leaves_nothing_under_way(worker: Worker) -> None:
     with pytest.raises(RuntimeError, match="takes no more vectors"):
         worker.ask(torch.ones(3))
     worker.endpoint.refuses = False
-    worker.ask(torch.ones(3)).wait()
+    worker.ask(torch.ones(3)).wait(CALL)
 
 
 def test_a_group_that_was_destroyed_sums_no_more_and_the_next_does(worker: Worker) -> None:
@@ -288,16 +289,16 @@ def test_a_group_that_was_destroyed_sums_no_more_and_the_next_does(worker: Worke
     with pytest.raises(RuntimeError, match=r"^the group was destroyed, and sums no more$"):
         worker.ask(torch.ones(3))
     worker.begin()
-    worker.ask(torch.ones(3)).wait()
+    worker.ask(torch.ones(3)).wait(CALL)
 
 
 def test_what_is_lost_is_of_the_call_that_asks_for_it(worker: Worker) -> None:
     lost, other = torch.zeros(3), torch.zeros(3)
     with sums.native.Lost(lost):
         work = worker.ask(torch.ones(3))
-        ThreadPoolExecutor(1).submit(lambda: worker.ask(torch.ones(3)).wait()).result(CALL_S)
-    worker.ask(other).wait()
-    work.wait()
+        ThreadPoolExecutor(1).submit(lambda: worker.ask(torch.ones(3)).wait(CALL)).result(CALL_S)
+    worker.ask(other).wait(CALL)
+    work.wait(CALL)
     assert lost.tolist() == [0.5] * 3
     assert [bool(vector[3]) for vector in worker.endpoint.vectors] == [True, False, False]
 
@@ -314,7 +315,7 @@ def test_a_backward_pass_waits_at_its_end_for_the_board(worker: Worker) -> None:
 def test_an_endpoint_out_of_step_is_an_error_and_no_hang(worker: Worker) -> None:
     worker.endpoint.is_idle = True
     with pytest.raises(RuntimeError, match="out of step"):
-        worker.ask(torch.ones(3)).wait()
+        worker.ask(torch.ones(3)).wait(CALL)
 
 
 def test_a_tensor_that_cannot_take_its_sum_fails_alone(worker: Worker) -> None:
@@ -324,5 +325,5 @@ def test_a_tensor_that_cannot_take_its_sum_fails_alone(worker: Worker) -> None:
     tensor.resize_(2)
     worker.endpoint.is_held.set()
     with pytest.raises(RuntimeError, match=r"^RuntimeError: [^\n]*$"):
-        work.wait()
-    worker.ask(torch.ones(3)).wait()
+        work.wait(CALL)
+    worker.ask(torch.ones(3)).wait(CALL)

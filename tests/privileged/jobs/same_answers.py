@@ -355,7 +355,7 @@ def what_is_refused_here_is_no_call() -> None:
 
 @case
 def a_future_of_lists_has_lists() -> None:
-    """With gaps and without, as gloo's has, of a gather of one tensor and of two."""
+    """It is as gloo's, of a gather of one tensor and of two, with gaps and without."""
     group: Any = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     plain_group: Any = dist.new_group(backend="gloo")._get_backend(torch.device("cpu"))
     for has_gaps in (False, True):
