@@ -55,6 +55,7 @@ class GroupSums(Sums):
         atexit.unregister(self._end)
         if isinstance(self._reducer, InNetwork):
             self._reducer.close()
+            self.course.leave_board()
             assert isinstance(self._job.board, Part)
             self._job.board.close()
             assert self._job.groups is not None

@@ -32,7 +32,9 @@ class Reducer(Protocol):
 
 
 class InNetwork:
-    """The aggregation protocol."""
+    """The aggregation protocol. A job's own is used by its endpoint alone, without `submit` and `finish`; of
+    a class that is derived from this they are called.
+    """
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         from workloads.endpoint import Endpoint

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from testbed.contract.endpoint import Event
 from testbed.contract.transports import GLOO
 from workloads import crossovers, groups, stragglers
 from workloads.collectives import floats_of, sum_options
@@ -33,6 +34,7 @@ native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
 
 _END_TIMEOUT_S = 5.0
+_TURN_S = 0.05  # for a thread that is about to enter the interpreter
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
 _BOARD_WAIT_S = 5.0
@@ -70,7 +72,7 @@ class Sums:
         # by collective, where it carries others than sums
         self.carried_from = carried_from(job.world_size, bool(job.endpoint["rate_mbps"])) if is_lines else {}
         self.sums_in_lanes = self._reducer is not None
-        self.rounds = isinstance(self._reducer, InNetwork)
+        self.rounds = is_lines
         self._timeline = Timeline() if is_whole else None
         self.course = native.Course(*job.board.course_addresses(), self._timeline)
         self._sees_all = True  # what its script asks for and waits for
@@ -144,16 +146,27 @@ class Sums:
         self._job.board.leave()
 
     def _end(self) -> None:
-        self.shutdown()
-        if self.is_up:  # it waits for others still
-            self.line.abandon()
+        try:
+            self.shutdown()
+        finally:
+            if self.is_up:  # it waits for others still
+                self.line.abandon()
+                time.sleep(_TURN_S)
 
     def _work(self) -> None:
-        while (task := self.line.next()) is not None:
+        while True:
+            try:
+                task = self.line.next()
+            except Exception as error:  # no memory, no thread: whoever waits is told
+                self.line.stop(_words(error))
+                continue
+            if task is None:
+                return
             if isinstance(task, native.Vector):
                 self._see_to(task)
             else:
                 task()
+            del task  # it has tensors, and the next may be far
 
     @torch.inference_mode()
     def _see_to(self, vector: Any) -> None:
@@ -166,7 +179,7 @@ class Sums:
         except Exception as error:  # every failure belongs to the one who waits
             why = _words(error)
             vector.fail(why)
-            if reducer.is_broken():
+            if reducer.is_broken() or vector.event == Event.QUIET:  # it is under way still
                 self.line.stop(why)
 
     def _settle(self, work: Any, finish: Callable[[], None]) -> None:

@@ -47,8 +47,9 @@ def measured(
                 script = str(ROOT / "tests" / "bench" / "collectives_worker.py")
                 options = ("--name", testbed.name, "--place", f"u1:{count}", "--timeout", f"{LIMIT_S}")
                 how = (f"{turns}", f"{turn_s}", *(["carried"] if is_carried else []))
-                ended = command("testbed.run", *options, script, *how)
+                ended = command("testbed.run", *options, script, *how, timeout_s=LIMIT_S + 60)
                 said.append({"rate_mbps": rate_mbps, **_said(ended)})
+                print(json.dumps(said[-1]), file=sys.stderr, flush=True)  # a later run may fail
     return said
 
 

@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 MARK = "bench collectives: "
 IN_FLIGHT = 50
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 LARGEST_IN_FLIGHT_BYTES = 1 << 16
+BUCKETS_BYTES = (1 << 10, 1 << 13, 1 << 16, 25 << 20)
+SMALL_LAYERS = 48  # of 1,088 bytes
 _MOST_CALLS, _LEAST_CALLS = 60, 3
 
 Call = Callable[[Any], Any]  # of a group: begins a collective and returns its work
@@ -40,6 +43,33 @@ def calls(size_bytes: int, workers: int) -> dict[str, Call]:
         "reduce_scatter": lambda group: dist.reduce_scatter_tensor(part, whole, group=group, async_op=True),
         "broadcast": lambda group: dist.broadcast(floats, 0, group=group, async_op=True),
     }
+
+
+class Done:
+    """The work of what is done."""
+
+    def wait(self) -> bool:
+        return True
+
+
+def iterations(groups: dict[str, Any]) -> dict[int, Call]:
+    """Return an iteration of DDP with many small parameters, by the bytes of its buckets."""
+    of_size: dict[int, Call] = {}
+    for bucket_bytes in BUCKETS_BYTES:
+        models = {}
+        for name, group in groups.items():
+            layers = [torch.nn.Linear(16, 16) for _ in range(SMALL_LAYERS)]
+            models[name] = DistributedDataParallel(
+                torch.nn.Sequential(*layers), process_group=group, bucket_cap_mb=bucket_bytes / (1 << 20)
+            )
+        by_group = {group: models[name] for name, group in groups.items()}
+
+        def iterate(group: Any, by_group: dict[Any, Any] = by_group) -> Done:
+            by_group[group](torch.ones(4, 16)).sum().backward()
+            return Done()
+
+        of_size[bucket_bytes] = iterate
+    return of_size
 
 
 def taken_s(call: Call, group: Any, times: int, in_flight: int, common: Any) -> list[float]:
@@ -108,6 +138,8 @@ def main(argv: list[str]) -> None:
             row(name, size_bytes, call, 1)
             if size_bytes <= LARGEST_IN_FLIGHT_BYTES and name == "all_reduce":
                 row(name, size_bytes, call, IN_FLIGHT)
+    for bucket_bytes, iteration in iterations(groups).items():
+        row("DDP, buckets", bucket_bytes, iteration, 1)
     alone = {name: call_alone_s(group) for name, group in groups.items()}
     if dist.get_rank() == 0:
         print(MARK + json.dumps({"workers": workers, "rows": rows, "alone_s": alone}), flush=True)

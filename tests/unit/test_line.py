@@ -5,6 +5,8 @@ done in which order, and what becomes of those that the network has no sum of.
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -327,3 +329,76 @@ def test_a_tensor_that_cannot_take_its_sum_fails_alone(worker: Worker) -> None:
     with pytest.raises(RuntimeError, match=r"^RuntimeError: [^\n]*$"):
         work.wait(CALL)
     worker.ask(torch.ones(3)).wait(CALL)
+
+
+def test_what_is_lost_lives_as_long_as_its_vector(worker: Worker) -> None:
+    worker.endpoint.is_held.clear()
+    with sums.native.Lost(torch.zeros(1 << 20)):
+        work = worker.ask(torch.ones(1 << 20))
+    others = [torch.full((1 << 20,), 7.0) for _ in range(4)]
+    worker.endpoint.is_held.set()
+    work.wait(CALL)
+    assert all((other == 7).all() for other in others)
+
+
+def test_a_tensor_may_be_given_other_memory_while_it_is_summed(worker: Worker) -> None:
+    worker.endpoint.is_held.clear()
+    tensor = torch.ones(6)
+    before = tensor.view(-1)
+    work = worker.ask(tensor, operation=c10d.ReduceOp.AVG)
+    tensor.data = torch.full((2,), 5.0)
+    worker.endpoint.is_held.set()
+    work.wait(CALL)
+    assert (before.tolist(), tensor.tolist()) == ([1.0] * 6, [5.0] * 2)
+
+
+def test_a_silence_that_cannot_be_told_is_the_end(worker: Worker) -> None:
+    """Its vector is under way still, and nothing may be written where it was."""
+    worker.endpoint.events = [(Event.QUIET, OSError("no space left"))]
+    works = [worker.ask(torch.ones(3)) for _ in range(2)]
+    for work in works:
+        with pytest.raises(RuntimeError, match=r"^OSError: no space left$"):
+            work.wait(CALL)
+    assert worker.endpoint.taken == 0
+
+
+def test_whoever_waits_for_room_is_woken_at_the_end(worker: Worker) -> None:
+    worker.endpoint.is_held.clear()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: [worker.ask(torch.ones(2)) for _ in range(97)])
+        while len(worker.endpoint.vectors) < 96:
+            threading.Event().wait(0.01)
+        worker.sums.line.close()
+        with pytest.raises(RuntimeError, match="destroyed"):
+            asked.result(CALL_S)
+    worker.endpoint.is_held.set()
+    worker.sums._thread.join(CALL_S)
+
+
+END = """
+import atexit, sys, threading
+import pytest, torch
+from tests.unit import test_line
+
+worker = test_line.Worker(pytest.MonkeyPatch())
+sums = test_line.sums
+sums._END_TIMEOUT_S = 0.2
+atexit.register(lambda: worker.endpoint.is_held.set() or threading.Event().wait(0.3) or {late})
+atexit.unregister(worker.sums._end)
+atexit.register(worker.sums._end)
+worker.endpoint.is_held.clear()
+tensors = [torch.ones(5, dtype=torch.float16) for _ in range(3)]
+works = [worker.ask(tensor) for tensor in tensors]
+works[0].get_future().then(lambda _: print("called back"))
+del tensors, works
+print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("late", ["worker.sums.shutdown()", "worker.sums.line.require_open()", "None"])
+def test_a_process_ends_while_sums_are_under_way(late: str) -> None:
+    """They come when nobody waits any more, and somebody asks later still."""
+    ended = subprocess.run(
+        [sys.executable, "-c", END.format(late=late)], capture_output=True, text=True, timeout=CALL_S
+    )
+    assert (ended.returncode, ended.stdout) == (0, "end\n"), ended.stderr

@@ -505,7 +505,7 @@ class IncBackend : public Backend {
 
 		gloo_->monitoredBarrier(options, wait_all_ranks);
 		if (auto before = fence())
-			before->wait();
+			before->wait(std::chrono::milliseconds((int64_t)(1e3 * limit(options))));
 	}
 
 	void setSequenceNumberForGroup() override
@@ -576,7 +576,6 @@ class IncBackend : public Backend {
 			return begun(type, title, summed_size(tensors), tensors, [&](const SumWorkPtr &work) {
 				script_->start(work, tensors, average, limit_s);
 			});
-		script_->before_sum();
 		return carried(
 			type, title, summed_size(tensors), tensors, limit_s,
 			[&] {
@@ -605,7 +604,6 @@ class IncBackend : public Backend {
 	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
 			const std::vector<Tensors> &inputs, const ReduceOp &operation, double limit_s)
 	{
-		script_->before_sum();
 		return carried(type, title, size_ * summed_size(outputs), outputs, limit_s, [&] {
 			std::vector<Vector> vectors;
 
@@ -780,10 +778,9 @@ class IncBackend : public Backend {
 	WorkPtr begun(OpType type, const char *title, int64_t size_bytes, const Tensors &result, Start start)
 	{
 		Unlocked unlocked;
-		bool is_sum = Said::now().what >> CALL_OPERATION_SHIFT & 0xff;
 		auto work = c10::make_intrusive<SumWork>(
 			rank_, type, title, result,
-			watched(size_bytes, is_sum ? COURSE_SUMMED : COURSE_BESIDE));
+			watched(size_bytes, is_sum() ? COURSE_SUMMED : COURSE_BESIDE));
 
 		summed_++;
 		start(work);
@@ -797,11 +794,18 @@ class IncBackend : public Backend {
 			Made made, int64_t counted_bytes = -1)
 	{
 		return begun(type, title, size_bytes, result, [&](const SumWorkPtr &work) {
+			line_->require_open();
+			if (is_sum())
+				script_->before_sum();
+			auto started_s = Line::now_s();
 			c10::InferenceMode all_tensors; /* may be read and written, such of inference too */
 
-			line_->carry(work, made(), limit_s, counted_bytes);
+			line_->carry(work, made(), started_s, limit_s, counted_bytes);
 		});
 	}
+
+	/* Whether the script's call is one. */
+	static bool is_sum() { return Said::now().what >> CALL_OPERATION_SHIFT & 0xff; }
 
 	template <typename Data, typename Collective> WorkPtr seen(const Data &data, Collective collective)
 	{
@@ -813,10 +817,18 @@ class IncBackend : public Backend {
 		auto work = collective(); /* what gloo refuses is no call that others must ask for, too */
 
 		count(size_bytes);
-		if (course_ || order_)
-			work = c10::make_intrusive<SeenWork>(rank_, std::move(work),
-							     watched(size_bytes, COURSE_BESIDE));
-		return coalesced_.kept(work);
+		if (!course_ && !order_)
+			return coalesced_.kept(work);
+		try {
+			auto its = watched(size_bytes, COURSE_BESIDE);
+
+			return coalesced_.kept(c10::make_intrusive<SeenWork>(rank_, work, std::move(its)));
+		} catch (...) {
+			std::lock_guard<std::mutex> lock(mutex_);
+
+			orphans_.push_back(work);
+			throw;
+		}
 	}
 
 	Watched watched(int64_t size_bytes, int64_t kind)
@@ -845,6 +857,8 @@ class IncBackend : public Backend {
 	Coalesced coalesced_;
 	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
 	TallyPtr tally_;
+	std::mutex mutex_;
+	std::vector<WorkPtr> orphans_; /* under way on the script's tensors, when others were seen to differ */
 	OrderPtr order_; /* null for a part that torch split off */
 };
 
@@ -955,6 +969,7 @@ PYBIND11_MODULE(_backend, module)
 		.def("wait", &Course::wait, py::arg("number"))
 		.def("resume", &Course::resume, py::arg("number"), py::arg("in_vain") = false)
 		.def_property_readonly("last", &Course::last)
+		.def("leave_board", &Course::leave_board)
 		.def("see_backward", &Course::see_backward, py::call_guard<py::gil_scoped_release>());
 	py::class_<Order, OrderPtr>(module, "Order")
 		.def(py::init<uint64_t, std::vector<int>, int, uint64_t, py::object>(), py::arg("tables"),

@@ -184,23 +184,26 @@ class Course {
   public:
 	/* Addresses of words of this worker's record on the board: how many it asked for, and which it waits for. */
 	Course(uint64_t asked, uint64_t waits_for, std::shared_ptr<Timeline> timeline)
-	    : asked_(*reinterpret_cast<uint64_t *>(asked)), waits_for_(*reinterpret_cast<uint64_t *>(waits_for)),
+	    : asked_(reinterpret_cast<uint64_t *>(asked)), waits_for_(reinterpret_cast<uint64_t *>(waits_for)),
 	      timeline_(std::move(timeline))
 	{
 	}
 
+	/* The board is unmapped: what is asked for from now on, nobody looks for. */
+	void leave_board() { asked_ = waits_for_ = &nowhere_; }
+
 	/* The number of a collective in the timeline; `kind` is one of COURSE_*. */
 	int64_t ask(int64_t size_bytes, int64_t kind)
 	{
-		waits_for_.store(0); /* where it waited in vain */
-		asked_.fetch_add(1);
+		word(waits_for_).store(0); /* where it waited in vain */
+		word(asked_).fetch_add(1);
 		return timeline_ ? timeline_->ask(size_bytes, kind) : 0;
 	}
 
 	/* The script waits for this collective from now on. */
 	void wait(int64_t number)
 	{
-		waits_for_.store(asked_.load());
+		word(waits_for_).store(word(asked_).load());
 		if (timeline_)
 			timeline_->wait(number);
 	}
@@ -220,7 +223,7 @@ class Course {
 		if (timeline_)
 			timeline_->resume(number);
 		if (!in_vain)
-			waits_for_.store(0);
+			word(waits_for_).store(0);
 	}
 
 	int64_t last() const { return timeline_ ? timeline_->last() : 0; }
@@ -245,7 +248,10 @@ class Course {
 	}
 
   private:
-	std::atomic_ref<uint64_t> asked_, waits_for_;
+	static std::atomic_ref<uint64_t> word(uint64_t *at) { return std::atomic_ref<uint64_t>(*at); }
+
+	std::atomic<uint64_t *> asked_, waits_for_;
+	uint64_t nowhere_ = 0;
 	std::shared_ptr<Timeline> timeline_;
 	std::atomic<int> backward_{-1}; /* the pass whose end is awaited */
 };

@@ -2,8 +2,10 @@
 /* What a process has asked to be summed, one after the other. */
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <thread>
 
 #include "vectors.hpp"
 
@@ -58,9 +60,10 @@ class Line {
 
 		is_open_ = false;
 		more_.notify_all();
+		less_.notify_all();
 	}
 
-	/* Nobody waits for the thread any more: it must not come back to an interpreter that ends. */
+	/* Nobody waits for the thread any more: it stands still before it enters an interpreter that ends. */
 	void abandon() { is_abandoned_ = true; }
 
 	void require_open()
@@ -101,9 +104,10 @@ class Line {
 	 * pause. Where one is refused, those before it are taken all the same, and the next call finds nothing of
 	 * this one.
 	 */
-	void carry(const SumWorkPtr &work, std::vector<Vector> vectors, double limit_s, int64_t counted_bytes = -1)
+	void carry(const SumWorkPtr &work, std::vector<Vector> vectors, double started_s, double limit_s,
+		   int64_t counted_bytes)
 	{
-		auto batch = std::make_shared<Batch>(Batch{work, now_s(), counted_bytes, vectors.size(), {}});
+		auto batch = std::make_shared<Batch>(Batch{work, started_s, counted_bytes, vectors.size(), {}});
 		std::lock_guard<std::mutex> lock(order_);
 
 		for (auto &vector : vectors) {
@@ -128,6 +132,7 @@ class Line {
 			for (;;) {
 				is_idle_ = true;
 				more_.wait(lock, [this] { return !items_.empty() || !(is_open_ || under_way_); });
+				stand_still_if_abandoned(lock);
 				if (items_.empty())
 					break;
 				is_idle_ = false;
@@ -145,7 +150,10 @@ class Line {
 					continue;
 				}
 				lock.unlock();
-				if (!is_settled(*vector)) {
+				bool is_over = is_settled(*vector);
+
+				stand_still_if_abandoned(lock);
+				if (!is_over) {
 					unsettled = vector;
 					break;
 				}
@@ -156,8 +164,6 @@ class Line {
 				vector = nullptr;
 				lock.lock();
 			}
-			while (is_abandoned_)
-				std::this_thread::sleep_for(std::chrono::hours(1));
 		}
 		if (unsettled)
 			return py::cast(unsettled);
@@ -194,6 +200,8 @@ class Line {
   private:
 	static constexpr size_t MOST_UNDER_WAY = 96; /* of MAX_OPS; Python's have room beside them */
 
+	static constexpr std::chrono::milliseconds HEEDED{200}; /* signals, by who waits for room, so often */
+
 	/* One of these. */
 	struct Item {
 		py::object task;
@@ -207,22 +215,46 @@ class Line {
 			throw std::runtime_error("the group was destroyed, and sums no more");
 	}
 
+	/* Without the door's lock, which others may still take. */
+	void stand_still_if_abandoned(std::unique_lock<std::mutex> &lock) const
+	{
+		if (is_abandoned_ && lock.owns_lock())
+			lock.unlock();
+		while (is_abandoned_)
+			std::this_thread::sleep_for(std::chrono::hours(1));
+	}
+
+	/* Raises KeyboardInterrupt, and whatever a script's handlers raise, where the main thread waits here. */
+	static void heed_signals()
+	{
+		py::gil_scoped_acquire locked;
+
+		if (PyErr_CheckSignals())
+			throw py::error_already_set();
+	}
+
 	/* Called by one thread at a time, by `order_`. */
 	void submit(const VectorPtr &vector)
 	{
 		auto fragments = (vector->lanes + endpoint_.lanes - 1) / endpoint_.lanes;
+
+		vector->contributors.resize(std::max<uint64_t>(1, fragments));
 		std::unique_lock<std::mutex> lock(door_);
 
-		less_.wait(lock, [this] { return under_way_ < MOST_UNDER_WAY || !is_open_; });
+		while (!less_.wait_for(lock, HEEDED,
+				       [this] { return under_way_ < MOST_UNDER_WAY || !is_open_; })) {
+			lock.unlock();
+			heed_signals();
+			lock.lock();
+		}
 		require_open_door();
 		under_way_++; /* the thread does not end before it */
-		vector->contributors.resize(std::max<uint64_t>(1, fragments));
 		if (stopped_by_.empty()) {
 			lock.unlock();
 			vector->number = endpoint_.submit(
 				endpoint_.handle, (float *)vector->buffer.data_ptr(), vector->lanes,
 				vector->kind, vector->from, vector->until, vector->contributors.data(),
-				vector->lost);
+				vector->lost.defined() ? vector->lost.data_ptr<float>() : nullptr);
 			lock.lock();
 		}
 		if (vector->number < 0)

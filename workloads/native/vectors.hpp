@@ -30,11 +30,10 @@ class Lost {
 	void begin() const { wanted() = vector_; }
 	static void end() { wanted().reset(); }
 
-	static float *of(const at::Tensor &tensor)
+	/* Undefined where the call of such a vector asks for nothing. */
+	static at::Tensor of(const at::Tensor &vector)
 	{
-		bool is_its = wanted() && wanted()->numel() == tensor.numel();
-
-		return is_its ? wanted()->data_ptr<float>() : nullptr;
+		return wanted() && wanted()->numel() == vector.numel() ? *wanted() : at::Tensor();
 	}
 
   private:
@@ -66,7 +65,7 @@ struct Vector {
 	int64_t size_bytes;   /* of all workers' side */
 	std::function<WorkPtr(c10d::Backend &)> by_gloo; /* into the buffer */
 	After put; /* what came where it belongs */
-	float *lost = nullptr;
+	at::Tensor lost{};
 	std::shared_ptr<Batch> batch{};
 	double limit_s = 0;
 	int64_t number = 0;
@@ -143,7 +142,8 @@ inline Vector of_floats(const at::Tensor &buffer, int64_t from, int64_t until)
 inline Vector summed(const at::Tensor &tensor, bool average, int workers, const BuffersPtr &buffers)
 {
 	bool is_direct = tensor.scalar_type() == at::kFloat && is_dense(tensor);
-	auto buffer = is_direct ? tensor : buffers->take(tensor.numel());
+	/* a view: the script may give the tensor other memory before the sum is there */
+	auto buffer = is_direct ? tensor.view({-1}) : buffers->take(tensor.numel());
 
 	if (!is_direct)
 		buffer.view(tensor.sizes()).copy_(tensor);
@@ -189,7 +189,7 @@ inline Vector gathered(const Tensors &outputs, const at::Tensor &mine, int rank,
 {
 	auto part = (int64_t)mine.nbytes(), whole = workers * part;
 	bool is_direct = outputs.size() == 1 && is_lanes(outputs[0]);
-	auto buffer = is_direct ? outputs[0] : room_for(whole);
+	auto buffer = is_direct ? outputs[0].view({-1}) : room_for(whole);
 
 	read(bytes_of(buffer) + rank * part, mine);
 	return {.buffer = buffer,
@@ -224,7 +224,7 @@ inline Vector broadcast_of(const at::Tensor &tensor, int rank, int root)
 {
 	auto whole = (int64_t)tensor.nbytes();
 	bool is_direct = is_lanes(tensor);
-	auto buffer = is_direct ? tensor : room_for(whole);
+	auto buffer = is_direct ? tensor.view({-1}) : room_for(whole);
 
 	if (rank == root)
 		read(bytes_of(buffer), tensor);
