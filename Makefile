@@ -89,7 +89,7 @@ else
 	@/usr/bin/python3 scripts/install_libraries.py
 	@$(PYTHON) -m tests.torch.libraries
 endif
-	@$(TORCHS) -m tests.torch --json out/torch$(TORCH).json
+	@$(TORCHS) -m tests.torch --json out/torch$(TORCH).json $(if $(SOURCES),--sources $(SOURCES))
 	@$(TORCHS) -m tests.torch.again
 
 # Debian 12's own kernel, and that of its backports; make test runs the short form on the first. With

@@ -2,8 +2,8 @@
 
 `python -m tests.bench.collectives [--workers 2,4] [--rates 0,200] [--busy] [--json FILE] [--into FILE]`, as
 root. A rate of 0 is unshaped. Both groups are of the same processes and take turns; a ratio is inc's time
-over gloo's, the median of the turns'. `--busy`: beside a process that computes on each core. `--crossovers`:
-by the network whatever it can carry, and from which size that pays is written to workloads/crossovers.py.
+over gloo's, the median of the turns'. `--busy`: beside a process that computes on each core. `--carried`:
+the network carries whatever it can, of any size.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from tests.bench.collectives_worker import MARK
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import publish, table
 from tests.privileged.commands import command, running
-from workloads import crossovers
 
 CONFIG = "units: [{{hosts: {hosts}}}, {{hosts: 1}}]\nscale: 1\n{rates}"
 RATES = "host_rate_mbps: {0}\noptical_rate_mbps: {0}\n"
 TURNS, TURN_S, LIMIT_S = 5, 0.15, 540
 LIMIT = 1.05  # times gloo's
 BUSY = "while True: sum(range(10**6))"
-_TABLE = "LEAST_BYTES: dict[str, dict[str, dict[int, int | None]]] = {"
 
 
 def measured(
@@ -91,41 +89,6 @@ def shown(figures: Mapping[str, Any]) -> str:
     return table(["collective", "bytes", "in flight", *heads], lines)
 
 
-def least_bytes(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, int | None]]]:
-    """Return the sizes from which the network was no later than gloo, in runs in which it carried all:
-    LEAST_BYTES. Of links with a rate the slowest of the runs' counts.
-    """
-    least: dict[str, dict[str, dict[int, int | None]]] = {}
-    for collective in crossovers.LEAST_BYTES:
-        by_links: dict[str, dict[int, int | None]] = {"shaped": {}, "unshaped": {}}
-        for run in sorted(runs, key=lambda run: (run["workers"], -run["rate_mbps"])):
-            rows = [row for row in run["rows"] if row["collective"] == collective and row["in_flight"] == 1]
-            size_bytes = None
-            for row in sorted(rows, key=lambda row: -row["bytes"]):
-                if row["ratio"] > 1:
-                    break
-                size_bytes = row["bytes"]
-            by_links["shaped" if run["rate_mbps"] else "unshaped"][run["workers"]] = size_bytes
-        least[collective] = by_links
-    return least
-
-
-def write_crossovers(least: Mapping[str, Mapping[str, Mapping[int, int | None]]]) -> None:
-    """Write workloads/crossovers.py. SystemExit where a row of it was not measured."""
-    file = Path(str(crossovers.__file__))
-    lines = [file.read_text().partition(_TABLE)[0] + _TABLE]
-    for collective, by_links in least.items():
-        lines.append(f'    "{collective}": {{')
-        for links, by_workers in by_links.items():
-            if not by_workers:
-                raise SystemExit(
-                    f"--crossovers: give --rates one that is 0 and one that is not: no {links} links"
-                )
-            lines.append(f'        "{links}": {dict(by_workers)},')
-        lines.append("    },")
-    file.write_text("\n".join([*lines, "}", ""]))
-
-
 def slower(figures: Mapping[str, Any]) -> list[str]:
     """Return the rows that are slower than gloo's by more than LIMIT."""
     return [
@@ -145,9 +108,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--turn-s", type=float, default=TURN_S, help="of a row, by one group")
     parser.add_argument("--busy", action="store_true", help="beside a process that computes on each core")
-    parser.add_argument(
-        "--crossovers", action="store_true", help="write workloads/crossovers.py, by this machine"
-    )
+    parser.add_argument("--carried", action="store_true", help="by the network what it can, of any size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
     arguments = parser.parse_args(argv)
@@ -155,9 +116,7 @@ def main(argv: list[str]) -> int:
     runs = []
     with busy(arguments.busy):
         for rate in arguments.rates.split(","):
-            runs += measured(workers, float(rate), arguments.turns, arguments.turn_s, arguments.crossovers)
-    if arguments.crossovers:
-        write_crossovers(least_bytes(runs))
+            runs += measured(workers, float(rate), arguments.turns, arguments.turn_s, arguments.carried)
     figures = {"host": facts(), "busy": arguments.busy, "runs": runs}
     publish("collectives", shown(figures), figures, arguments.json, arguments.into)
     for line in slower(figures):

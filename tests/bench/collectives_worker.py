@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,23 +26,48 @@ SIZES_BYTES = (4, 64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 <<
 LARGEST_IN_FLIGHT_BYTES = 1 << 16
 BUCKETS_BYTES = (1 << 10, 1 << 13, 1 << 16, 25 << 20)
 SMALL_LAYERS = 48  # of 1,088 bytes
+WARM_UP = 3
 _MOST_CALLS, _LEAST_CALLS = 60, 3
 
-Call = Callable[[Any], Any]  # of a group: begins a collective and returns its work
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A collective: what begins it on a group, of several in flight the one of that number, and returns its
+    work; and what makes its tensors anew.
+    """
+
+    begin: Callable[[Any, int], Any]
+    renew: Callable[[], Any] = lambda: None
 
 
 def calls(size_bytes: int, workers: int) -> dict[str, Call]:
-    """Return the collectives of so many bytes on the side of all workers."""
-    floats = torch.ones(max(1, size_bytes // 4))
-    part = torch.ones(max(1, floats.numel() // workers))
+    """Return the collectives of so many bytes on the side of all workers, each in flight of its own tensors.
+    What is summed is made anew before each time: sums of sums are no numbers, soon.
+    """
+    in_flight = IN_FLIGHT if size_bytes <= LARGEST_IN_FLIGHT_BYTES else 1
+    count = max(1, size_bytes // 4)
+    part = torch.ones(max(1, count // workers))
     whole = torch.ones(workers * part.numel())
+    floats = torch.ones(in_flight, count)
     longs = torch.ones(max(1, size_bytes // 8), dtype=torch.int64)
+
+    def gather(group: Any, _number: int) -> Any:
+        return dist.all_gather_into_tensor(whole, part, group=group, async_op=True)
+
+    def scatter(group: Any, _number: int) -> Any:
+        return dist.reduce_scatter_tensor(part, whole, group=group, async_op=True)
+
     return {
-        "all_reduce": lambda group: dist.all_reduce(floats, group=group, async_op=True),
-        "all_reduce of int64": lambda group: dist.all_reduce(longs, group=group, async_op=True),
-        "all_gather": lambda group: dist.all_gather_into_tensor(whole, part, group=group, async_op=True),
-        "reduce_scatter": lambda group: dist.reduce_scatter_tensor(part, whole, group=group, async_op=True),
-        "broadcast": lambda group: dist.broadcast(floats, 0, group=group, async_op=True),
+        "all_reduce": Call(
+            lambda group, number: dist.all_reduce(floats[number], group=group, async_op=True),
+            lambda: floats.fill_(1),
+        ),
+        "all_reduce of int64": Call(
+            lambda group, _number: dist.all_reduce(longs, group=group, async_op=True), lambda: longs.fill_(1)
+        ),
+        "all_gather": Call(gather),
+        "reduce_scatter": Call(scatter),
+        "broadcast": Call(lambda group, _number: dist.broadcast(floats[0], 0, group=group, async_op=True)),
     }
 
 
@@ -64,25 +90,28 @@ def iterations(groups: dict[str, Any]) -> dict[int, Call]:
             )
         by_group = {group: models[name] for name, group in groups.items()}
 
-        def iterate(group: Any, by_group: dict[Any, Any] = by_group) -> Done:
+        def iterate(group: Any, _number: int, by_group: dict[Any, Any] = by_group) -> Done:
             by_group[group](torch.ones(4, 16)).sum().backward()
             return Done()
 
-        of_size[bucket_bytes] = iterate
+        of_size[bucket_bytes] = Call(iterate)
     return of_size
 
 
 def taken_s(call: Call, group: Any, times: int, in_flight: int, common: Any) -> list[float]:
-    """Return the time of each call, one after the other, or of so many at once."""
-    taken = []
-    for _ in range(times):
+    """Return the time of each call, one after the other, or of so many at once, by the last worker."""
+    taken = torch.zeros(times, dtype=torch.float64)
+    for turn in range(times):
+        call.renew()
         dist.barrier(group=common)
         began = time.perf_counter()
-        works = [call(group) for _ in range(in_flight)]
+        works = [call.begin(group, number) for number in range(in_flight)]
         for work in works:
             work.wait()
-        taken.append((time.perf_counter() - began) / in_flight)
-    return taken
+        taken[turn] = (time.perf_counter() - began) / in_flight
+    dist.all_reduce(taken, dist.ReduceOp.MAX, group=common)
+    each: list[float] = taken.tolist()
+    return each
 
 
 def compared(call: Call, groups: dict[str, Any], turns: int, turn_s: float, in_flight: int) -> dict[str, Any]:
@@ -121,9 +150,9 @@ def main(argv: list[str]) -> None:
     turns, turn_s = int(argv[0]), float(argv[1])
     torch.set_num_threads(1)
     if argv[2:] == ["carried"]:
-        from workloads import crossovers, sums
+        from workloads import sums
 
-        sums.carried_from = lambda workers, is_shaped: dict.fromkeys(crossovers.LEAST_BYTES, 0)
+        sums.LEAST_CARRIED_BYTES = 0
     dist.init_process_group("inc")
     groups = {"inc": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
     workers, rows = dist.get_world_size(), []
@@ -132,7 +161,10 @@ def main(argv: list[str]) -> None:
         figures = compared(call, groups, turns, turn_s, in_flight)
         rows.append({"collective": name, "bytes": size_bytes, "in_flight": in_flight, **figures})
 
-    row("barrier", 0, lambda group: dist.barrier(group=group, async_op=True), 1)
+    for _ in range(WARM_UP):  # what a process does once is no row's
+        for call in calls(SIZES_BYTES[3], workers).values():
+            compared(call, groups, 1, turn_s, 1)
+    row("barrier", 0, Call(lambda group, _number: dist.barrier(group=group, async_op=True)), 1)
     for size_bytes in SIZES_BYTES:
         for name, call in calls(size_bytes, workers).items():
             row(name, size_bytes, call, 1)

@@ -27,7 +27,7 @@ from testbed.contract import mapping
 from testbed.contract.frame import Frame
 from tests.unit.endpoint_wire import LACKING, NOT_FINITE, QUIET, End, Rack, rack
 from tests.unit.test_line import SUBMIT
-from workloads import backend, crossovers, sums
+from workloads import backend, sums
 from workloads.collectives import c10d
 from workloads.quantiser import NotFiniteError, PartMissingError
 from workloads.reducers import InNetwork
@@ -82,7 +82,6 @@ class Worker:
             rank=rank,
             strict_finite=False,
             write_stats=lambda stats: None,
-            endpoint={"rate_mbps": 100},
         )
         monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: carrier)
         monkeypatch.setattr(sums, "InNetwork", Carrier)
@@ -109,8 +108,7 @@ def workers(
     loss: float = 0.0,
     carried_from: int = 1 << 16,
 ) -> Iterator[list[Worker]]:
-    least = dict.fromkeys(crossovers.LEAST_BYTES, carried_from)
-    monkeypatch.setattr(sums, "carried_from", lambda workers, is_shaped: least)
+    monkeypatch.setattr(sums, "LEAST_CARRIED_BYTES", carried_from)
     store = torch.distributed.HashStore()
     with ExitStack() as stack:
         network = stack.enter_context(rack(WORKERS, loss, **({"change": change} if change else {})))

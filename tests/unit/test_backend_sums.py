@@ -217,12 +217,3 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
         calls.Deed.RESUMED,
     ]
     assert list(worker.words) == [1, 0]
-
-
-def test_collectives_are_carried_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row is of so many workers, or of the most that are fewer, or of the fewest."""
-    measured = {"shaped": {2: 10, 8: None}, "unshaped": {2: None, 4: 0}}
-    monkeypatch.setattr(sums.crossovers, "LEAST_BYTES", {"broadcast": measured})
-    for is_shaped, due in ((True, [10, 10, 10, None, None]), (False, [None, None, 0, 0, 0])):
-        carried = [sums.carried_from(workers, is_shaped) for workers in (1, 2, 7, 8, 64)]
-        assert [each.get("broadcast") for each in carried] == due

@@ -4,10 +4,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -37,7 +35,7 @@ class Script {
   public:
 	explicit Script(const py::object &sums)
 	    : start_(method(sums, "start")), before_(method(sums, "before_sum")),
-	      carried_from_(sums.attr("carried_from").cast<std::map<std::string, int64_t>>()),
+	      carried_from_(sums.attr("carried_from").cast<int64_t>()),
 	      sums_in_lanes_(sums.attr("sums_in_lanes").cast<bool>()), shutdown_(method(sums, "shutdown"))
 	{
 	}
@@ -56,13 +54,8 @@ class Script {
 			called(before_);
 	}
 
-	/* Whether a collective is carried where so many bytes are on the side of all workers. */
-	bool carries(const char *collective, int64_t size_bytes) const
-	{
-		auto least = carried_from_.find(collective);
-
-		return least != carried_from_.end() && size_bytes >= least->second;
-	}
+	/* Whether these are carried where so many bytes are on the side of all workers. */
+	bool carries(int64_t size_bytes) const { return carried_from_ >= 0 && size_bytes >= carried_from_; }
 
 	/* Whether a sum takes a lane for each element, whatever its type. */
 	bool sums_in_lanes() const { return sums_in_lanes_; }
@@ -86,7 +79,7 @@ class Script {
 	}
 
 	PyObject *start_, *before_;
-	std::map<std::string, int64_t> carried_from_;
+	int64_t carried_from_;
 	bool sums_in_lanes_;
 	PyObject *shutdown_;
 };
