@@ -317,7 +317,7 @@ def test_the_board_of_a_group_names_workers_by_their_ranks_in_the_job() -> None:
 def test_the_ledger_tells_groups_of_the_same_workers_as_one() -> None:
     ledger, counts = Ledger(), [Counter({"packets": 8}), Counter({"packets": 4, "gloo": 1})]
     for count, size in zip(counts, (0, 16), strict=True):
-        ledger.add((0, 2), count, SimpleNamespace(size_bytes=size))
+        ledger.add((0, 2), count.copy, SimpleNamespace(size_bytes=size))
     counts[0]["packets"] += 8
     assert ledger.rows() == [{"workers": [0, 2], "bytes_by": {"packets": 20, "gloo": 17}}]
     assert ledger.summed() == Counter({"packets": 20, "gloo": 1})
