@@ -114,9 +114,10 @@ def taken_s(call: Call, group: Any, times: int, in_flight: int, common: Any) -> 
     return each
 
 
-def compared(call: Call, groups: dict[str, Any], turns: int, turn_s: float, in_flight: int) -> dict[str, Any]:
-    """Return the medians by both groups, and of the turns' ratios."""
-    common = groups["gloo"]
+def compared(
+    call: Call, groups: dict[str, Any], common: Any, turns: int, turn_s: float, in_flight: int
+) -> dict[str, Any]:
+    """Return the medians by both groups, and of the turns' ratios; workers meet by a third one."""
     once_s = max(taken_s(call, groups[name], 2, in_flight, common)[-1] for name in groups) * in_flight
     all_s = torch.tensor([once_s], dtype=torch.float64)
     dist.all_reduce(all_s, dist.ReduceOp.MAX, group=common)
@@ -139,6 +140,7 @@ def call_alone_s(group: Any) -> float:
     """Return what a sum's call takes of the script's thread, before it waits."""
     value, taken = torch.ones(256), []
     for _ in range(300):
+        value.fill_(1)
         began = time.perf_counter()
         work = dist.all_reduce(value, group=group, async_op=True)
         taken.append(time.perf_counter() - began)
@@ -155,15 +157,16 @@ def main(argv: list[str]) -> None:
         sums.LEAST_CARRIED_BYTES = 0
     dist.init_process_group("inc")
     groups = {"inc": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    common = dist.new_group(backend="gloo")  # of none of the two, whose threads it would keep awake
     workers, rows = dist.get_world_size(), []
 
     def row(name: str, size_bytes: int, call: Call, in_flight: int) -> None:
-        figures = compared(call, groups, turns, turn_s, in_flight)
+        figures = compared(call, groups, common, turns, turn_s, in_flight)
         rows.append({"collective": name, "bytes": size_bytes, "in_flight": in_flight, **figures})
 
     for _ in range(WARM_UP):  # what a process does once is no row's
         for call in calls(SIZES_BYTES[3], workers).values():
-            compared(call, groups, 1, turn_s, 1)
+            compared(call, groups, common, 1, turn_s, 1)
     row("barrier", 0, Call(lambda group, _number: dist.barrier(group=group, async_op=True)), 1)
     for size_bytes in SIZES_BYTES:
         for name, call in calls(size_bytes, workers).items():
