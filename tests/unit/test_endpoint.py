@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from testbed.contract import spec
 from testbed.contract.endpoint import Event
 from workloads import endpoint, quantiser
-from workloads.endpoint import Endpoint, _Vector, library
+from workloads.endpoint import Endpoint, library
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -62,8 +62,7 @@ def test_only_a_nan_that_all_workers_heard_of_may_be_summed_otherwise(contributo
     """The others may have their sum where a vote lacks workers, and would not come."""
     endpoint = Endpoint.__new__(Endpoint)
     endpoint._workers, endpoint._broken = 3, None
-    vector = _Vector(np.zeros(1, np.float32), np.array([contributors], np.uint32), None, 30.0)
-    error = endpoint._explained(Event.NOT_FINITE, 1, vector)
+    error = endpoint._explained(Event.NOT_FINITE, 1, contributors, 1)
     assert isinstance(error, quantiser.NotFiniteError)
     assert isinstance(error, quantiser.UnheardError) == (contributors < 3)
     assert endpoint._broken is (error if contributors < 3 else None)

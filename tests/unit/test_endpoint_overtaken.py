@@ -17,7 +17,7 @@ from testbed.contract import mapping, spec
 from testbed.contract.endpoint import Event
 from tests.unit.endpoint_wire import DATA_SLOTS, DONE, OVERTAKEN, Rack, rack
 from workloads import endpoint
-from workloads.endpoint import Endpoint, OvertakenError, _Vector
+from workloads.endpoint import Endpoint, OvertakenError
 
 ROOT = Path(__file__).resolve().parents[2]
 WRAPPED = ("lanes_decode", "lanes_swap", "memcpy")
@@ -114,7 +114,7 @@ def test_a_worker_whose_result_is_gone_is_told_and_does_not_wait_for_it(fragment
 def test_what_a_worker_says_of_it() -> None:
     worker = Endpoint.__new__(Endpoint)
     worker._job, worker._worker, worker._workers, worker._broken = 5, 1, 3, None
-    error = worker._explained(Event.OVERTAKEN, 0, _Vector(ONES, np.zeros(1, np.uint32), None, 30.0))
+    error = worker._explained(Event.OVERTAKEN, 0, 0, ONES.size)
     assert isinstance(error, OvertakenError)
     assert worker._broken is error
     assert str(error) == (
