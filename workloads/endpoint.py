@@ -126,11 +126,10 @@ def library() -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class _Vector:
-    """A vector under way, and where its fragments' contributors and what it lost are written."""
+    """A vector under way, and where its fragments' contributors are written."""
 
     array: np.ndarray
     contributors: npt.NDArray[np.uint32]
-    lost: Floats | None
     timeout_s: float
     number: int
 
@@ -214,33 +213,23 @@ class Endpoint:
         """Unmap and close everything. No other call may follow."""
         self._stack.close()
 
-    def submit(self, array: Floats, kept: slice | None = None, lost: Floats | None = None) -> None:
+    def submit(self, array: Floats) -> None:
         """Give a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while very
-        many are under way. Outside the elements `kept` it may have anything afterwards. `lost`, of the same
-        length and zeros, gets what rounding leaves out of each value; it stays as it is where nothing is
-        rounded, and where this worker is left out of a sum.
+        many are under way.
 
         A sum in which workers are missing is replaced by the mean of those who contributed, times the
         workers.
         """
-        kept = kept or slice(0, array.size)
-        self._submit(array, Vector.FLOATS, slice(4 * kept.start, 4 * kept.stop), lost)
+        self._submit(array, Vector.FLOATS)
 
     def submit_lanes(self, lanes: Lanes) -> None:
         """Give raw lanes to be summed in place, without scaling; sums must stay below 2**32. They are the sum
         of those who contributed.
         """
-        self._submit(lanes, Vector.LANES, slice(0, lanes.nbytes))
+        self._submit(lanes, Vector.LANES)
 
-    def submit_gathered(self, lanes: Lanes, own: slice) -> None:
-        """Give lanes to be gathered in place: each worker has bytes of them, `own`, and each byte is one
-        worker's. What this worker has elsewhere does not matter.
-        """
-        self._submit(lanes, Vector.GATHERED, own)
-
-    def _submit(self, array: np.ndarray, kind: Vector, part: slice, lost: Floats | None = None) -> None:
+    def _submit(self, array: np.ndarray, kind: Vector) -> None:
         assert array.flags.c_contiguous
-        assert lost is None or (lost.flags.c_contiguous and lost.size == array.size)
         assert array.itemsize == 4
         self._room.acquire()
         contributors = np.zeros(max(1, -(-array.size // self._lanes)), np.uint32)
@@ -251,15 +240,15 @@ class Endpoint:
                 array.ctypes.data,
                 array.size,
                 int(kind),
-                part.start,
-                part.stop,
+                0,
+                array.nbytes,
                 contributors.ctypes.data,
-                None if lost is None else lost.ctypes.data,
+                None,
             )
             if number < 0:
                 self._room.release()
                 raise RuntimeError(f"job {self._job}: the endpoint takes no more vectors")
-        self._under_way.append(_Vector(array, contributors, lost, self.timeout_s, number))
+        self._under_way.append(_Vector(array, contributors, self.timeout_s, number))
 
     def finish(self) -> Outcome:
         """Wait for the oldest vector submitted and not finished; say who is in its sum.

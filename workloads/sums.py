@@ -64,7 +64,7 @@ class Sums:
         self._timeline = Timeline() if is_whole else None
         self.course = native.Course(*job.board.course_addresses(), self._timeline)
         self._sees_all = True  # what its script asks for and waits for
-        self.line = native.Line(job.world_size, job.board.summed_address() if is_whole else 0)
+        self.line = native.Line(job.world_size, job.board.summed_address())
         if is_lines:
             reducer: Any = self._reducer
             self.line.sum_by(*reducer.endpoint())

@@ -28,6 +28,7 @@ CONFIG = "units: [{{hosts: {hosts}}}, {{hosts: 1}}]\nscale: 1\n{rates}"
 RATES = "host_rate_mbps: {0}\noptical_rate_mbps: {0}\n"
 TURNS, TURN_S, LIMIT_S = 5, 0.15, 540
 LIMIT = 1.05  # times gloo's
+ALONE = "all_reduce, the call alone", 1, 1024
 BUSY = "while True: sum(range(10**6))"
 
 
@@ -82,6 +83,8 @@ def shown(figures: Mapping[str, Any]) -> str:
         for row in run["rows"]:
             key = (row["collective"], row["in_flight"], row["bytes"])
             cells.setdefault(key, []).append(f"{row['ratio']:.2f} ({1e3 * row['inc']:.2f})")
+        inc, gloo = (run["alone_s"][name] for name in ("inc", "gloo"))
+        cells.setdefault(ALONE, []).append(f"{inc / gloo:.2f} ({1e3 * inc:.3f})")
     lines = [
         [name, f"{size_bytes}", f"{in_flight}", *ratios]
         for (name, in_flight, size_bytes), ratios in sorted(cells.items())

@@ -2,8 +2,8 @@
 same processes and over the same links.
 
 Arguments: turns, the seconds that a turn of a row takes at most, and `carried`, where the network carries
-whatever it can, of any size. Prints its rows, of worker 0, behind
-MARK, as JSON. A time is of a call and its wait, in seconds; with many in flight it is a share of all of them.
+whatever it can, of any size. Prints its rows, of worker 0, behind MARK, as JSON. A time is of a call and its
+wait, in seconds; with many in flight it is a share of all of them.
 """
 
 from __future__ import annotations

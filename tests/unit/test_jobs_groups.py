@@ -305,7 +305,7 @@ def test_the_board_of_a_group_names_workers_by_their_ranks_in_the_job() -> None:
         assert not parts[0].missing(), "it is none of the group's"
         whole.exited(3, 9)
         assert [str(peer) for peer in parts[0].missing()] == ["worker 3 on u1h4 exited with code 9"]
-        parts[0].add_summed(7)
+        assert parts[0].summed_address() == 0
         assert whole.summed_bytes() == 0
         assert parts[0].rate_address() == job.rate_address()
         for part in parts:
