@@ -35,7 +35,6 @@ ledger = groups.Ledger()  # of the groups beside the first
 
 _END_TIMEOUT_S = 5.0
 LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
-_TURN_S = 0.05  # for a thread that is about to enter the interpreter
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
 _BOARD_WAIT_S = 5.0
@@ -139,7 +138,6 @@ class Sums:
         finally:
             if self.is_up:  # it waits for others still
                 self.line.abandon()
-                time.sleep(_TURN_S)
 
     def _work(self) -> None:
         while True:

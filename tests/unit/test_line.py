@@ -401,3 +401,23 @@ def test_a_process_ends_while_sums_are_under_way(late: str) -> None:
         [sys.executable, "-c", END.format(late=late)], capture_output=True, text=True, timeout=CALL_S
     )
     assert (ended.returncode, ended.stdout) == (0, "end\n"), ended.stderr
+
+
+def test_who_abandons_the_thread_waits_until_it_is_out_of_the_interpreter(worker: Worker) -> None:
+    """The thread stands still for good then: this line is of this test alone."""
+    is_in, may_leave, seen = threading.Event(), threading.Event(), []
+
+    def task() -> None:
+        is_in.set()
+        may_leave.wait(CALL_S)
+        seen.append("task")
+
+    worker.sums.line.put(task)
+    worker.sums.line.put(lambda: seen.append("next"))
+    is_in.wait(CALL_S)
+    threading.Timer(0.2, may_leave.set).start()
+    worker.sums.line.abandon()
+    assert seen == ["task"]
+    worker.sums.line.require_open()
+    assert seen == ["task"]
+    worker.sums._thread = None

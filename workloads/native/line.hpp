@@ -7,6 +7,7 @@
 #include <deque>
 #include <thread>
 
+#include "spans.hpp"
 #include "vectors.hpp"
 
 namespace inc {
@@ -63,8 +64,17 @@ class Line {
 		less_.notify_all();
 	}
 
-	/* Nobody waits for the thread any more: it stands still before it enters an interpreter that ends. */
-	void abandon() { is_abandoned_ = true; }
+	/*
+	 * Nobody waits for the thread any more: it must not enter an interpreter that ends. Where it is there, or
+	 * about to be, it gets so long to come back.
+	 */
+	void abandon()
+	{
+		std::unique_lock<std::mutex> lock(door_);
+
+		is_abandoned_ = true;
+		back_.wait_for(lock, ABANDONED, [this] { return !is_away_; });
+	}
 
 	void require_open()
 	{
@@ -119,7 +129,7 @@ class Line {
 
 	/*
 	 * Sums what there is, until something is Python's to do: returns a task, a vector that has no sum, or
-	 * none yet, or None at the end. Of such a vector Python says so (settle_exactly, fail), or waits on.
+	 * none yet, or None at the end. Of such a vector Python says so (settle_by, fail), or waits on.
 	 */
 	py::object next()
 	{
@@ -129,6 +139,8 @@ class Line {
 			py::gil_scoped_release unlocked;
 			std::unique_lock<std::mutex> lock(door_);
 
+			is_away_ = false;
+			back_.notify_all();
 			for (;;) {
 				is_idle_ = true;
 				more_.wait(lock, [this] { return !items_.empty() || !(is_open_ || under_way_); });
@@ -164,6 +176,10 @@ class Line {
 				vector = nullptr;
 				lock.lock();
 			}
+			if (!lock.owns_lock())
+				lock.lock();
+			stand_still_if_abandoned(lock);
+			is_away_ = true;
 		}
 		if (unsettled)
 			return py::cast(unsettled);
@@ -201,6 +217,7 @@ class Line {
 	static constexpr size_t MOST_UNDER_WAY = 96; /* of MAX_OPS; Python's have room beside them */
 
 	static constexpr std::chrono::milliseconds HEEDED{200}; /* signals, by who waits for room, so often */
+	static constexpr std::chrono::seconds ABANDONED{1};
 
 	/* One of these. */
 	struct Item {
@@ -336,10 +353,11 @@ class Line {
 	uint64_t *summed_bytes_;
 	Endpoint endpoint_{};
 	std::mutex order_, door_;
-	std::condition_variable more_, less_;
+	std::condition_variable more_, less_, back_;
 	std::deque<Item> items_;
 	bool is_open_ = false, is_idle_ = true; /* idle: the thread waits for more, or there is none */
 	std::atomic<bool> is_abandoned_{false};
+	bool is_away_ = true; /* the thread, in Python */
 	size_t under_way_ = 0;
 	std::string stopped_by_;
 	std::atomic<int64_t> carried_bytes_{0}, replaced_bytes_{0};
