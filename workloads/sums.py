@@ -21,7 +21,7 @@ import torch
 
 from testbed.contract.endpoint import Event
 from testbed.contract.transports import GLOO
-from workloads import groups, stragglers
+from workloads import crossovers, groups, stragglers
 from workloads.collectives import floats_of, sum_options
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
@@ -34,10 +34,23 @@ native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
 
 _END_TIMEOUT_S = 5.0
-LEAST_CARRIED_BYTES = 1 << 16  # docs/backend.md
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
 _BOARD_WAIT_S = 5.0
+
+
+def carried(workers: int, is_shaped: bool) -> dict[str, list[tuple[int, int]]]:
+    """Return the sizes at which the network carries each collective, from and to: as measured with so many
+    workers, or with the most below that.
+    """
+    links, sizes = "shaped" if is_shaped else "unshaped", {}
+    for collective, by_links in crossovers.CARRIED.items():
+        by_workers = by_links[links]
+        measured = max((count for count in by_workers if count <= workers), default=min(by_workers))
+        sizes[collective] = [
+            (least, sys.maxsize if most is None else most) for least, most in by_workers[measured]
+        ]
+    return sizes
 
 
 class Sums:
@@ -56,8 +69,8 @@ class Sums:
         self._set_limit = getattr(self._reducer, "set_timeout", None)  # a user's reducer need not have it
         self.before_sum = stragglers.before_sum if stragglers.is_installed() else None
         is_lines = type(self._reducer) is InNetwork  # a user's own subclass may do otherwise
-        # bytes on the side of all workers from which other collectives than sums are carried; -1: none is
-        self.carried_from = LEAST_CARRIED_BYTES if is_lines else -1
+        # what it carries beside sums; all workers' rates are one, of their slowest link
+        self.carried = carried(job.world_size, bool(job.endpoint["rate_mbps"])) if is_lines else {}
         self.sums_in_lanes = self._reducer is not None
         self.rounds = is_lines
         self._timeline = Timeline() if is_whole else None

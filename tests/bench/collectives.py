@@ -2,14 +2,16 @@
 
 `python -m tests.bench.collectives [--workers 2,4] [--rates 0,200] [--busy] [--json FILE] [--into FILE]`, as
 root. A rate of 0 is unshaped. Both groups are of the same processes and take turns; a ratio is inc's time
-over gloo's, the median of the turns'. `--busy`: beside a process that computes on each core. `--carried`:
-the network carries whatever it can, of any size.
+over gloo's, the median of the turns'. `--busy`: beside a process that computes on each core. `--crossovers`:
+the sizes at which it pays that the network carries what it can are written to workloads/crossovers.py.
+`--itself`: gloo against itself, which says how far a ratio is chance.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -19,10 +21,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.collectives_worker import MARK
+from tests.bench.collectives_worker import CARRY, ITSELF, MARK, MODES
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import publish, table
 from tests.privileged.commands import command, running
+from workloads import crossovers
 
 CONFIG = "units: [{{hosts: {hosts}}}, {{hosts: 1}}]\nscale: 1\n{rates}"
 RATES = "host_rate_mbps: {0}\noptical_rate_mbps: {0}\n"
@@ -33,7 +36,7 @@ BUSY = "while True: sum(range(10**6))"
 
 
 def measured(
-    workers: Sequence[int], rate_mbps: float, turns: int, turn_s: float, is_carried: bool
+    workers: Sequence[int], rate_mbps: float, turns: int, turn_s: float, mode: str | None
 ) -> list[dict[str, Any]]:
     """Return what the workers say, for each number of them."""
     said = []
@@ -45,7 +48,7 @@ def measured(
             for count in workers:
                 script = str(ROOT / "tests" / "bench" / "collectives_worker.py")
                 options = ("--name", testbed.name, "--place", f"u1:{count}", "--timeout", f"{LIMIT_S}")
-                how = (f"{turns}", f"{turn_s}", *(["carried"] if is_carried else []))
+                how = (f"{turns}", f"{turn_s}", *([mode] if mode else []))
                 ended = command("testbed.run", *options, script, *how, timeout_s=LIMIT_S + 60)
                 said.append({"rate_mbps": rate_mbps, **_said(ended)})
                 print(json.dumps(said[-1]), file=sys.stderr, flush=True)  # a later run may fail
@@ -83,13 +86,57 @@ def shown(figures: Mapping[str, Any]) -> str:
         for row in run["rows"]:
             key = (row["collective"], row["in_flight"], row["bytes"])
             cells.setdefault(key, []).append(f"{row['ratio']:.2f} ({1e3 * row['inc']:.2f})")
-        inc, gloo = (run["alone_s"][name] for name in ("inc", "gloo"))
-        cells.setdefault(ALONE, []).append(f"{inc / gloo:.2f} ({1e3 * inc:.3f})")
+        if run["alone_s"]:
+            inc, gloo = (run["alone_s"][name] for name in ("inc", "gloo"))
+            cells.setdefault(ALONE, []).append(f"{inc / gloo:.2f} ({1e3 * inc:.3f})")
     lines = [
         [name, f"{size_bytes}", f"{in_flight}", *ratios]
         for (name, in_flight, size_bytes), ratios in sorted(cells.items())
     ]
     return table(["collective", "bytes", "in flight", *heads], lines)
+
+
+def carried_sizes(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, crossovers.Sizes]]]:
+    """Return what workloads/crossovers.py has (CARRIED), from runs in which the network carried every size.
+    Of several rates the lowest counts.
+    """
+    carried: dict[str, dict[str, dict[int, crossovers.Sizes]]] = {}
+    for name in crossovers.CARRIED:
+        by_links: dict[str, dict[int, crossovers.Sizes]] = {"shaped": {}, "unshaped": {}}
+        for run in sorted(runs, key=lambda run: (run["workers"], -run["rate_mbps"])):
+            ratios = {
+                row["bytes"]: row["ratio"]
+                for row in run["rows"]
+                if row["collective"] == name and row["in_flight"] == 1
+            }
+            by_links["shaped" if run["rate_mbps"] else "unshaped"][run["workers"]] = within(ratios, LIMIT)
+        carried[name] = by_links
+    return carried
+
+
+def within(ratios: Mapping[int, float], limit: float) -> list[tuple[int, int | None]]:
+    """Return the spans of sizes whose ratios are within a limit, without an end where the largest size is one
+    of them. Sizes between two that were measured belong to a span where both do; one size alone is none, and
+    may be chance.
+    """
+    spans: list[tuple[int, int | None]] = []
+    for is_within, sizes in itertools.groupby(sorted(ratios), lambda size: ratios[size] <= limit):
+        least, *more = sizes
+        if is_within and more:
+            spans.append((least, None if more[-1] == max(ratios) else more[-1]))
+    return spans
+
+
+def write_crossovers(carried: Mapping[str, Mapping[str, Mapping[int, crossovers.Sizes]]]) -> None:
+    """Write workloads/crossovers.py."""
+    file = Path(str(crossovers.__file__))
+    head, assigned, _ = file.read_text().partition("] = {\n")
+    lines = []
+    for name, by_links in carried.items():
+        lines.append(f'    "{name}": {{')
+        lines += [f'        "{links}": {by_workers},' for links, by_workers in by_links.items()]
+        lines.append("    },")
+    file.write_text(head + assigned + "\n".join([*lines, "}", ""]))
 
 
 def slower(figures: Mapping[str, Any]) -> list[str]:
@@ -111,16 +158,23 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--turn-s", type=float, default=TURN_S, help="of a row, by one group")
     parser.add_argument("--busy", action="store_true", help="beside a process that computes on each core")
-    parser.add_argument("--carried", action="store_true", help="by the network what it can, of any size")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--crossovers", action="store_const", const=CARRY, dest="mode", help=MODES[CARRY])
+    modes.add_argument("--itself", action="store_const", const=ITSELF, dest="mode", help=MODES[ITSELF])
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the table into this document, too")
     arguments = parser.parse_args(argv)
     workers = [int(word) for word in arguments.workers.split(",")]
+    rates = [float(word) for word in arguments.rates.split(",")]
+    if arguments.mode == CARRY and (all(rates) or not any(rates)):
+        parser.error("--crossovers: --rates needs 0, of unshaped links, and another")
     runs = []
     with busy(arguments.busy):
-        for rate in arguments.rates.split(","):
-            runs += measured(workers, float(rate), arguments.turns, arguments.turn_s, arguments.carried)
-    figures = {"host": facts(), "busy": arguments.busy, "runs": runs}
+        for rate in rates:
+            runs += measured(workers, rate, arguments.turns, arguments.turn_s, arguments.mode)
+    if arguments.mode == CARRY:
+        write_crossovers(carried_sizes(runs))
+    figures = {"host": facts(), "busy": arguments.busy, "mode": arguments.mode, "runs": runs}
     publish("collectives", shown(figures), figures, arguments.json, arguments.into)
     for line in slower(figures):
         print(f"slower than {LIMIT} times gloo's: {line}")

@@ -1,9 +1,9 @@
 """The job of tests/bench/collectives.py: each collective by `inc` and by a group of gloo's in turn, in the
 same processes and over the same links.
 
-Arguments: turns, the seconds that a turn of a row takes at most, and `carried`, where the network carries
-whatever it can, of any size. Prints its rows, of worker 0, behind MARK, as JSON. A time is of a call and its
-wait, in seconds; with many in flight it is a share of all of them.
+Arguments: turns, the seconds that a turn of a row takes at most, and nothing or one of MODES. Prints its
+rows, of worker 0, behind MARK, as JSON. A time is of a call and its wait, in seconds; with many in flight it
+is a share of all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from workloads import sums
+from workloads.crossovers import CARRIED
+
 MARK = "bench collectives: "
+CARRY, ITSELF = "carry", "itself"
+MODES = {
+    CARRY: "only what the network may carry or leave to gloo, of every size by the network",
+    ITSELF: "a group of gloo's in the place of inc's: what chance alone does to the ratios",
+}
 IN_FLIGHT = 50
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 LARGEST_IN_FLIGHT_BYTES = 1 << 16
@@ -151,12 +159,12 @@ def call_alone_s(group: Any) -> float:
 def main(argv: list[str]) -> None:
     turns, turn_s = int(argv[0]), float(argv[1])
     torch.set_num_threads(1)
-    if argv[2:] == ["carried"]:
-        from workloads import sums
-
-        sums.LEAST_CARRIED_BYTES = 0
+    mode = next(iter(argv[2:]), None)
+    if mode == CARRY:
+        sums.carried = lambda workers, is_shaped: {name: [(0, sys.maxsize)] for name in CARRIED}
     dist.init_process_group("inc")
-    groups = {"inc": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    group = dist.new_group(backend="gloo") if mode == ITSELF else dist.group.WORLD
+    groups = {"inc": group, "gloo": dist.new_group(backend="gloo")}
     common = dist.new_group(backend="gloo")  # of none of the two, whose threads it would keep awake
     workers, rows = dist.get_world_size(), []
 
@@ -167,6 +175,11 @@ def main(argv: list[str]) -> None:
     for _ in range(WARM_UP):  # what a process does once is no row's
         for call in calls(SIZES_BYTES[3], workers).values():
             compared(call, groups, common, 1, turn_s, 1)
+    if mode == CARRY:
+        for size_bytes in SIZES_BYTES:
+            for name in CARRIED:
+                row(name, size_bytes, calls(size_bytes, workers)[name], 1)
+        return finish(workers, rows, {})
     row("barrier", 0, Call(lambda group, _number: dist.barrier(group=group, async_op=True)), 1)
     for size_bytes in SIZES_BYTES:
         for name, call in calls(size_bytes, workers).items():
@@ -176,8 +189,12 @@ def main(argv: list[str]) -> None:
     for bucket_bytes, iteration in iterations(groups).items():
         row("DDP, buckets", bucket_bytes, iteration, 1)
     alone = {name: call_alone_s(group) for name, group in groups.items()}
+    return finish(workers, rows, alone)
+
+
+def finish(workers: int, rows: list[dict[str, Any]], alone_s: dict[str, float]) -> None:
     if dist.get_rank() == 0:
-        print(MARK + json.dumps({"workers": workers, "rows": rows, "alone_s": alone}), flush=True)
+        print(MARK + json.dumps({"workers": workers, "rows": rows, "alone_s": alone_s}), flush=True)
     dist.destroy_process_group()
 
 

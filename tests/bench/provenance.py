@@ -39,7 +39,7 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "aggregators": _XDP,
     "engines": ("bpf", "p4", "testbed/dataplanes"),
     "fsdp": _TRAINING,
-    "collectives": _TRAINING,
+    "collectives": (*_TRAINING, "workloads/crossovers.py"),
     "tried": _TRAINING,
     "spent": _TRAINING,
     "apart": ("bpf/link_apart.c", "testbed/emulation/apart.py"),

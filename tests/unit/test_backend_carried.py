@@ -8,6 +8,7 @@ endpoint of the model switch's.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from testbed.contract import mapping
 from testbed.contract.frame import Frame
 from tests.unit.endpoint_wire import LACKING, NOT_FINITE, QUIET, End, Rack, rack
 from tests.unit.test_line import SUBMIT
-from workloads import backend, sums
+from workloads import backend, crossovers, sums
 from workloads.collectives import c10d
 from workloads.quantiser import NotFiniteError, PartMissingError
 from workloads.reducers import InNetwork
@@ -82,6 +83,7 @@ class Worker:
             rank=rank,
             strict_finite=False,
             write_stats=lambda stats: None,
+            endpoint={"rate_mbps": 100},
         )
         monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: carrier)
         monkeypatch.setattr(sums, "InNetwork", Carrier)
@@ -108,7 +110,8 @@ def workers(
     loss: float = 0.0,
     carried_from: int = 1 << 16,
 ) -> Iterator[list[Worker]]:
-    monkeypatch.setattr(sums, "LEAST_CARRIED_BYTES", carried_from)
+    sizes = {name: [(carried_from, sys.maxsize)] for name in crossovers.CARRIED}
+    monkeypatch.setattr(sums, "carried", lambda workers, is_shaped: sizes)
     store = torch.distributed.HashStore()
     with ExitStack() as stack:
         network = stack.enter_context(rack(WORKERS, loss, **({"change": change} if change else {})))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from testbed.contract import calls
+from tests.bench.collectives import within
 from tests.limits import CALL_S
 from workloads import sums
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
@@ -217,3 +219,22 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
         calls.Deed.RESUMED,
     ]
     assert list(worker.words) == [1, 0]
+
+
+def test_collectives_are_carried_where_that_was_measured_to_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so many workers, or with the most that are fewer; with the fewest where none are."""
+    measured = {"shaped": {2: [(0, 16), (99, None)], 8: []}, "unshaped": {2: [], 4: [(64, 64)]}}
+    monkeypatch.setattr(sums.crossovers, "CARRIED", {"broadcast": measured})
+    for is_shaped, due in (
+        (True, [[(0, 16), (99, sys.maxsize)]] * 3 + [[]] * 2),
+        (False, [[]] * 2 + [[(64, 64)]] * 3),
+    ):
+        carried = [sums.carried(workers, is_shaped) for workers in (1, 2, 7, 8, 64)]
+        assert [sizes["broadcast"] for sizes in carried] == due
+
+
+def test_the_bench_finds_the_sizes_at_which_the_network_pays() -> None:
+    ratios = {4: 0.3, 64: 1.05, 256: 1.06, 1024: 0.9, 4096: 1.2, 65536: 1.0, 1 << 20: 0.99}
+    assert within(ratios, 1.05) == [(4, 64), (65536, None)]
+    assert within({4: 2.0, 64: 1.0, 256: 1.0, 1024: 3.0}, 1.05) == [(64, 256)]
+    assert within({4: 2.0, 64: 1.0}, 1.05) == within({4: 2.0}, 1.05) == []

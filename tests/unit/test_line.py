@@ -127,6 +127,7 @@ class Worker:
             rank=0,
             strict_finite=strict_finite,
             write_stats=self.left.update,
+            endpoint={"rate_mbps": None},
         )
         self.sums = sums.Sums(job, LIMIT_S)
         self.begin()

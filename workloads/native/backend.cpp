@@ -235,7 +235,7 @@ class IncBackend : public Backend {
 		int root = (int)options.rootRank;
 
 		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
-		    carries(tensors))
+		    carries("broadcast", tensors))
 			return carried(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
 				       limit(options), [&] {
 					       return std::vector<Vector>{
@@ -273,7 +273,7 @@ class IncBackend : public Backend {
 		Said said(asked(CALL_ALL_GATHER, inputs,
 				is_uneven(outputs, inputs) ? 0 : elements_of(inputs)));
 
-		if (inputs.size() == 1 && are_all_parts(outputs, inputs, size_) && carries(outputs))
+		if (inputs.size() == 1 && are_all_parts(outputs, inputs, size_) && carries("all_gather", outputs))
 			return gather(OpType::ALLGATHER, "inc:all_gather", outputs[0], outputs, inputs,
 				      limit(options));
 		if (is_uneven(outputs, inputs))
@@ -293,7 +293,7 @@ class IncBackend : public Backend {
 	{
 		Said said(asked(CALL_ALL_GATHER, {input}, elements_of({input})));
 
-		if (are_parts({output}, input, size_) && carries(output))
+		if (are_parts({output}, input, size_) && carries("all_gather", output))
 			return gather(OpType::_ALLGATHER_BASE, "inc:_all_gather_base", {output}, {{output}},
 				      {input}, limit(options));
 		if (is_staged(Tensors{output}, Tensors{input}) || !are_rows(output, input, size_)) {
@@ -325,7 +325,7 @@ class IncBackend : public Backend {
 	{
 		Said said(asked(CALL_ALL_GATHER, inputs, elements_of(inputs)));
 
-		if (are_all_parts(each_alone(outputs), inputs, size_) && carries(outputs))
+		if (are_all_parts(each_alone(outputs), inputs, size_) && carries("all_gather", outputs))
 			return gather(OpType::COALESCED, "inc:all_gather_into_tensor_coalesced", outputs,
 				      each_alone(outputs), inputs, limit(options));
 		if (is_staged(outputs, inputs) || !are_all_rows(outputs, inputs)) {
@@ -375,7 +375,7 @@ class IncBackend : public Backend {
 			     asked(CALL_REDUCE_SCATTER, outputs, elements_of(flat(inputs)))));
 
 		if (inputs.size() == 1 && is_summed(inputs[0], options.reduceOp) &&
-		    are_all_parts(inputs, outputs, size_) && carries(inputs))
+		    are_all_parts(inputs, outputs, size_) && carries("reduce_scatter", inputs))
 			return scatter(OpType::REDUCE_SCATTER, "inc:reduce_scatter", outputs, inputs,
 				       options.reduceOp, limit(options));
 		if (are_reduced(inputs, outputs))
@@ -389,7 +389,7 @@ class IncBackend : public Backend {
 		Said said(by(options.reduceOp, asked(CALL_REDUCE_SCATTER, {input}, elements_of({input}))));
 
 		if (is_summed({input}, options.reduceOp) && are_parts({input}, output, size_) &&
-		    carries(input))
+		    carries("reduce_scatter", input))
 			return scatter(OpType::_REDUCE_SCATTER_BASE, "inc:_reduce_scatter_base", {output},
 				       {{input}}, options.reduceOp, limit(options));
 		if (are_reduced({{input}}, {output}))
@@ -403,7 +403,7 @@ class IncBackend : public Backend {
 		Said said(by(options.reduceOp, asked(CALL_REDUCE_SCATTER, inputs, elements_of(inputs))));
 
 		if (is_summed(inputs, options.reduceOp) &&
-		    are_all_parts(each_alone(inputs), outputs, size_) && carries(inputs))
+		    are_all_parts(each_alone(inputs), outputs, size_) && carries("reduce_scatter", inputs))
 			return scatter(OpType::COALESCED, "inc:reduce_scatter_tensor_coalesced", outputs,
 				       each_alone(inputs), options.reduceOp, limit(options));
 		if (are_reduced(each_alone(inputs), outputs))
@@ -768,9 +768,9 @@ class IncBackend : public Backend {
 	}
 
 	/* By sizes, which all workers know: they decide alike. */
-	template <typename Data> bool carries(const Data &data) const
+	template <typename Data> bool carries(const char *collective, const Data &data) const
 	{
-		return script_ && script_->carries(size_of(data));
+		return script_ && script_->carries(collective, size_of(data));
 	}
 
 	/* What `start` begins. */

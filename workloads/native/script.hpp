@@ -4,9 +4,13 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace inc {
@@ -27,6 +31,9 @@ class Unlocked {
 	std::optional<py::gil_scoped_release> release_;
 };
 
+/* By collective, the sizes at which the network carries it: from and to, both with them. */
+using Carried = std::map<std::string, std::vector<std::pair<int64_t, int64_t>>>;
+
 /*
  * Sums of workloads/backend.py. Its methods are never let go of: they last as long as the process, and whoever
  * lets go of a work need not hold the interpreter's lock.
@@ -35,7 +42,7 @@ class Script {
   public:
 	explicit Script(const py::object &sums)
 	    : start_(method(sums, "start")), before_(method(sums, "before_sum")),
-	      carried_from_(sums.attr("carried_from").cast<int64_t>()),
+	      carried_(sums.attr("carried").cast<Carried>()),
 	      sums_in_lanes_(sums.attr("sums_in_lanes").cast<bool>()), shutdown_(method(sums, "shutdown"))
 	{
 	}
@@ -54,8 +61,16 @@ class Script {
 			called(before_);
 	}
 
-	/* Whether these are carried where so many bytes are on the side of all workers. */
-	bool carries(int64_t size_bytes) const { return carried_from_ >= 0 && size_bytes >= carried_from_; }
+	/* Whether the network carries a collective of so many bytes on the side of all workers. */
+	bool carries(const char *collective, int64_t size_bytes) const
+	{
+		auto sizes = carried_.find(collective);
+
+		return sizes != carried_.end() &&
+		       std::any_of(sizes->second.begin(), sizes->second.end(), [&](const auto &span) {
+			       return span.first <= size_bytes && size_bytes <= span.second;
+		       });
+	}
 
 	/* Whether a sum takes a lane for each element, whatever its type. */
 	bool sums_in_lanes() const { return sums_in_lanes_; }
@@ -79,7 +94,7 @@ class Script {
 	}
 
 	PyObject *start_, *before_;
-	int64_t carried_from_;
+	Carried carried_;
 	bool sums_in_lanes_;
 	PyObject *shutdown_;
 };

@@ -13,12 +13,19 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/version.h>
 
 #include <optional>
 
 #include "after.hpp"
 
 namespace inc {
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
+using Premultiplied = c10d::NCCLPreMulSumSupplement;
+#else
+using Premultiplied = c10d::PreMulSumSupplement;
+#endif
 
 using c10d::ReduceOp;
 
@@ -393,7 +400,7 @@ class Reduced : public Staging {
 	static at::Scalar factor_of(const ReduceOp &operation, const Tensors &tensors)
 	{
 		const auto &premul =
-			*static_cast<const c10d::PreMulSumSupplement *>(operation.supplement_.get());
+			*static_cast<const Premultiplied *>(operation.supplement_.get());
 
 		for (const auto &tensor : tensors)
 			TORCH_CHECK(at::isFloatingType(tensor.scalar_type()),

@@ -1,0 +1,25 @@
+"""The sizes at which the network carries a collective in at most 1.05 of gloo's time: by collective, by
+whether the workers' links have a rate, by the number of workers; in bytes on the side of all workers, from
+and to and both with them. `None`: without an end.
+
+Written by `python -m tests.bench.collectives --crossovers`, which measures them, and by no hand.
+"""
+
+from collections.abc import Mapping, Sequence
+
+Sizes = Sequence[tuple[int, int | None]]
+
+CARRIED: Mapping[str, Mapping[str, Mapping[int, Sizes]]] = {
+    "all_gather": {
+        "shaped": {2: [(4, 16384)], 4: [(4, 65536)], 8: [(4, None)]},
+        "unshaped": {2: [(4, 65536)], 4: [(4, None)], 8: [(4, None)]},
+    },
+    "broadcast": {
+        "shaped": {2: [(65536, None)], 4: [(4, None)], 8: [(1024, None)]},
+        "unshaped": {2: [], 4: [(4, 1024), (65536, 262144)], 8: [(1048576, None)]},
+    },
+    "reduce_scatter": {
+        "shaped": {2: [(4, None)], 4: [(4, None)], 8: [(4, None)]},
+        "unshaped": {2: [(4, None)], 4: [(4, None)], 8: [(4, None)]},
+    },
+}
