@@ -21,7 +21,7 @@
 
 namespace inc {
 
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 using Premultiplied = c10d::NCCLPreMulSumSupplement;
 #else
 using Premultiplied = c10d::PreMulSumSupplement;
