@@ -14,32 +14,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender, Tick
+from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
-from testbed.aggregation.held import Admission, Group, group_ip, kept_for
-from testbed.aggregation.leaving import Departure, Leaving
+from testbed.aggregation.held import Admission, Group, group_ip
+from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.segments import NoRoomError, Segments
-from testbed.aggregation.shares import Shares
-from testbed.aggregation.summing import BlockPlace, Hosts, LeavingPlace, SummingPlace, TimedPlace
+from testbed.aggregation.program import SUM, Program, Room, Store, program_of
+from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.summing import Hosts, SummingPlace
 from testbed.contract import spec
-from testbed.contract.blocks import (
-    BUCKET,
-    KEPT_WINDOWS,
-    LEAVING_WINDOWS,
-    P4_WINDOW,
-    VOTE_WINDOW,
-    WINDOW,
-    buckets_for,
-)
 from testbed.contract.mapping import MIN_SLOTS
-from testbed.contract.places import GROUP_SLOTS, JOB_SLOTS
+from testbed.contract.places import JOB_SLOTS
 from testbed.contract.recovery import Recovery
 from testbed.contract.rings import RESULT
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
-from testbed.topology.dataplanes import DATA_PLANES, HOSTS
+from testbed.topology.dataplanes import HOSTS
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place, at_tor
 
@@ -49,7 +40,6 @@ Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
 Mapped = Callable[[Callable[[Dpid], Exception | None], Iterable[Dpid]], Iterable[Exception | None]]
 
 
-_GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
 # of groups at once: what data planes have tables for beside the jobs that inc.jobs promises
 _MOST_AT_A_SWITCH, _MOST_ENTRIES, _MOST_RINGS = 64, 1024, 1024
 _MOST_RING_MIB = 1024  # the kernel's memory, for as many slots in each ring as a job may have of a place
@@ -66,28 +56,26 @@ class Places:
         switches: Mapping[Dpid, SummingPlace],
         hosts: Hosts,
         lock: AbstractContextManager[Any],
+        programs: Mapping[str, Program],
         any_ended: Callable[[], bool] = lambda: False,
         mapped: Mapped = map,
     ) -> None:
-        """`any_ended`: whether a switch ended that is to be started again. `mapped` tells switches apart, as
-        `map` does, or side by side, for each may wait for its data plane.
+        """`programs` has all data-plane programs by name. `any_ended`: whether a switch ended that is to be
+        started again. `mapped` tells switches apart, as `map` does, or side by side, for each may wait for
+        its data plane.
         """
         self._switches, self._hosts, self._lock, self._any_ended = switches, hosts, lock, any_ended
         self._mapped = mapped
         self._restarts = 0
-        self._slots = min(place.slots for place in switches.values())
-        self._jobs = topology.inc.jobs
-        if not 1 <= self._jobs <= self._slots // MIN_SLOTS:
-            raise RequestError(f"inc.jobs: {self._jobs}; 1 to {self._slots // MIN_SLOTS} are accepted")
+        self._programs = programs
+        self._room = Room(topology, slots := min(place.slots for place in switches.values()))
+        if not 1 <= topology.inc.jobs <= slots // MIN_SLOTS:
+            raise RequestError(f"inc.jobs: {topology.inc.jobs}; 1 to {slots // MIN_SLOTS} are accepted")
         self._lanes = spec.lanes_for(topology.mtu)
-        self._buckets = buckets_for(self._lanes, topology.inc.blocks)
         self._queue_packets = topology.host_link.buffer_packets
-        self._topology = topology
         self._engines = topology.engines
-        self._segments: dict[Place, Segments] = {}
-        self._shares: dict[Place, Shares] = {}  # of block records
+        self._stores: dict[Place, dict[str, Store]] = {}  # by program
         self._admitted: dict[Key, Admission] = {}
-        self._leaving: dict[int, list[Leaving]] = {}  # by job, of its own trees
 
     def close(self) -> None:
         """Releases all jobs."""
@@ -105,26 +93,18 @@ class Places:
         packets: Packets = AS_USUAL,
         programs: Mapping[str, str] | None = None,
     ) -> Admission:
-        """Give a job its place everywhere that it needs one: segments of `size` slots, or of an equal share,
-        for its `packets`.
+        """Give a job its place everywhere that it needs one, for its `packets`: as its program claims, of
+        `size` slots where that is said.
 
         `ways` says, tree by tree, by which devices results leave each switch towards others; without it they
         stay where they are made. `programs` is System.programs: places of an engine that it does not
         name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
         nothing is held.
         """
-        trees, windows = len(forest.trees), None
-        if "blocks" in (programs or {}).values():
-            windows = self._windows(job, forest, packets)
-            size = sum(kept_for(windows, packets.leave_after))
-        elif size is None:
-            size = Segments(self._slots, self._jobs).default_size // trees
-        if windows is None and not MIN_SLOTS <= size <= self._slots // trees:
-            among = f" for each of {trees} trees" if trees > 1 else ""
-            raise RequestError(
-                f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {self._slots // trees} are "
-                f"accepted"
-            )
+        program = program_of(forest, programs or {}, self._engines)
+        if program not in self._programs:
+            raise RequestError(f"job {job}: no program {program!r}; there are {', '.join(self._programs)}")
+        claim = self._programs[program].claim(job, forest, packets, self._room, size)
         lanes = self._lanes if packets.lanes is None else packets.lanes
         if not spec.MIN_LANES <= lanes <= self._lanes:
             raise RequestError(
@@ -137,16 +117,14 @@ class Places:
                 job,
                 generation,
                 forest,
-                size,
+                program,
+                claim,
                 lanes,
                 packets.recovery,
-                self._slowest_mbps(forest),
+                self._room.slowest_mbps(forest),
                 self._queue_packets,
                 self._engines,
                 programs=programs or {},
-                windows=windows,
-                age_out_ms=packets.age_out_ms or 0.0,
-                leave_after=packets.leave_after,
                 ways=[{} for _ in forest.trees],
             )
             self._hold(admission, ways)
@@ -158,10 +136,10 @@ class Places:
         """Give some of a job's workers trees of their own beside the job's, which nobody else may send in:
         `forest` is over these workers alone, and `generation` no other's.
 
-        Its segments are of the slots that are kept for groups, a sixth of them, or a twelfth where that
-        does not fit: what groups have keeps no job out. Raises NoRoomError where a place has no such segment,
-        groups have as many entries or rings as they may, or the job no trees left; RequestError where the job
-        sums at no place, or the forest has a host that is no place of the job's. Then nothing is held.
+        It has what the job's program claims for groups. Raises NoRoomError where a place has no room for
+        that, groups have as many entries or rings as they may, or the job no trees left; RequestError where
+        the job sums at no place, or the forest has a host that is no place of the job's. Then nothing is
+        held.
         """
         trees = len(forest.trees)
         with self._lock:
@@ -171,22 +149,19 @@ class Places:
             if base.forest.owner:
                 raise RequestError(f"job {job}: its sums go to their owner, and groups have none")
             self._check_within(base, forest, group)
-            sizes = (base.size,) if base.windows else [size // trees for size in _GROUP_SIZES]
-            for size in sizes:
+            for claim in self._programs[base.program].claims_of_groups(base.claim, trees):
                 admission = Admission(
                     job,
                     generation,
                     forest,
-                    max(size, MIN_SLOTS),
+                    base.program,
+                    claim,
                     base.lanes,
                     base.recovery,
-                    self._slowest_mbps(forest),
+                    self._room.slowest_mbps(forest),
                     self._queue_packets,
                     self._engines,
                     programs=base.programs,
-                    windows=base.windows,
-                    age_out_ms=base.age_out_ms,
-                    leave_after=base.leave_after,
                     ways=[{} for _ in forest.trees],
                     first=self._free_trees(job, trees),
                     group=group,
@@ -287,71 +262,28 @@ class Places:
                         self._bind(admission, host)
             return {job: self._admitted[job, 0].generation for job in lost}
 
-    def blocks(self, job: int) -> dict[str, Any] | None:
-        """Return what became of a job's blocks: how many were made by the place at the top of its trees, how
-        many are active anywhere, and by rank or by place how many went without that; JSON-able. None for a
-        job that is not summed by blocks. Without the lock: who asks for a status waits for no switch.
+    def counts(self, job: int) -> dict[str, Any] | None:
+        """Return what its program counts of a job's sums (Claim.counts). Without the lock: who asks for a
+        status waits for no switch.
         """
         admission = self._admitted.get((job, 0))
-        if admission is None or not admission.is_by_blocks:
-            return None
-        made = active = 0
-        missed: Counter[str] = Counter()
-        for number, tree in enumerate(admission.forest.trees):
-            for node in tree.top.nodes():
-                place = self._at(node.place)
-                counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
-                if counts is None:
-                    continue
-                made += counts.made if node is tree.top else 0
-                active += counts.active
-                below = {child.number: str(child.place) for child in node.below}
-                for source, count in counts.missed.items():
-                    missed[below.get(source, str(source))] += count
-        return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
+        return admission.claim.counts(job, admission.forest, self._at) if admission else None
 
     def failures(self) -> dict[int, str]:
-        """Return by job why its blocks age out no more, of those whose blocks do: a place's timers stopped.
-        Without the lock, as `blocks`.
-        """
+        """Return by job why a place does less for it than its program is to; without the lock, too."""
         failures = {}
         for admission in list(self._admitted.values()):
-            for place in admission.forest.places if admission.age_out_ms else ():
-                at = self._at(place)
-                if isinstance(at, TimedPlace) and (why := at.failure()):
-                    failures[admission.job] = f"{place}: {why}"
+            if why := admission.claim.failure(admission.forest, self._at):
+                failures[admission.job] = why
         return failures
 
     def look(self, job: int) -> list[Departure]:
-        """Look once at the sources of a job whose workers may leave: have those leave that are permanent
-        stragglers, and return who left, or is back (testbed/aggregation/leaving.py). Nothing for another job.
+        """Look once at who contributes to a job's sums, and return who left, or is back (Claim.look). Nothing
+        for a job that is not admitted.
         """
         with self._lock:
-            admission, departures = self._admitted.get((job, 0)), []
-            if admission is None or not admission.leave_after:
-                return []
-            for number, tree in enumerate(self._leaving_of(admission)):
-                places = {node.place: self._at(node.place) for node in tree.top.nodes()}
-                able = {at: place for at, place in places.items() if isinstance(place, LeavingPlace)}
-                seen = {at: place.standing(job, number) for at, place in able.items()}
-                orders, those = tree.look({at: each for at, each in seen.items() if each})
-                departures += those
-                for (at, source), reached in orders.heard.items():
-                    able[at].hear(job, number, source, reached)
-                for at, floors in orders.floors.items():
-                    able[at].rise(job, number, floors)
-                for at, sources in orders.leave.items():
-                    able[at].leave(job, number, sources)
-            return departures
-
-    def _leaving_of(self, admission: Admission) -> list[Leaving]:
-        assert admission.windows
-        assert admission.leave_after
-        if admission.job not in self._leaving:
-            self._leaving[admission.job] = [
-                Leaving(tree.top, admission.leave_after, admission.windows) for tree in admission.forest.trees
-            ]
-        return self._leaving[admission.job]
+            admission = self._admitted.get((job, 0))
+            return admission.claim.look(job, admission.forest, self._at) if admission else []
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""
@@ -363,8 +295,8 @@ class Places:
 
         Without the lock: telemetry waits for no switch, and copying a dict is one step.
         """
-        counts = Counter({place: segments.jobs() for place, segments in dict(self._segments).items()})
-        counts.update({place: shares.jobs() for place, shares in dict(self._shares).items()})
+        held = dict(self._stores).items()
+        counts = {place: sum(store.jobs() for store in dict(stores).values()) for place, stores in held}
         return {place: count for place, count in counts.items() if count}
 
     # ---- under the lock ----
@@ -377,13 +309,6 @@ class Places:
         except BaseException:
             self._release(admission)
             raise
-
-    def _slowest_mbps(self, forest: Forest) -> float | None:
-        """Return the rate of the slowest link of a forest's hosts, at which all of its sums come; None where
-        none has a rate.
-        """
-        rates = (self._topology.emulated_host_mbps(*host) for host in {*forest.workers, *forest.hosts()})
-        return min((rate for rate in rates if rate is not None), default=None)
 
     def _free_trees(self, job: int, count: int) -> int:
         """Return the first of so many numbers in a row that no tree of the job has."""
@@ -455,7 +380,7 @@ class Places:
                 admission.job,
                 admission.generation,
                 bases,
-                admission.size,
+                admission.claim.size,
                 admission.lanes,
                 admission.first,
                 admission.port(worker),
@@ -464,30 +389,25 @@ class Places:
                 self._bind(admission, host)
         if owner := forest.owner:
             admission.owners_ring = self._hosts.attach(
-                owner, admission.job, admission.generation, bases, admission.size, admission.lanes
+                owner, admission.job, admission.generation, bases, admission.claim.size, admission.lanes
             )
             self._bind(admission, owner)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
-        key = (admission.job, admission.first + tree)
-        if admission.is_by_blocks:
-            try:
-                self._shares.setdefault(place, Shares(self._buckets)).take(
-                    key, self._terms(admission, tree, place)
-                )
-            except NoRoomError as full:
-                raise NoRoomError(f"admit job {admission.job}: {place}: {full}") from full
-            admission.bases[tree, place] = 0
-            return
-        if place not in self._segments:
-            self._segments[place] = Segments(self._at(place).slots, self._jobs, GROUP_SLOTS)
-        segments = self._segments[place]
-        take = segments.lend if admission.group else segments.take
+        store, key = self._store(admission, place), (admission.job, admission.first + tree)
+        terms = admission.claim.terms(admission.forest.trees[tree], place)
+        is_lent = admission.group is not None
         try:
-            admission.bases[tree, place] = take(key, admission.size)
+            admission.bases[tree, place] = store.take(key, admission.claim.size, terms, is_lent)
         except NoRoomError as full:
-            what = "" if admission.group else f"admit job {admission.job}: "
+            what = "" if is_lent else f"admit job {admission.job}: "
             raise NoRoomError(f"{what}{place}: {full}") from full
+
+    def _store(self, admission: Admission, place: Place) -> Store:
+        name, stores = admission.program, self._stores.setdefault(place, {})
+        if name not in stores:
+            stores[name] = self._programs[name].store(self._room, self._at(place).slots)
+        return stores[name]
 
     @staticmethod
     def _switches_of(forest: Forest, tree: int) -> set[Dpid]:
@@ -557,7 +477,7 @@ class Places:
             places=sum(1 << admission.rank(child.number) for child in node.below) if node else 0,
             number=admission.rank(node.number) if node else 0,
             base=admission.bases[tree, place] if node else 0,
-            size=admission.size if node else 0,
+            size=admission.claim.size if node else 0,
             up_base=admission.bases[tree, above.place] if above else 0,
             result_base=admission.result_base(tree),
             self_ip=place.address,
@@ -565,54 +485,11 @@ class Places:
             group_ip=NO_IP if way.relayed else group_ip(admission.job),
             lanes=admission.lanes,
             # an owner's packets are passed on by a program that knows them
-            program=admission.programs.get(engine, "sum") if node or way.owner else "sum",
-            terms=self._terms(admission, tree, place) if node and admission.is_by_blocks else None,
+            program=admission.programs.get(engine, SUM) if node or way.owner else SUM,
+            terms=admission.claim.terms(way, place) if node else None,
             owner_ip=addresses.host_ip(*way.owner) if way.owner and place == way.top.place else NO_IP,
             asks=admission.recovery == Recovery.INTEGRITY,
         )
-
-    @staticmethod
-    def _terms(admission: Admission, tree: int, place: Place) -> BlockTerms:
-        """Return the terms of a tree that is summed by blocks: a place waits for half a timeout longer
-        than those below it, so that what these send is there before; and how far ticks are ahead of a source
-        is shared out among the levels.
-        """
-        heights = admission.forest.trees[tree].top.heights()
-        levels = max(heights.values())
-        assert admission.windows
-        data, votes = admission.windows
-        ahead = (KEPT_WINDOWS + levels - 1) * data // levels, (KEPT_WINDOWS + levels - 1) * votes // levels
-        age_out_ms = admission.age_out_ms * (heights[place] + 1) / 2
-        return BlockTerms(2 * data, admission.windows, admission.kept, ahead, age_out_ms)
-
-    def _windows(self, job: int, forest: Forest, packets: Packets) -> tuple[int, int]:
-        """Return what a worker may have under way of vectors and of votes, where places sum by blocks: as
-        much as leaves room for other jobs, unless the job says. RequestError where a table has no room for
-        that, or a block would age out before its result can come.
-        """
-        records, usual = BUCKET * self._buckets, min(WINDOW, self._buckets // (KEPT_WINDOWS + 1))
-        engines = {self._engines[place.unit] for place in forest.places if place.is_switch}
-        if rows := [DATA_PLANES[engine].block_row for engine in engines if DATA_PLANES[engine].block_row]:
-            records, usual = min(rows), P4_WINDOW
-        kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
-        most = records // (kept + 1) // 2
-        if packets.window is not None and packets.window > most:
-            raise RequestError(
-                f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
-                f"{records} block records, and results are kept for {kept} windows"
-            )
-        slowest_mbps = self._slowest_mbps(forest)
-        if packets.age_out_ms and slowest_mbps:
-            frame_bits = 8 * (
-                spec.FRAME_HEADERS_BYTES + spec.HEADER_BYTES + 4 * (packets.lanes or self._lanes)
-            )
-            least_ms = 2 * frame_bits / slowest_mbps / 1e3
-            if packets.age_out_ms < least_ms:
-                raise RequestError(
-                    f"--age-out {packets.age_out_ms:g}: a packet and its result alone take {least_ms:.3g} ms "
-                    f"on a link of {slowest_mbps:g} Mb/s; more is accepted"
-                )
-        return max(1, (packets.window or usual) // len(forest.trees)), VOTE_WINDOW
 
     def _at(self, place: Place) -> SummingPlace:
         return self._hosts.place(place.at) if place.at else self._switches[place.tor]
@@ -636,11 +513,8 @@ class Places:
         forest, job, first = admission.forest, admission.job, admission.first
         with ExitStack() as stack:
             stack.callback(self._admitted.pop, (job, first), None)
-            if not admission.group:
-                stack.callback(self._leaving.pop, job, None)
             for tree, place in admission.bases:
-                share = self._shares if admission.is_by_blocks else self._segments
-                stack.callback(share[place].free, (job, first + tree))
+                stack.callback(self._store(admission, place).free, (job, first + tree))
             for tree in range(len(forest.trees)):
                 for dpid in sorted(admission.ways[tree]):
                     stack.callback(self._switches[dpid].release, job, first + tree)

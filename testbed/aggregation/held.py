@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.aggregation.forest import Forest
+from testbed.aggregation.program import Claim
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
-from testbed.contract.blocks import KEPT_WINDOWS, LEAVING_WINDOWS
-from testbed.contract.mapping import VOTE_SLOTS
 from testbed.contract.recovery import Recovery
-from testbed.contract.votes import SPARE_BITS
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES
@@ -44,7 +42,8 @@ class Admission:
     job: int
     generation: int
     forest: Forest
-    size: int
+    program: str
+    claim: Claim
     lanes: int
     recovery: Recovery
     rate_mbps: float | None  # of the slowest link of its hosts
@@ -52,10 +51,6 @@ class Admission:
     engines: Mapping[Unit, str]  # unit -> what its switches sum with
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
     programs: Mapping[str, str] = field(default_factory=dict)  # by engine
-    # where places sum by blocks: what a worker has under way, at most, of vectors and of votes
-    windows: tuple[int, int] | None = None
-    age_out_ms: float = 0.0
-    leave_after: int | None = None  # looks in vain after which a worker leaves; None: never
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
     # by tree: switch with entry -> on, by one of each tuple
@@ -85,22 +80,6 @@ class Admission:
         """Return the UDP port by which a worker of the forest is woken."""
         return self.group.ports[worker] if self.group else spec.UDP_PORT
 
-    @property
-    def is_by_blocks(self) -> bool:
-        """Say whether its places sum by block records."""
-        return self.windows is not None
-
-    @property
-    def vote_slots(self) -> int:
-        """Return how many of its slots are the votes'."""
-        return self.kept[1] if self.windows else VOTE_SLOTS
-
-    @property
-    def kept(self) -> tuple[int, int]:
-        """Return how many results of vectors and of votes are kept, where its places sum by blocks."""
-        assert self.windows
-        return kept_for(self.windows, self.leave_after)
-
     def result_base(self, tree: int) -> int:
         """MemID where the results of a tree are made."""
         return self.bases[tree, self.forest.trees[tree].top.place]
@@ -118,11 +97,9 @@ class Admission:
             "workers": len(self.forest.workers),
             "lanes": self.lanes,
             "recovery": self.recovery,
-            "slots": self.size,
-            "vote_slots": self.vote_slots,
-            "window": self.windows[0] if self.windows else 0,
-            "vote_window": self.windows[1] if self.windows else 0,
-            "spare_bits": SPARE_BITS if self.is_by_blocks and self.age_out_ms else 0,
+            "slots": self.claim.size,
+            "vote_slots": self.claim.vote_slots,
+            **self.claim.endpoint(),
             "first_tree": self.first,
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
             "rate_mbps": self.rate_mbps,
@@ -142,7 +119,7 @@ class Admission:
             "generation": self.generation,
             "workers": len(self.forest.workers),
             "lanes": self.lanes,
-            "slots": self.size,
+            "slots": self.claim.size,
             "group": group_ip(self.job),
             "rate_mbps": self.rate_mbps,
         }
@@ -163,21 +140,13 @@ class Admission:
         """
         engines = (self.engines[unit] for unit in (self.forest.workers[worker][0], place.unit))
         most = self.rings[worker].lanes
-        if self.is_by_blocks:
+        if not self.claim.takes_empties:
             return False
         return place.is_switch and all(DATA_PLANES[engine].has_room_for(most) for engine in engines)
 
     def worker_fds(self, worker: int) -> list[int]:
         """The descriptors that `worker_env` names; to be inherited by the worker's process."""
         return [self.rings[worker].fd, self.rings[worker].wake_fd]
-
-
-def kept_for(windows: tuple[int, int], leave_after: int | None) -> tuple[int, int]:
-    """Return how many results of vectors and of votes are kept by windows of those; by more where workers may
-    leave, since these find there what they missed.
-    """
-    data, votes = LEAVING_WINDOWS if leave_after else (KEPT_WINDOWS, KEPT_WINDOWS)
-    return data * windows[0], votes * windows[1]
 
 
 def group_ip(job: int) -> str:

@@ -33,6 +33,7 @@ from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
 from testbed.dataplanes.xdp.room import open_room
+from testbed.discovery.registry import programs
 from testbed.emulation import openvswitch
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
@@ -233,7 +234,8 @@ class Network:
         stack.callback(hosts.close)
         tellers = stack.enter_context(ThreadPoolExecutor(_TOLD_AT_ONCE, "places"))
         switches, any_ended = self.tors.by_dpid, self.tors.any_ended
-        places = Places(self.topology, switches, hosts, threading.Lock(), any_ended, tellers.map)
+        lock = threading.Lock()
+        places = Places(self.topology, switches, hosts, lock, programs(), any_ended, tellers.map)
         stack.callback(places.close)
         return places
 

@@ -165,7 +165,7 @@ class Daemon:
                 self._jobs.fail(restart.jobs, f"{restart}, and with it what it had summed")
                 self._note(f"{restart} and was started again (restart {restart.count})")
             for job, why in self._network.places.failures().items():
-                self._jobs.fail_now(job, f"its blocks age out no more: {why}")
+                self._jobs.fail_now(job, why)
             self._follow_circuits()
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts

@@ -1,5 +1,6 @@
-"""The systems that there are, by name: every package of testbed/systems/ says which it has in `SYSTEMS`. One
-with simulations of a paper says them in `PAPERS`, by the paper, where no system of its brings them.
+"""The systems that there are, by name: every package of testbed/systems/ says which it has in `SYSTEMS`, and
+their data-plane programs in `PROGRAMS`. One with simulations of a paper says them in `PAPERS`, by the paper,
+where no system of its brings them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from testbed.aggregation.figure import Figure
+from testbed.aggregation.program import Program
+from testbed.aggregation.slots import Slots
 from testbed.aggregation.system import System
 from testbed.discovery.user_class import in_a_line
 from testbed.errors import RequestError, TestbedError
@@ -32,6 +35,22 @@ def systems() -> dict[str, System]:
                 )
             named[system.name] = system
     return dict(sorted(named.items()))
+
+
+@functools.cache
+def programs() -> dict[str, Program]:
+    """Return all data-plane programs by name: the core's, and those that packages of systems have in
+    `PROGRAMS`. TestbedError names a package that cannot be imported, or a name that two programs have.
+    """
+    named: dict[str, Program] = {Slots.name: Slots()}
+    for package in _packages():
+        for program in getattr(package, "PROGRAMS", ()):
+            if program.name in named:
+                raise TestbedError(
+                    f"program {program.name!r}: two have this name, the second in {package.__name__}"
+                )
+            named[program.name] = program
+    return named
 
 
 def simulations() -> list[tuple[str, tuple[Figure, ...]]]:

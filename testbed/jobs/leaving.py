@@ -11,18 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.aggregation.forest import Forest
 from testbed.aggregation.leaving import Departure
-from testbed.contract.blocks import LOOK_TIMEOUTS
 from testbed.errors import TestbedError
-
-
-def period_s(age_out_ms: float, forest: Forest) -> float:
-    """Return the time between two looks: so many timeouts of the place that waits longest. A block that waits
-    for somebody all the time is ticked within 8 of them.
-    """
-    levels = max(max(tree.top.heights().values()) for tree in forest.trees)
-    return LOOK_TIMEOUTS * age_out_ms * (levels + 1) / 2 / 1e3
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.leaving import Absences, Looks, period_s
+from testbed.jobs.leaving import Absences, Looks
 from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
@@ -159,8 +159,6 @@ class Job:
 
     def _blocks_now(self) -> dict[str, Any] | None:
         """Return what became of its blocks by now; None where it is not summed by any."""
-        if "blocks" not in self.layout.programs.values():
-            return None
         blocks = self._means.supply.blocks(self.id)
         return None if blocks is None else {**blocks, "left": self._absences.as_json()}
 
@@ -384,12 +382,8 @@ class Job:
             board.set_left(self._absences.out())
 
         def every_s() -> float:  # a queued job is admitted when it is told to start
-            share = self._share
-            return (
-                period_s(share.admission.age_out_ms, share.admission.forest)
-                if share and share.admission
-                else 0.1
-            )
+            admission = self._share.admission if self._share else None
+            return admission.claim.look_every_s(admission.forest) if admission else 0.1
 
         self._absences = Absences(time.monotonic())
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import SUM, program_of
 from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout, System, completed
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MIN_LANES, lanes_for
-from testbed.discovery.registry import systems
+from testbed.discovery.registry import programs, systems
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -235,10 +236,7 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     if lanes is not None:
         check_narrow(lanes, passed, mtu)
     check_asks(recovery, passed)
-    if layout.forest.owner:
-        check_owned(layout, packets)
-    else:
-        check_blocks(layout, packets, engines)
+    programs()[program_of(layout.forest, layout.programs, engines)].check(layout, packets, engines)
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
@@ -250,68 +248,6 @@ def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
             raise RequestError(
                 f"--recovery {recovery}: {addresses.unit_name(unit)} has engine: {engine}, whose program "
                 f"knows no questions; {Recovery.WINDOW} is accepted there"
-            )
-
-
-def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-    """RequestError where nothing would tell that a worker is to leave, or a place cannot go on without."""
-    assert layout.forest
-    option = f"--leave-after {packets.leave_after}"
-    ages = layout.age_out_ms if packets.age_out_ms is None else packets.age_out_ms
-    if not ages:
-        raise RequestError(f"{option}: sums wait for every worker as long as it takes, by --age-out 0")
-    if len(layout.workers) < 2:
-        raise RequestError(f"{option}: the job has one worker, and nobody to go on without it")
-    for unit in sorted({place.unit for place in layout.forest.places}):
-        if not DATA_PLANES[engines[unit]].goes_on_without:
-            raise RequestError(
-                f"{option}: {addresses.unit_name(unit)} has engine: {engines[unit]}, whose blocks wait for "
-                "every worker, or age out"
-            )
-
-
-def check_blocks(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-    """RequestError where places sum by blocks and are to be asked what they have, or where they do not and
-    are to send sums without workers that are late.
-    """
-    is_by_blocks = "blocks" in layout.programs.values()
-    if is_by_blocks and packets.recovery is Recovery.INTEGRITY:
-        raise RequestError(
-            f"--recovery {packets.recovery}: {layout.system} sums by block records, and places answer no "
-            f"questions about these; {Recovery.WINDOW} is accepted"
-        )
-    if not is_by_blocks and packets.age_out_ms is not None:
-        raise RequestError(
-            f"--age-out {packets.age_out_ms:g}: {layout.system} does not sum by block records, so sums wait "
-            "for every worker"
-        )
-    if not is_by_blocks and packets.leave_after is not None:
-        raise RequestError(
-            f"--leave-after {packets.leave_after}: {layout.system} does not sum by block records, so sums "
-            "wait for every worker"
-        )
-    if packets.leave_after is not None:
-        check_leaving(layout, packets, engines)
-    if not is_by_blocks and packets.window is not None:
-        raise RequestError(
-            f"--window {packets.window}: {layout.system} does not sum by block records; its window is half "
-            "of its segment"
-        )
-
-
-def check_owned(layout: Layout, packets: Packets) -> None:
-    """RequestError where sums go to an owner, and its ends are to do what they do by themselves."""
-    options = {
-        f"--recovery {packets.recovery}": packets.recovery is not Recovery.WINDOW,
-        f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,
-        f"--window {packets.window}": packets.window is not None,
-        f"--leave-after {packets.leave_after}": packets.leave_after is not None,
-    }
-    for option, is_given in options.items():
-        if is_given:
-            raise RequestError(
-                f"{option}: {layout.system} sends by acknowledgements and credit, and sums wait for every "
-                "worker; it is accepted where workers have the sums"
             )
 
 
@@ -359,7 +295,7 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
                 f"for it; accepted are units with {accepted}, and there "
                 f"{' and '.join(name for name, system in systems().items() if not system.programs)}"
             )
-        program, known = programs.get(engine, "sum"), DATA_PLANES[engine].programs
+        program, known = programs.get(engine, SUM), DATA_PLANES[engine].programs
         if program not in known:
             raise RequestError(
                 f"--sync {layout.system}: {place} has engine: {engine}, which has no program "

@@ -249,7 +249,7 @@ class Supply:
 
     def blocks(self, number: int) -> dict[str, Any] | None:
         """Return what became of a job's blocks; None where it is not summed by any."""
-        return self._places.blocks(number)
+        return self._places.counts(number)
 
     def look(self, number: int) -> list[Departure]:
         """Look once for workers of a job that are to leave it, or are back."""

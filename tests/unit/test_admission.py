@@ -5,7 +5,8 @@ switch that restarts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,13 @@ from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.held import group_ip
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import At, Claim, Program, Room
 from testbed.aggregation.segments import NoRoomError
+from testbed.aggregation.slots import Slots
 from testbed.aggregation.summing import HostPlace, Ring, SummingPlace
 from testbed.contract import spec
 from testbed.contract.recovery import Recovery
+from testbed.discovery import registry
 from testbed.errors import RequestError, TestbedError
 from testbed.topology.load import parse
 from testbed.topology.places import Host, Place, at_host
@@ -130,14 +134,20 @@ UNITS: list[dict[str, object]] = [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, 
 
 
 class World:
-    def __init__(self, jobs: int = 2, units: Sequence[dict[str, object]] = UNITS, mtu: int = 1500) -> None:
+    def __init__(
+        self,
+        jobs: int = 2,
+        units: Sequence[dict[str, object]] = UNITS,
+        mtu: int = 1500,
+        programs: Mapping[str, Program] | None = None,
+    ) -> None:
         units = list(units)
         topology = parse({"units": units, "inc": {"jobs": jobs}, "mtu": mtu}, "test")
         self.log: list[Call] = []
         self.tors = {unit.index: Tor(unit.name, self.log) for unit in topology.units}
         self.hosts = Hosts(self.log)
         switches: dict[int, SummingPlace] = dict(self.tors)
-        self.all = Places(topology, switches, self.hosts, threading.Lock())
+        self.all = Places(topology, switches, self.hosts, threading.Lock(), programs or registry.programs())
 
     def holds_nothing(self) -> bool:
         places = [*self.tors.values(), *self.hosts.places.values()]
@@ -380,7 +390,7 @@ def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
     trees = (Tree(Node(Place(1), (0, 1)), weight=3), Tree(Node(Place(2, 3), (0, 1)), weight=1))
     admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: [("u2-o1",)]}])
     assert [admission.worker_env(0)["trees"][tree]["fraction"] for tree in (0, 1)] == [0.75, 0.25]
-    assert admission.size == 256
+    assert admission.claim.size == 256
     assert world.hosts.rings[1, 1] == (7, 3, [0, 0], 256)
     assert world.tors[1].groups == {(7, 0): ["u1-h1", "u1-h2"], (7, 1): ["u1-h1", "u1-h2"]}
     assert world.tors[2].groups == {(7, 1): ["u2-o1"]}
@@ -393,7 +403,8 @@ def test_groups_are_in_the_organization_local_scope() -> None:
     assert [group_ip(job) for job in (1, 256, 65535)] == ["239.192.0.1", "239.192.1.0", "239.192.255.255"]
 
 
-def test_places_run_the_program_that_the_system_names_for_their_engine(world: World) -> None:
+def test_places_run_the_program_that_the_system_names_for_their_engine() -> None:
+    world = World(programs={**registry.programs(), "mine": Slots(), "other": Slots()})
     world.all.admit(7, 3, ACROSS, WAYS, programs={"bmv2": "mine"})
     assert (world.tors[1].entries[7, 0].program, world.tors[2].entries[7, 0].program) == ("sum", "mine")
     assert world.hosts.places[3, 2].entries[7, 0].program == "sum"
@@ -462,4 +473,42 @@ def test_heads_are_told_whom_to_copy_results_for_and_switches_nothing_of_the_tre
     assert admission.worker_env(1)["trees"][0]["address"] == "10.0.3.2"
     assert world.log.index(("u1h1", "set_copies", 7)) < world.log.index(("u1h1", "admit", 7))
     world.all.release(7)
+    assert world.holds_nothing()
+
+
+class Counted(Claim):
+    """A claim of a program of the test's: slots that are counted."""
+
+    def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any]:
+        return {"slots": self.size, "at": sorted(str(place) for place in forest.places)}
+
+    def failure(self, forest: Forest, at: At) -> str | None:
+        return "it has no more" if len(forest.workers) > 2 else None
+
+
+class Halves(Slots):
+    """A program of the test's: a job has half of what it would have of the core's."""
+
+    name = "halves"
+
+    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+        return Counted(super().claim(job, forest, packets, room, size).size // 2)
+
+
+def test_a_program_that_admission_does_not_know_says_what_a_job_has() -> None:
+    world = World(programs={**registry.programs(), "halves": Halves()})
+    halves = {"xdp": "halves", "bmv2": "halves"}
+    world.all.admit(1, 1, WITHIN, programs=halves)
+    assert [(entry.program, entry.size) for entry in world.tors[1].entries.values()] == [("halves", 256)]
+    world.all.admit(2, 2, p4inc([(3, 1), (3, 2), (3, 3)]), programs=halves)
+    assert world.all.counts(1) == {"slots": 256, "at": ["u1"]}
+    assert world.all.failures() == {2: "it has no more"}
+    assert world.all.counts(3) is None
+    with pytest.raises(RequestError, match=r"^job 3: no program 'thirds'; there are sum, .*, halves$"):
+        world.all.admit(3, 1, p4inc([(2, 1), (2, 2)]), programs={"bmv2": "thirds"})
+    world.all.release(1)
+    world.all.release(2)
+    world.all.admit(1, 3, WITHIN, programs={"bmv2": "halves"})  # no place of its has that engine
+    assert world.tors[1].entries[1, 0].size == 512
+    world.all.release(1)
     assert world.holds_nothing()

@@ -222,7 +222,7 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
 
 
 def test_collectives_are_carried_where_that_was_measured_to_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With so many workers, or with the most that are fewer; with the fewest where none are."""
+    """The row of so many workers counts, or of the most that are fewer; of the fewest where none are."""
     measured = {"shaped": {2: [(0, 16), (99, None)], 8: []}, "unshaped": {2: [], 4: [(64, 64)]}}
     monkeypatch.setattr(sums.crossovers, "CARRIED", {"broadcast": measured})
     for is_shaped, due in (

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Node
-from testbed.aggregation.leaving import Departure, Leaving, TreeStanding, beyond
+from testbed.aggregation.leaving import Departure, TreeStanding, beyond
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.jobs.leaving import Absences
+from testbed.systems.trio.leaving import Leaving
 from testbed.topology.places import switch
 
 TOP, RACK = switch(1), switch(2)

@@ -13,7 +13,7 @@ from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.held import Group
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.site import Site, racks_of
-from testbed.aggregation.system import Layout
+from testbed.aggregation.system import Layout, completed
 from testbed.client.caller import Caller
 from testbed.contract.recovery import Recovery
 from testbed.contract.transports import OWNED
@@ -99,7 +99,7 @@ def test_an_engine_without_its_program_is_refused() -> None:
     ],
 )
 def test_what_its_ends_do_by_themselves_is_refused(packets: Packets, option: str) -> None:
-    layout = layout_of("luwu", [(1, 1), (1, 2)])
+    layout = completed(layout_of("luwu", [(1, 1), (1, 2)]), LuWu())
     with pytest.raises(RequestError, match=f"^{option}: luwu sends by acknowledgements and credit"):
         check_packets(layout, packets, {1: "xdp", 2: "xdp"}, 1500)
     check_packets(layout, Packets(lanes=64), {1: "xdp", 2: "xdp"}, 1500)

@@ -79,9 +79,11 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regi
         (tmp_path / "aaextra").mkdir()
         (tmp_path / "aaextra" / "__init__.py").write_text(code)
         registry.systems.cache_clear()
+        registry.programs.cache_clear()
 
     yield register
     registry.systems.cache_clear()
+    registry.programs.cache_clear()
     sys.modules.pop("testbed.systems.aaextra", None)
 
 
@@ -114,6 +116,27 @@ def test_a_package_without_a_system_brings_simulations(registered: Registered, t
     assert json.loads((tmp_path / "out" / "fig42.json").read_text())["answers"] == [42]
     with pytest.raises(RequestError, match=r"no paper .deep.; accepted: .*far"):
         reproduce.main(["deep", "fig42"])
+
+
+PROGRAM = """
+from testbed.aggregation.slots import Slots
+
+class Halves(Slots):
+    name = "halves"
+
+PROGRAMS = (Halves(),)
+"""
+
+
+def test_a_package_brings_a_data_plane_program(registered: Registered) -> None:
+    registered(EXTRA + PROGRAM)
+    assert set(registry.programs()) == {"sum", "halves", "blocks", "owned"}
+
+
+def test_two_data_plane_programs_of_one_name_are_refused(registered: Registered) -> None:
+    registered(EXTRA + PROGRAM.replace("halves", "blocks"))
+    with pytest.raises(TestbedError, match=r"^program .blocks.: two have this name, the second in testbed\."):
+        registry.programs()
 
 
 def test_another_system_with_instead_changes_no_policys_choice(registered: Registered) -> None:

@@ -649,7 +649,9 @@ def test_jobs_whose_blocks_age_where_timers_stopped_are_named() -> None:
         world.all.admit(job, 1, p4inc(hosts), packets=packets, programs=programs)
     assert world.all.failures() == {}
     place.why = "send ticks by c: Operation not permitted"
-    assert world.all.failures() == {1: "u1: send ticks by c: Operation not permitted"}
+    assert world.all.failures() == {
+        1: "its blocks age out no more: u1: send ticks by c: Operation not permitted"
+    }
     world.all.release(1)
     assert world.all.failures() == {}
 
@@ -659,7 +661,7 @@ def test_the_daemon_fails_the_jobs_of_a_place_whose_timers_stopped(monkeypatch: 
     daemon: Any = Daemon.__new__(Daemon)
     daemon._end, daemon._controller_restarts = None, 0
     daemon._main = SimpleNamespace(wants_end=lambda *_, **__: next(looks))
-    places = SimpleNamespace(failures=lambda: {3: "u1: Operation not permitted"})
+    places = SimpleNamespace(failures=lambda: {3: "its blocks age out no more: u1: Operation not permitted"})
     daemon._network = SimpleNamespace(watch=list, places=places, controller_restarts=0)
     daemon._jobs = SimpleNamespace(fail_now=lambda *call: failed.append(call))
     monkeypatch.setattr(Daemon, "_follow_circuits", lambda _: None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.shares import Shares
 from testbed.contract.blocks import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
 from testbed.contract.spec import lanes_for
+from testbed.systems.trio.shares import Shares
 from tests.vectors.blocks import terms
 
 
@@ -30,17 +30,17 @@ def test_four_jobs_have_room_at_any_mtu(mtu: int) -> None:
     buckets = buckets_for(lanes_for(mtu))
     shares = Shares(buckets)
     for job in range(1, 5):
-        shares.take((job, 0), terms(**usual(min(WINDOW, buckets // (KEPT_WINDOWS + 1)))))
+        shares.take((job, 0), 1, terms(**usual(min(WINDOW, buckets // (KEPT_WINDOWS + 1)))), False)
     assert shares.jobs() == 4
     with pytest.raises(NoRoomError, match=r"^2 of the 8 block records .* and 0 are free: job 1 \(2\), job 2"):
-        shares.take((5, 0), terms(**usual(100)))
+        shares.take((5, 0), 1, terms(**usual(100)), False)
     shares.free((2, 0))
     shares.free((9, 0))
-    shares.take((5, 0), terms(**usual(100)))
+    shares.take((5, 0), 1, terms(**usual(100)), False)
 
 
 def test_a_share_that_does_not_fit_is_refused_and_takes_nothing() -> None:
     shares = Shares(4)
     with pytest.raises(NoRoomError, match=f"{BUCKET} are free: no jobs"):
-        shares.take((1, 0), terms(window=(8, 2), kept=(24, 4)))
+        shares.take((1, 0), 1, terms(window=(8, 2), kept=(24, 4)), False)
     assert shares.jobs() == 0

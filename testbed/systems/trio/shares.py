@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from testbed.aggregation.entries import BlockTerms
+from testbed.aggregation.program import Key
 from testbed.aggregation.segments import NoRoomError
 from testbed.contract.blocks import BUCKET, BUCKETS
-
-Key = tuple[int, int]  # a job, and the number of one of its trees
 
 
 class Shares:
@@ -16,8 +15,9 @@ class Shares:
         self._buckets = buckets
         self._taken: dict[Key, int] = {}
 
-    def take(self, key: Key, terms: BlockTerms) -> None:
-        """Give a tree its share. Raises NoRoomError, which says who has what."""
+    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+        """Give a tree its share. Its slots, which are workers' rings' alone, begin at 0 everywhere."""
+        assert terms
         records = terms.records(self._buckets)
         if (left := BUCKET - sum(self._taken.values())) < records:
             held = ", ".join(f"job {job} ({count})" for (job, _), count in sorted(self._taken.items()))
@@ -26,6 +26,7 @@ class Shares:
                 f"and {left} are free: {held or 'no jobs'}"
             )
         self._taken[key] = records
+        return 0
 
     def free(self, key: Key) -> None:
         """Take the share of a tree back; nothing if it has none."""

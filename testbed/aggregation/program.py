@@ -1,0 +1,138 @@
+"""A data-plane program as the rest of the testbed sees it: what a job must say to be summed by it, what a job
+then has of places, and what there is to be known of its sums. Pure.
+
+The core's own is `sum` (testbed/aggregation/slots.py). A system with a program of its own has it in its
+folder, and names it in `PROGRAMS` of its package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from testbed.aggregation.entries import BlockTerms
+from testbed.aggregation.forest import Forest, Tree
+from testbed.aggregation.leaving import Departure
+from testbed.aggregation.packets import Packets
+from testbed.aggregation.summing import SummingPlace
+from testbed.aggregation.system import Layout
+from testbed.contract.mapping import VOTE_SLOTS
+from testbed.topology.model import Topology
+from testbed.topology.places import Place
+from testbed.topology.units import Unit
+
+SUM = "sum"
+
+Key = tuple[int, int]  # a job, and the number of one of its trees
+At = Callable[[Place], SummingPlace]
+"""Finds what sums at a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The room that the places of a testbed have for its jobs: each at least so many `slots`."""
+
+    topology: Topology
+    slots: int
+
+    def slowest_mbps(self, forest: Forest) -> float | None:
+        """Return the rate of the slowest link of a forest's hosts, at which all of its sums come; None where
+        none has a rate.
+        """
+        rates = (self.topology.emulated_host_mbps(*host) for host in {*forest.workers, *forest.hosts()})
+        return min((rate for rate in rates if rate is not None), default=None)
+
+
+@dataclass(slots=True)
+class Claim:
+    """The share of a program that a job has at each of its places, or a group of its workers: `size` slots
+    for each tree, and of workers' rings, of which the last `vote_slots` are the votes'. Whatever it does is
+    done under the lock of `Places`, unless it says otherwise.
+    """
+
+    size: int
+
+    @property
+    def vote_slots(self) -> int:
+        return VOTE_SLOTS
+
+    @property
+    def takes_empties(self) -> bool:
+        """Say whether places take pushes without lanes."""
+        return True
+
+    def endpoint(self) -> dict[str, int]:
+        """Return what a worker's endpoint must know of it, by the names of its settings."""
+        return {"window": 0, "vote_window": 0, "spare_bits": 0}
+
+    def terms(self, tree: Tree, place: Place) -> BlockTerms | None:
+        """Return the terms of a tree at a place that sums it; None where slots are all."""
+        return None
+
+    def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any] | None:
+        """Return what became of a job's sums, JSON-able; None where nobody counts that. Without the lock: who
+        asks for a status waits for no switch.
+        """
+        return None
+
+    def failure(self, forest: Forest, at: At) -> str | None:
+        """Return why a place does less than it is to, though it sums on; None where none does. Without the
+        lock.
+        """
+        return None
+
+    def look_every_s(self, forest: Forest) -> float:
+        """Return the time between two looks."""
+        return math.inf
+
+    def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
+        """Look once at who contributes, and return who left, or is back."""
+        return []
+
+
+class Store(Protocol):
+    """The part of one place that is shared out among trees."""
+
+    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+        """Give a tree its share, `is_lent` one of a group, and return its first slot. NoRoomError says who
+        has what.
+        """
+
+    def free(self, key: Key) -> None:
+        """Take the share of a tree back; nothing if it has none."""
+
+    def jobs(self) -> int:
+        """Return how many jobs have shares here."""
+
+
+class Program(Protocol):
+    """A data-plane program; `name` is of testbed.contract.places.Program, in lower case."""
+
+    name: str
+
+    def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+        """Raise RequestError where a job says of its packets what this program does not do. `engines` is by
+        unit.
+        """
+
+    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+        """Return what a job is to have, of `size` slots for each tree where somebody says so. RequestError
+        where places can never have that.
+        """
+
+    def claims_of_groups(self, claim: Claim, trees: int) -> Sequence[Claim]:
+        """Return what a group of that job may have for so many trees: the first for which there is room."""
+
+    def store(self, room: Room, slots: int) -> Store:
+        """Return what a place that has so many slots shares out."""
+
+
+def program_of(forest: Forest, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> str:
+    """Return the name of the program that works on a job's sums: what System.programs has for the engines of
+    the places that sum for it. Hosts have the core's.
+    """
+    summing = sorted({engines[place.unit] for place in forest.places if place.is_switch})
+    named = (programs.get(engine, SUM) for engine in summing)
+    return next((name for name in named if name != SUM), SUM)

@@ -1,0 +1,76 @@
+"""The core's program: a tree's sums are made in a segment of each place's slots. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.aggregation.entries import BlockTerms
+from testbed.aggregation.forest import Forest
+from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import SUM, Claim, Key, Room, Store
+from testbed.aggregation.segments import Segments
+from testbed.aggregation.system import Layout
+from testbed.contract.mapping import MIN_SLOTS
+from testbed.contract.places import GROUP_SLOTS
+from testbed.errors import RequestError
+from testbed.topology.units import Unit
+
+_GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStore:
+    """The segments of one place, as a program's store."""
+
+    segments: Segments
+
+    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+        return (self.segments.lend if is_lent else self.segments.take)(key, size)
+
+    def free(self, key: Key) -> None:
+        self.segments.free(key)
+
+    def jobs(self) -> int:
+        return self.segments.jobs()
+
+
+class Slots:
+    """Each tree has a segment, of an equal share of a place's slots or of as many as its job says."""
+
+    name = SUM
+
+    def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+        """A sum waits for every worker, and what is under way is half of a segment."""
+        waits = f"{layout.system} does not sum by block records, so sums wait for every worker"
+        if packets.age_out_ms is not None:
+            raise RequestError(f"--age-out {packets.age_out_ms:g}: {waits}")
+        if packets.leave_after is not None:
+            raise RequestError(f"--leave-after {packets.leave_after}: {waits}")
+        if packets.window is not None:
+            raise RequestError(
+                f"--window {packets.window}: {layout.system} does not sum by block records; its window is "
+                "half of its segment"
+            )
+
+    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+        """Return segments of `size` slots, or of an equal share among the job's trees."""
+        trees = len(forest.trees)
+        if size is None:
+            size = Segments(room.slots, room.topology.inc.jobs).default_size // trees
+        if not MIN_SLOTS <= size <= room.slots // trees:
+            among = f" for each of {trees} trees" if trees > 1 else ""
+            raise RequestError(
+                f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {room.slots // trees} are "
+                f"accepted"
+            )
+        return Claim(size)
+
+    def claims_of_groups(self, claim: Claim, trees: int) -> Sequence[Claim]:
+        """Return a sixth of the slots that are kept for groups, and a twelfth: what groups have keeps no job
+        out.
+        """
+        return [Claim(max(size // trees, MIN_SLOTS)) for size in _GROUP_SIZES]
+
+    def store(self, room: Room, slots: int) -> Store:
+        return SlotStore(Segments(slots, room.topology.inc.jobs, GROUP_SLOTS))

@@ -1,0 +1,35 @@
+"""LuWu's data-plane program as admission sees it: segments as the core's, whose sums go to an owner
+(docs/luwu-network.md). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from testbed.aggregation.packets import Packets
+from testbed.aggregation.slots import Slots
+from testbed.aggregation.system import Layout
+from testbed.contract.recovery import Recovery
+from testbed.errors import RequestError
+from testbed.topology.units import Unit
+
+
+class Owned(Slots):
+    """Each tree has a segment, and its ends recover what is lost by themselves."""
+
+    name = "owned"
+
+    def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+        """Nothing is accepted that workers do who have the sums."""
+        options = {
+            f"--recovery {packets.recovery}": packets.recovery is not Recovery.WINDOW,
+            f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,
+            f"--window {packets.window}": packets.window is not None,
+            f"--leave-after {packets.leave_after}": packets.leave_after is not None,
+        }
+        for option, is_given in options.items():
+            if is_given:
+                raise RequestError(
+                    f"{option}: {layout.system} sends by acknowledgements and credit, and sums wait for "
+                    "every worker; it is accepted where workers have the sums"
+                )

@@ -1,0 +1,215 @@
+"""Trio-ML's data-plane program as admission sees it: a tree's sums are made by block records, which a place
+has in a table, and which may age out (docs/trio.md). Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.aggregation.entries import BlockTerms
+from testbed.aggregation.forest import Forest, Tree
+from testbed.aggregation.leaving import Departure
+from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import At, Claim, Room, Store
+from testbed.aggregation.summing import BlockPlace, LeavingPlace, TimedPlace
+from testbed.aggregation.system import Layout
+from testbed.contract import spec
+from testbed.contract.blocks import (
+    BUCKET,
+    KEPT_WINDOWS,
+    LEAVING_WINDOWS,
+    LOOK_TIMEOUTS,
+    P4_WINDOW,
+    VOTE_WINDOW,
+    WINDOW,
+    buckets_for,
+)
+from testbed.contract.recovery import Recovery
+from testbed.contract.votes import SPARE_BITS
+from testbed.errors import RequestError
+from testbed.systems.trio.leaving import Leaving
+from testbed.systems.trio.shares import Shares
+from testbed.topology import addresses
+from testbed.topology.dataplanes import DATA_PLANES
+from testbed.topology.places import Place
+from testbed.topology.units import Unit
+
+
+@dataclass(slots=True)
+class BlockClaim(Claim):
+    """The windows of each worker, of vectors and of votes: what it has under way at most; how long a block
+    waits for a source, 0: as long as it takes; and the looks in vain after which one leaves, None: never.
+    """
+
+    windows: tuple[int, int]
+    age_out_ms: float
+    leave_after: int | None
+    _leaving: list[Leaving] = field(default_factory=list)
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Return how many results of vectors and of votes are kept."""
+        return kept_for(self.windows, self.leave_after)
+
+    @property
+    def vote_slots(self) -> int:
+        return self.kept[1]
+
+    @property
+    def takes_empties(self) -> bool:
+        return False
+
+    def endpoint(self) -> dict[str, int]:
+        window, vote_window = self.windows
+        spare_bits = SPARE_BITS if self.age_out_ms else 0
+        return {"window": window, "vote_window": vote_window, "spare_bits": spare_bits}
+
+    def terms(self, tree: Tree, place: Place) -> BlockTerms:
+        """Return the terms of a tree: a place waits for half a timeout longer than those below it, so that
+        what these send is there before; and how far ticks are ahead of a source is shared out among the
+        levels.
+        """
+        heights = tree.top.heights()
+        levels = max(heights.values())
+        data, votes = self.windows
+        ahead = (KEPT_WINDOWS + levels - 1) * data // levels, (KEPT_WINDOWS + levels - 1) * votes // levels
+        age_out_ms = self.age_out_ms * (heights[place] + 1) / 2
+        return BlockTerms(2 * data, self.windows, self.kept, ahead, age_out_ms)
+
+    def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any]:
+        """Return how many blocks were made by the place at the top of its trees, how many are active
+        anywhere, and by rank or by place how many went without that.
+        """
+        made = active = 0
+        missed: Counter[str] = Counter()
+        for number, tree in enumerate(forest.trees):
+            for node in tree.top.nodes():
+                place = at(node.place)
+                counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
+                if counts is None:
+                    continue
+                made += counts.made if node is tree.top else 0
+                active += counts.active
+                below = {child.number: str(child.place) for child in node.below}
+                for source, count in counts.missed.items():
+                    missed[below.get(source, str(source))] += count
+        return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
+
+    def failure(self, forest: Forest, at: At) -> str | None:
+        """Return why blocks age out no more, where a place's timers stopped."""
+        why = None
+        for place in forest.places if self.age_out_ms else ():
+            summing = at(place)
+            if isinstance(summing, TimedPlace) and (failure := summing.failure()):
+                why = f"its blocks age out no more: {place}: {failure}"
+        return why
+
+    def look_every_s(self, forest: Forest) -> float:
+        """Return so many timeouts of the place that waits longest. A block that waits for somebody all the
+        time is ticked within 8 of them.
+        """
+        levels = max(max(tree.top.heights().values()) for tree in forest.trees)
+        return LOOK_TIMEOUTS * self.age_out_ms * (levels + 1) / 2 / 1e3
+
+    def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
+        """Have those leave that are permanent stragglers, and return who left, or is back."""
+        if not self.leave_after:
+            return []
+        if not self._leaving:
+            self._leaving = [Leaving(tree.top, self.leave_after, self.windows) for tree in forest.trees]
+        departures = []
+        for number, tree in enumerate(self._leaving):
+            places = {node.place: at(node.place) for node in tree.top.nodes()}
+            able = {place: each for place, each in places.items() if isinstance(each, LeavingPlace)}
+            seen = {place: each.standing(job, number) for place, each in able.items()}
+            orders, those = tree.look({place: each for place, each in seen.items() if each})
+            departures += those
+            for (place, source), reached in orders.heard.items():
+                able[place].hear(job, number, source, reached)
+            for place, floors in orders.floors.items():
+                able[place].rise(job, number, floors)
+            for place, sources in orders.leave.items():
+                able[place].leave(job, number, sources)
+        return departures
+
+
+class Blocks:
+    """Each tree has block records, of which none is another's."""
+
+    name = "blocks"
+
+    def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+        """Places answer no questions about records, and may not go on without a worker."""
+        if packets.recovery is Recovery.INTEGRITY:
+            raise RequestError(
+                f"--recovery {packets.recovery}: {layout.system} sums by block records, and places answer no "
+                f"questions about these; {Recovery.WINDOW} is accepted"
+            )
+        if packets.leave_after is not None:
+            check_leaving(layout, packets, engines)
+
+    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+        """Return windows of as many blocks as leave room for other jobs, unless the job says how many.
+        RequestError where a table has no room for that, or a block would age out before its result can come.
+        """
+        lanes = spec.lanes_for(room.topology.mtu)
+        buckets = buckets_for(lanes, room.topology.inc.blocks)
+        records, usual = BUCKET * buckets, min(WINDOW, buckets // (KEPT_WINDOWS + 1))
+        engines = {room.topology.engines[place.unit] for place in forest.places if place.is_switch}
+        if rows := [DATA_PLANES[engine].block_row for engine in engines if DATA_PLANES[engine].block_row]:
+            records, usual = min(rows), P4_WINDOW
+        kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
+        most = records // (kept + 1) // 2
+        if packets.window is not None and packets.window > most:
+            raise RequestError(
+                f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
+                f"{records} block records, and results are kept for {kept} windows"
+            )
+        slowest_mbps = room.slowest_mbps(forest)
+        if packets.age_out_ms and slowest_mbps:
+            frame_bits = 8 * (spec.FRAME_HEADERS_BYTES + spec.HEADER_BYTES + 4 * (packets.lanes or lanes))
+            least_ms = 2 * frame_bits / slowest_mbps / 1e3
+            if packets.age_out_ms < least_ms:
+                raise RequestError(
+                    f"--age-out {packets.age_out_ms:g}: a packet and its result alone take {least_ms:.3g} ms "
+                    f"on a link of {slowest_mbps:g} Mb/s; more is accepted"
+                )
+        windows = max(1, (packets.window or usual) // len(forest.trees)), VOTE_WINDOW
+        slots = sum(kept_for(windows, packets.leave_after))
+        return BlockClaim(slots, windows, packets.age_out_ms or 0.0, packets.leave_after)
+
+    def claims_of_groups(self, claim: Claim, trees: int) -> Sequence[Claim]:
+        """Return what the job itself has: records are those of any tree."""
+        assert isinstance(claim, BlockClaim)
+        return [BlockClaim(claim.size, claim.windows, claim.age_out_ms, claim.leave_after)]
+
+    def store(self, room: Room, slots: int) -> Store:
+        return Shares(buckets_for(spec.lanes_for(room.topology.mtu), room.topology.inc.blocks))
+
+
+def kept_for(windows: tuple[int, int], leave_after: int | None) -> tuple[int, int]:
+    """Return how many results of vectors and of votes are kept by windows of those; by more where workers may
+    leave, since these find there what they missed.
+    """
+    data, votes = LEAVING_WINDOWS if leave_after else (KEPT_WINDOWS, KEPT_WINDOWS)
+    return data * windows[0], votes * windows[1]
+
+
+def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+    """RequestError where nothing would tell that a worker is to leave, or a place cannot go on without."""
+    assert layout.forest
+    option = f"--leave-after {packets.leave_after}"
+    ages = layout.age_out_ms if packets.age_out_ms is None else packets.age_out_ms
+    if not ages:
+        raise RequestError(f"{option}: sums wait for every worker as long as it takes, by --age-out 0")
+    if len(layout.workers) < 2:
+        raise RequestError(f"{option}: the job has one worker, and nobody to go on without it")
+    for unit in sorted({place.unit for place in layout.forest.places}):
+        if not DATA_PLANES[engines[unit]].goes_on_without:
+            raise RequestError(
+                f"{option}: {addresses.unit_name(unit)} has engine: {engines[unit]}, whose blocks wait for "
+                "every worker, or age out"
+            )
