@@ -34,6 +34,7 @@ native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
 
 _END_TIMEOUT_S = 5.0
+_OF_ALL = ("all_gather", "broadcast")  # without one worker's part they are asked for again
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
 _BOARD_WAIT_S = 5.0
@@ -41,14 +42,14 @@ _BOARD_WAIT_S = 5.0
 
 def carried(workers: int, is_shaped: bool) -> dict[str, list[tuple[int, int]]]:
     """Return the sizes at which the network carries each collective, from and to: as measured with so many
-    workers, or with the most below that.
+    workers, or with the most below that. With fewer than any that were measured it carries none.
     """
     links, sizes = "shaped" if is_shaped else "unshaped", {}
     for collective, by_links in crossovers.CARRIED.items():
         by_workers = by_links[links]
-        measured = max((count for count in by_workers if count <= workers), default=min(by_workers))
+        measured = max((count for count in by_workers if count <= workers), default=0)
         sizes[collective] = [
-            (least, sys.maxsize if most is None else most) for least, most in by_workers[measured]
+            (least, sys.maxsize if most is None else most) for least, most in by_workers.get(measured, ())
         ]
     return sizes
 
@@ -69,8 +70,11 @@ class Sums:
         self._set_limit = getattr(self._reducer, "set_timeout", None)  # a user's reducer need not have it
         self.before_sum = stragglers.before_sum if stragglers.is_installed() else None
         is_lines = type(self._reducer) is InNetwork  # a user's own subclass may do otherwise
-        # what it carries beside sums; all workers' rates are one, of their slowest link
-        self.carried = carried(job.world_size, bool(job.endpoint["rate_mbps"])) if is_lines else {}
+        # what it carries beside sums; all workers' settings are alike, the rate that of their slowest link
+        endpoint = job.endpoint if is_lines else {}
+        self.carried = carried(job.world_size, bool(endpoint.get("rate_mbps"))) if is_lines else {}
+        if endpoint.get("spare_bits"):  # sums may come without late workers
+            self.carried = {name: self.carried[name] for name in self.carried if name not in _OF_ALL}
         self.sums_in_lanes = self._reducer is not None
         self.rounds = is_lines
         self._timeline = Timeline() if is_whole else None

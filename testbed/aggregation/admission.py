@@ -19,9 +19,9 @@ from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.held import Admission, Group, group_ip
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import SUM, Program, Room, Store, program_of
+from testbed.aggregation.program import SUM, Capacity, DataPlaneProgram, PlacePool, chosen
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.summing import Hosts, SummingPlace
+from testbed.aggregation.summing import Hosts, SummingPlace, SummingSwitches
 from testbed.contract import spec
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import JOB_SLOTS
@@ -53,28 +53,27 @@ class Places:
     def __init__(
         self,
         topology: Topology,
-        switches: Mapping[Dpid, SummingPlace],
+        switches: SummingSwitches,
         hosts: Hosts,
         lock: AbstractContextManager[Any],
-        programs: Mapping[str, Program],
-        any_ended: Callable[[], bool] = lambda: False,
+        programs: Mapping[str, DataPlaneProgram],
         mapped: Mapped = map,
     ) -> None:
-        """`programs` has all data-plane programs by name. `any_ended`: whether a switch ended that is to be
-        started again. `mapped` tells switches apart, as `map` does, or side by side, for each may wait for
-        its data plane.
+        """`programs` has all data-plane programs by name. `mapped` tells switches apart, as `map` does, or
+        side by side, for each may wait for its data plane.
         """
-        self._switches, self._hosts, self._lock, self._any_ended = switches, hosts, lock, any_ended
+        self._switches, self._hosts, self._lock = switches.by_dpid, hosts, lock
+        self._any_ended = switches.any_ended
         self._mapped = mapped
         self._restarts = 0
         self._programs = programs
-        self._room = Room(topology, slots := min(place.slots for place in switches.values()))
+        self._capacity = Capacity(topology, slots := min(place.slots for place in self._switches.values()))
         if not 1 <= topology.inc.jobs <= slots // MIN_SLOTS:
             raise RequestError(f"inc.jobs: {topology.inc.jobs}; 1 to {slots // MIN_SLOTS} are accepted")
         self._lanes = spec.lanes_for(topology.mtu)
         self._queue_packets = topology.host_link.buffer_packets
         self._engines = topology.engines
-        self._stores: dict[Place, dict[str, Store]] = {}  # by program
+        self._pools: dict[Place, dict[str, PlacePool]] = {}  # by what is shared out
         self._admitted: dict[Key, Admission] = {}
 
     def close(self) -> None:
@@ -93,7 +92,7 @@ class Places:
         packets: Packets = AS_USUAL,
         programs: Mapping[str, str] | None = None,
     ) -> Admission:
-        """Give a job its place everywhere that it needs one, for its `packets`: as its program claims, of
+        """Give a job its place everywhere that it needs one, for its `packets`: as its program grants, of
         `size` slots where that is said.
 
         `ways` says, tree by tree, by which devices results leave each switch towards others; without it they
@@ -101,10 +100,8 @@ class Places:
         name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
         nothing is held.
         """
-        program = program_of(forest, programs or {}, self._engines)
-        if program not in self._programs:
-            raise RequestError(f"job {job}: no program {program!r}; there are {', '.join(self._programs)}")
-        claim = self._programs[program].claim(job, forest, packets, self._room, size)
+        program = chosen(self._programs, forest, programs or {}, self._engines)
+        grant = program.grant(job, forest, packets, self._capacity, size)
         lanes = self._lanes if packets.lanes is None else packets.lanes
         if not spec.MIN_LANES <= lanes <= self._lanes:
             raise RequestError(
@@ -118,10 +115,10 @@ class Places:
                 generation,
                 forest,
                 program,
-                claim,
+                grant,
                 lanes,
                 packets.recovery,
-                self._room.slowest_mbps(forest),
+                self._capacity.slowest_mbps(forest),
                 self._queue_packets,
                 self._engines,
                 programs=programs or {},
@@ -136,7 +133,7 @@ class Places:
         """Give some of a job's workers trees of their own beside the job's, which nobody else may send in:
         `forest` is over these workers alone, and `generation` no other's.
 
-        It has what the job's program claims for groups. Raises NoRoomError where a place has no room for
+        It has what the job's program grants to groups. Raises NoRoomError where a place has no room for
         that, groups have as many entries or rings as they may, or the job no trees left; RequestError where
         the job sums at no place, or the forest has a host that is no place of the job's. Then nothing is
         held.
@@ -149,16 +146,16 @@ class Places:
             if base.forest.owner:
                 raise RequestError(f"job {job}: its sums go to their owner, and groups have none")
             self._check_within(base, forest, group)
-            for claim in self._programs[base.program].claims_of_groups(base.claim, trees):
+            for grant in base.program.grants_of_groups(base.grant, trees):
                 admission = Admission(
                     job,
                     generation,
                     forest,
                     base.program,
-                    claim,
+                    grant,
                     base.lanes,
                     base.recovery,
-                    self._room.slowest_mbps(forest),
+                    self._capacity.slowest_mbps(forest),
                     self._queue_packets,
                     self._engines,
                     programs=base.programs,
@@ -263,27 +260,27 @@ class Places:
             return {job: self._admitted[job, 0].generation for job in lost}
 
     def counts(self, job: int) -> dict[str, Any] | None:
-        """Return what its program counts of a job's sums (Claim.counts). Without the lock: who asks for a
+        """Return what its program counts of a job's sums (Grant.counts). Without the lock: who asks for a
         status waits for no switch.
         """
         admission = self._admitted.get((job, 0))
-        return admission.claim.counts(job, admission.forest, self._at) if admission else None
+        return admission.grant.counts(job, admission.forest, self._at) if admission else None
 
     def failures(self) -> dict[int, str]:
         """Return by job why a place does less for it than its program is to; without the lock, too."""
         failures = {}
         for admission in list(self._admitted.values()):
-            if why := admission.claim.failure(admission.forest, self._at):
+            if why := admission.grant.failure(admission.forest, self._at):
                 failures[admission.job] = why
         return failures
 
     def look(self, job: int) -> list[Departure]:
-        """Look once at who contributes to a job's sums, and return who left, or is back (Claim.look). Nothing
+        """Look once at who contributes to a job's sums, and return who left, or is back (Grant.look). Nothing
         for a job that is not admitted.
         """
         with self._lock:
             admission = self._admitted.get((job, 0))
-            return admission.claim.look(job, admission.forest, self._at) if admission else []
+            return admission.grant.look(job, admission.forest, self._at) if admission else []
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""
@@ -295,8 +292,8 @@ class Places:
 
         Without the lock: telemetry waits for no switch, and copying a dict is one step.
         """
-        held = dict(self._stores).items()
-        counts = {place: sum(store.jobs() for store in dict(stores).values()) for place, stores in held}
+        held = dict(self._pools).items()
+        counts = {place: sum(pool.jobs() for pool in dict(pools).values()) for place, pools in held}
         return {place: count for place, count in counts.items() if count}
 
     # ---- under the lock ----
@@ -380,7 +377,7 @@ class Places:
                 admission.job,
                 admission.generation,
                 bases,
-                admission.claim.size,
+                admission.grant.size,
                 admission.lanes,
                 admission.first,
                 admission.port(worker),
@@ -389,25 +386,25 @@ class Places:
                 self._bind(admission, host)
         if owner := forest.owner:
             admission.owners_ring = self._hosts.attach(
-                owner, admission.job, admission.generation, bases, admission.claim.size, admission.lanes
+                owner, admission.job, admission.generation, bases, admission.grant.size, admission.lanes
             )
             self._bind(admission, owner)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
-        store, key = self._store(admission, place), (admission.job, admission.first + tree)
-        terms = admission.claim.terms(admission.forest.trees[tree], place)
+        pool, key = self._pool(admission, place), (admission.job, admission.first + tree)
+        terms = admission.grant.terms(admission.forest.trees[tree], place)
         is_lent = admission.group is not None
         try:
-            admission.bases[tree, place] = store.take(key, admission.claim.size, terms, is_lent)
+            admission.bases[tree, place] = pool.take(key, admission.grant.size, terms, is_lent)
         except NoRoomError as full:
             what = "" if is_lent else f"admit job {admission.job}: "
             raise NoRoomError(f"{what}{place}: {full}") from full
 
-    def _store(self, admission: Admission, place: Place) -> Store:
-        name, stores = admission.program, self._stores.setdefault(place, {})
-        if name not in stores:
-            stores[name] = self._programs[name].store(self._room, self._at(place).slots)
-        return stores[name]
+    def _pool(self, admission: Admission, place: Place) -> PlacePool:
+        program, pools = admission.program, self._pools.setdefault(place, {})
+        if program.shares not in pools:
+            pools[program.shares] = program.pool(self._capacity, self._at(place).slots)
+        return pools[program.shares]
 
     @staticmethod
     def _switches_of(forest: Forest, tree: int) -> set[Dpid]:
@@ -477,7 +474,7 @@ class Places:
             places=sum(1 << admission.rank(child.number) for child in node.below) if node else 0,
             number=admission.rank(node.number) if node else 0,
             base=admission.bases[tree, place] if node else 0,
-            size=admission.claim.size if node else 0,
+            size=admission.grant.size if node else 0,
             up_base=admission.bases[tree, above.place] if above else 0,
             result_base=admission.result_base(tree),
             self_ip=place.address,
@@ -486,7 +483,7 @@ class Places:
             lanes=admission.lanes,
             # an owner's packets are passed on by a program that knows them
             program=admission.programs.get(engine, SUM) if node or way.owner else SUM,
-            terms=admission.claim.terms(way, place) if node else None,
+            terms=admission.grant.terms(way, place) if node else None,
             owner_ip=addresses.host_ip(*way.owner) if way.owner and place == way.top.place else NO_IP,
             asks=admission.recovery == Recovery.INTEGRITY,
         )
@@ -514,7 +511,7 @@ class Places:
         with ExitStack() as stack:
             stack.callback(self._admitted.pop, (job, first), None)
             for tree, place in admission.bases:
-                stack.callback(self._store(admission, place).free, (job, first + tree))
+                stack.callback(self._pool(admission, place).free, (job, first + tree))
             for tree in range(len(forest.trees)):
                 for dpid in sorted(admission.ways[tree]):
                     stack.callback(self._switches[dpid].release, job, first + tree)

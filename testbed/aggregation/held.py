@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.aggregation.forest import Forest
-from testbed.aggregation.program import Claim
+from testbed.aggregation.program import DataPlaneProgram, Grant
 from testbed.aggregation.summing import Ring
 from testbed.contract import spec
 from testbed.contract.recovery import Recovery
@@ -42,8 +42,8 @@ class Admission:
     job: int
     generation: int
     forest: Forest
-    program: str
-    claim: Claim
+    program: DataPlaneProgram
+    grant: Grant
     lanes: int
     recovery: Recovery
     rate_mbps: float | None  # of the slowest link of its hosts
@@ -97,9 +97,9 @@ class Admission:
             "workers": len(self.forest.workers),
             "lanes": self.lanes,
             "recovery": self.recovery,
-            "slots": self.claim.size,
-            "vote_slots": self.claim.vote_slots,
-            **self.claim.endpoint(),
+            "slots": self.grant.size,
+            "vote_slots": self.grant.vote_slots,
+            **self.grant.endpoint(),
             "first_tree": self.first,
             "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
             "rate_mbps": self.rate_mbps,
@@ -119,7 +119,7 @@ class Admission:
             "generation": self.generation,
             "workers": len(self.forest.workers),
             "lanes": self.lanes,
-            "slots": self.claim.size,
+            "slots": self.grant.size,
             "group": group_ip(self.job),
             "rate_mbps": self.rate_mbps,
         }
@@ -140,7 +140,7 @@ class Admission:
         """
         engines = (self.engines[unit] for unit in (self.forest.workers[worker][0], place.unit))
         most = self.rings[worker].lanes
-        if not self.claim.takes_empties:
+        if not self.grant.takes_empties:
             return False
         return place.is_switch and all(DATA_PLANES[engine].has_room_for(most) for engine in engines)
 

@@ -7,7 +7,6 @@ folder, and names it in `PROGRAMS` of its package.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +18,8 @@ from testbed.aggregation.packets import Packets
 from testbed.aggregation.summing import SummingPlace
 from testbed.aggregation.system import Layout
 from testbed.contract.mapping import VOTE_SLOTS
+from testbed.errors import RequestError
+from testbed.topology.dataplanes import HOSTS
 from testbed.topology.model import Topology
 from testbed.topology.places import Place
 from testbed.topology.units import Unit
@@ -31,7 +32,7 @@ At = Callable[[Place], SummingPlace]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """The room that the places of a testbed have for its jobs: each at least so many `slots`."""
 
     topology: Topology
@@ -46,7 +47,7 @@ class Room:
 
 
 @dataclass(slots=True)
-class Claim:
+class Grant:
     """The share of a program that a job has at each of its places, or a group of its workers: `size` slots
     for each tree, and of workers' rings, of which the last `vote_slots` are the votes'. Whatever it does is
     done under the lock of `Places`, unless it says otherwise.
@@ -85,14 +86,14 @@ class Claim:
 
     def look_every_s(self, forest: Forest) -> float:
         """Return the time between two looks."""
-        return math.inf
+        return 1.0
 
     def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
         """Look once at who contributes, and return who left, or is back."""
         return []
 
 
-class Store(Protocol):
+class PlacePool(Protocol):
     """The part of one place that is shared out among trees."""
 
     def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
@@ -107,32 +108,57 @@ class Store(Protocol):
         """Return how many jobs have shares here."""
 
 
-class Program(Protocol):
-    """A data-plane program; `name` is of testbed.contract.places.Program, in lower case."""
+class DataPlaneProgram(Protocol):
+    """A data-plane program; `name` is of testbed.contract.places.Program, in lower case. What it `shares` out
+    of a place has that name: programs that share out the same do so from one pool.
+    """
 
     name: str
+    shares: str
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Raise RequestError where a job says of its packets what this program does not do. `engines` is by
         unit.
         """
 
-    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+    def grant(
+        self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
+    ) -> Grant:
         """Return what a job is to have, of `size` slots for each tree where somebody says so. RequestError
         where places can never have that.
         """
 
-    def claims_of_groups(self, claim: Claim, trees: int) -> Sequence[Claim]:
+    def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
         """Return what a group of that job may have for so many trees: the first for which there is room."""
 
-    def store(self, room: Room, slots: int) -> Store:
+    def pool(self, capacity: Capacity, slots: int) -> PlacePool:
         """Return what a place that has so many slots shares out."""
 
 
-def program_of(forest: Forest, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> str:
-    """Return the name of the program that works on a job's sums: what System.programs has for the engines of
-    the places that sum for it. Hosts have the core's.
+def programs_of(forest: Forest, by_engine: Mapping[str, str], engines: Mapping[Unit, str]) -> list[str]:
+    """Return the names of the programs of the places that sum for a job: what System.programs has for their
+    engines, and the core's for others.
     """
-    summing = sorted({engines[place.unit] for place in forest.places if place.is_switch})
-    named = (programs.get(engine, SUM) for engine in summing)
-    return next((name for name in named if name != SUM), SUM)
+    summing = {engines[place.unit] if place.is_switch else HOSTS for place in forest.places}
+    return sorted({by_engine.get(engine, SUM) for engine in summing})
+
+
+def chosen(
+    programs: Mapping[str, DataPlaneProgram],
+    forest: Forest,
+    by_engine: Mapping[str, str],
+    engines: Mapping[Unit, str],
+) -> DataPlaneProgram:
+    """Return the program that grants a job what it has: that of its places, where one is not the core's.
+    RequestError for one that there is not, and for some that do not share out the same.
+    """
+    names = programs_of(forest, by_engine, engines)
+    for name in names:
+        if name not in programs:
+            raise RequestError(f"no program {name!r}; accepted are {', '.join(programs)}")
+    shared = {programs[name].shares for name in names}
+    if len(shared) > 1:
+        raise RequestError(
+            f"programs {' and '.join(names)} sum in {' and '.join(sorted(shared))}: no tree has both"
+        )
+    return programs[next((name for name in names if name != SUM), SUM)]

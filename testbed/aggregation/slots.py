@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import SUM, Claim, Key, Room, Store
+from testbed.aggregation.program import SUM, Capacity, Grant, Key, PlacePool
 from testbed.aggregation.segments import Segments
 from testbed.aggregation.system import Layout
 from testbed.contract.mapping import MIN_SLOTS
@@ -20,8 +20,8 @@ _GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segment
 
 
 @dataclass(frozen=True, slots=True)
-class SlotStore:
-    """The segments of one place, as a program's store."""
+class SlotPool:
+    """The segments of one place, as a program's pool."""
 
     segments: Segments
 
@@ -35,10 +35,10 @@ class SlotStore:
         return self.segments.jobs()
 
 
-class Slots:
+class SlotProgram:
     """Each tree has a segment, of an equal share of a place's slots or of as many as its job says."""
 
-    name = SUM
+    name, shares = SUM, "slots"
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """A sum waits for every worker, and what is under way is half of a segment."""
@@ -53,24 +53,26 @@ class Slots:
                 "half of its segment"
             )
 
-    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+    def grant(
+        self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
+    ) -> Grant:
         """Return segments of `size` slots, or of an equal share among the job's trees."""
         trees = len(forest.trees)
         if size is None:
-            size = Segments(room.slots, room.topology.inc.jobs).default_size // trees
-        if not MIN_SLOTS <= size <= room.slots // trees:
+            size = Segments(capacity.slots, capacity.topology.inc.jobs).default_size // trees
+        if not MIN_SLOTS <= size <= capacity.slots // trees:
             among = f" for each of {trees} trees" if trees > 1 else ""
             raise RequestError(
-                f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {room.slots // trees} are "
+                f"job {job}: a segment of {size} slots{among}; {MIN_SLOTS} to {capacity.slots // trees} are "
                 f"accepted"
             )
-        return Claim(size)
+        return Grant(size)
 
-    def claims_of_groups(self, claim: Claim, trees: int) -> Sequence[Claim]:
+    def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
         """Return a sixth of the slots that are kept for groups, and a twelfth: what groups have keeps no job
         out.
         """
-        return [Claim(max(size // trees, MIN_SLOTS)) for size in _GROUP_SIZES]
+        return [Grant(max(size // trees, MIN_SLOTS)) for size in _GROUP_SIZES]
 
-    def store(self, room: Room, slots: int) -> Store:
-        return SlotStore(Segments(slots, room.topology.inc.jobs, GROUP_SLOTS))
+    def pool(self, capacity: Capacity, slots: int) -> PlacePool:
+        return SlotPool(Segments(slots, capacity.topology.inc.jobs, GROUP_SLOTS))

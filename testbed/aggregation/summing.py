@@ -4,13 +4,14 @@ data plane. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from testbed.aggregation.entries import Entry, Sender, Tick
 from testbed.aggregation.leaving import Reached, TreeStanding
 from testbed.contract import spec
+from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host
 
 
@@ -105,6 +106,17 @@ class HostPlace(SummingPlace, Protocol):
         """Set whom the results of a job's tree are copied for, in place of a group: hosts, each by its own
         address, and with `own` the worker at this host, by its loop. Called before `admit`.
         """
+
+
+class SummingSwitches(Protocol):
+    """All switches of a testbed that sum."""
+
+    @property
+    def by_dpid(self) -> Mapping[Dpid, SummingPlace]:
+        """Return each by its number."""
+
+    def any_ended(self) -> bool:
+        """Say whether one ended that is to be started again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,9 +233,8 @@ class Network:
         hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
         stack.callback(hosts.close)
         tellers = stack.enter_context(ThreadPoolExecutor(_TOLD_AT_ONCE, "places"))
-        switches, any_ended = self.tors.by_dpid, self.tors.any_ended
         lock = threading.Lock()
-        places = Places(self.topology, switches, hosts, lock, programs(), any_ended, tellers.map)
+        places = Places(self.topology, self.tors, hosts, lock, programs(), tellers.map)
         stack.callback(places.close)
         return places
 

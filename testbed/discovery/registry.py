@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from testbed.aggregation.figure import Figure
-from testbed.aggregation.program import Program
-from testbed.aggregation.slots import Slots
+from testbed.aggregation.program import DataPlaneProgram
+from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import System
 from testbed.discovery.user_class import in_a_line
 from testbed.errors import RequestError, TestbedError
@@ -38,11 +38,11 @@ def systems() -> dict[str, System]:
 
 
 @functools.cache
-def programs() -> dict[str, Program]:
+def programs() -> dict[str, DataPlaneProgram]:
     """Return all data-plane programs by name: the core's, and those that packages of systems have in
     `PROGRAMS`. TestbedError names a package that cannot be imported, or a name that two programs have.
     """
-    named: dict[str, Program] = {Slots.name: Slots()}
+    named: dict[str, DataPlaneProgram] = {SlotProgram.name: SlotProgram()}
     for package in _packages():
         for program in getattr(package, "PROGRAMS", ()):
             if program.name in named:

@@ -154,11 +154,13 @@ class Job:
             "summed_bytes": self.summed_bytes(),
             "service": service,
             "waiting": waiting or None,
-            "blocks": self._blocks or self._blocks_now(),
+            "blocks": self._blocks or self._blocks_now(self._share),
         }
 
-    def _blocks_now(self) -> dict[str, Any] | None:
+    def _blocks_now(self, share: Share | None) -> dict[str, Any] | None:
         """Return what became of its blocks by now; None where it is not summed by any."""
+        if share is None or share.admission is None:
+            return None
         blocks = self._means.supply.blocks(self.id)
         return None if blocks is None else {**blocks, "left": self._absences.as_json()}
 
@@ -383,7 +385,7 @@ class Job:
 
         def every_s() -> float:  # a queued job is admitted when it is told to start
             admission = self._share.admission if self._share else None
-            return admission.claim.look_every_s(admission.forest) if admission else 0.1
+            return admission.grant.look_every_s(admission.forest) if admission else 0.1
 
         self._absences = Absences(time.monotonic())
 
@@ -527,7 +529,7 @@ class Job:
             if share is None or self._start is None:
                 return
             try:
-                self._blocks = self._blocks_now()
+                self._blocks = self._blocks_now(share)
                 self._means.supply.take_back(self.id, self._start)
             except TestbedError as error:
                 self.notes.append(str(error))

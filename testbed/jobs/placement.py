@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import SUM, program_of
+from testbed.aggregation.program import SUM, chosen
 from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout, System, completed
 from testbed.contract.recovery import Recovery
@@ -236,7 +236,7 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     if lanes is not None:
         check_narrow(lanes, passed, mtu)
     check_asks(recovery, passed)
-    programs()[program_of(layout.forest, layout.programs, engines)].check(layout, packets, engines)
+    chosen(programs(), layout.forest, layout.programs, engines).check(layout, packets, engines)
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:

@@ -51,7 +51,7 @@ def without_the_last(network: Network) -> list[dict[str, Any]]:
     ]
     width = admission.lanes
     fragments = -(-LANES // width) + -(-VALUES // width)
-    data_slots = admission.claim.size - mapping.VOTE_SLOTS
+    data_slots = admission.grant.size - mapping.VOTE_SLOTS
     places = mapping.places(NUMBER, data_slots)
     try:
         while any(process.poll() is None for process in processes):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.held import group_ip
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import At, Claim, Program, Room
+from testbed.aggregation.program import At, Capacity, DataPlaneProgram, Grant
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.slots import Slots
+from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.summing import HostPlace, Ring, SummingPlace
 from testbed.contract import spec
 from testbed.contract.recovery import Recovery
@@ -130,6 +131,16 @@ class Hosts:
         return self.places.setdefault(host, Tor(str(Place(*host)), self._log))
 
 
+@dataclass
+class Switches:
+    """Switches in memory, of which none ends."""
+
+    by_dpid: dict[int, SummingPlace]
+
+    def any_ended(self) -> bool:
+        return False
+
+
 UNITS: list[dict[str, object]] = [{"hosts": 3}, {"hosts": 3, "engine": "bmv2"}, {"hosts": 3}]
 
 
@@ -139,14 +150,14 @@ class World:
         jobs: int = 2,
         units: Sequence[dict[str, object]] = UNITS,
         mtu: int = 1500,
-        programs: Mapping[str, Program] | None = None,
+        programs: Mapping[str, DataPlaneProgram] | None = None,
     ) -> None:
         units = list(units)
         topology = parse({"units": units, "inc": {"jobs": jobs}, "mtu": mtu}, "test")
         self.log: list[Call] = []
         self.tors = {unit.index: Tor(unit.name, self.log) for unit in topology.units}
         self.hosts = Hosts(self.log)
-        switches: dict[int, SummingPlace] = dict(self.tors)
+        switches = Switches(dict(self.tors))
         self.all = Places(topology, switches, self.hosts, threading.Lock(), programs or registry.programs())
 
     def holds_nothing(self) -> bool:
@@ -390,7 +401,7 @@ def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
     trees = (Tree(Node(Place(1), (0, 1)), weight=3), Tree(Node(Place(2, 3), (0, 1)), weight=1))
     admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: [("u2-o1",)]}])
     assert [admission.worker_env(0)["trees"][tree]["fraction"] for tree in (0, 1)] == [0.75, 0.25]
-    assert admission.claim.size == 256
+    assert admission.grant.size == 256
     assert world.hosts.rings[1, 1] == (7, 3, [0, 0], 256)
     assert world.tors[1].groups == {(7, 0): ["u1-h1", "u1-h2"], (7, 1): ["u1-h1", "u1-h2"]}
     assert world.tors[2].groups == {(7, 1): ["u2-o1"]}
@@ -404,7 +415,7 @@ def test_groups_are_in_the_organization_local_scope() -> None:
 
 
 def test_places_run_the_program_that_the_system_names_for_their_engine() -> None:
-    world = World(programs={**registry.programs(), "mine": Slots(), "other": Slots()})
+    world = World(programs={**registry.programs(), "mine": SlotProgram(), "other": SlotProgram()})
     world.all.admit(7, 3, ACROSS, WAYS, programs={"bmv2": "mine"})
     assert (world.tors[1].entries[7, 0].program, world.tors[2].entries[7, 0].program) == ("sum", "mine")
     assert world.hosts.places[3, 2].entries[7, 0].program == "sum"
@@ -476,8 +487,8 @@ def test_heads_are_told_whom_to_copy_results_for_and_switches_nothing_of_the_tre
     assert world.holds_nothing()
 
 
-class Counted(Claim):
-    """A claim of a program of the test's: slots that are counted."""
+class Counted(Grant):
+    """A grant of a program of the test's: slots that are counted."""
 
     def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any]:
         return {"slots": self.size, "at": sorted(str(place) for place in forest.places)}
@@ -486,13 +497,15 @@ class Counted(Claim):
         return "it has no more" if len(forest.workers) > 2 else None
 
 
-class Halves(Slots):
+class Halves(SlotProgram):
     """A program of the test's: a job has half of what it would have of the core's."""
 
     name = "halves"
 
-    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
-        return Counted(super().claim(job, forest, packets, room, size).size // 2)
+    def grant(
+        self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
+    ) -> Grant:
+        return Counted(super().grant(job, forest, packets, capacity, size).size // 2)
 
 
 def test_a_program_that_admission_does_not_know_says_what_a_job_has() -> None:
@@ -504,11 +517,33 @@ def test_a_program_that_admission_does_not_know_says_what_a_job_has() -> None:
     assert world.all.counts(1) == {"slots": 256, "at": ["u1"]}
     assert world.all.failures() == {2: "it has no more"}
     assert world.all.counts(3) is None
-    with pytest.raises(RequestError, match=r"^job 3: no program 'thirds'; there are sum, .*, halves$"):
-        world.all.admit(3, 1, p4inc([(2, 1), (2, 2)]), programs={"bmv2": "thirds"})
+    for programs, why in (
+        ({"bmv2": "thirds"}, r"^no program 'thirds'; accepted are sum, .*, halves$"),
+        ({"bmv2": "blocks"}, r"^programs blocks and sum sum in block records and slots: no tree has both$"),
+    ):
+        with pytest.raises(RequestError, match=why):
+            world.all.admit(3, 1, ACROSS, WAYS, programs=programs)
     world.all.release(1)
     world.all.release(2)
     world.all.admit(1, 3, WITHIN, programs={"bmv2": "halves"})  # no place of its has that engine
     assert world.tors[1].entries[1, 0].size == 512
     world.all.release(1)
     assert world.holds_nothing()
+
+
+def test_programs_that_share_out_slots_do_so_from_one_pool() -> None:
+    world = World(2, [{"hosts": 4}], programs={**registry.programs(), "halves": Halves()})
+    owned = Forest(((1, 1), (1, 2)), (Tree(Node(Place(1), (0, 1)), owner=(1, 4)),))
+    world.all.admit(1, 1, p4inc([(1, 3)]))
+    admission = world.all.admit(2, 2, owned, [{}], programs={"xdp": "owned"})
+    assert (world.tors[1].entries[1, 0].base, admission.bases[0, Place(1)]) == (0, 512)
+    with pytest.raises(NoRoomError, match=r"^admit job 3: u1: it sums for 2 jobs at most"):
+        world.all.admit(3, 3, p4inc([(1, 1)]), programs={"xdp": "halves"})
+
+
+def test_a_place_at_a_host_has_the_terms_of_the_program_that_it_runs() -> None:
+    world = World()
+    forest = Forest(((1, 1), (1, 2)), (Tree(Node(at_host((1, 3)), (0, 1))),))
+    world.all.admit(1, 1, forest, programs={"xdp": "blocks"})
+    (entry,) = world.hosts.places[1, 3].entries.values()
+    assert (entry.program, entry.terms is None) == ("blocks", False)

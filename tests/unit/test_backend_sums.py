@@ -222,12 +222,12 @@ def test_it_hears_that_a_backward_pass_waits_at_its_end(worker: Worker) -> None:
 
 
 def test_collectives_are_carried_where_that_was_measured_to_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row of so many workers counts, or of the most that are fewer; of the fewest where none are."""
+    """The row of so many workers counts, or of the most that are fewer."""
     measured = {"shaped": {2: [(0, 16), (99, None)], 8: []}, "unshaped": {2: [], 4: [(64, 64)]}}
     monkeypatch.setattr(sums.crossovers, "CARRIED", {"broadcast": measured})
     for is_shaped, due in (
-        (True, [[(0, 16), (99, sys.maxsize)]] * 3 + [[]] * 2),
-        (False, [[]] * 2 + [[(64, 64)]] * 3),
+        (True, [[], *[[(0, 16), (99, sys.maxsize)]] * 2, [], []]),
+        (False, [[], [], *[[(64, 64)]] * 3]),
     ):
         carried = [sums.carried(workers, is_shaped) for workers in (1, 2, 7, 8, 64)]
         assert [sizes["broadcast"] for sizes in carried] == due

@@ -126,11 +126,11 @@ def test_a_group_made_again_a_hundred_times_leaves_no_slots(world: World) -> Non
 
 def test_a_group_has_less_where_there_is_less_and_then_nothing(world: World) -> None:
     held = [admit(world.all, of(0, 1), 9 + turn) for turn in range(6)]
-    assert [each.claim.size for each in held] == [85] * 6, "all that is kept for groups"
+    assert [each.grant.size for each in held] == [85] * 6, "all that is kept for groups"
     world.all.release_group(held[1])
-    assert [admit(world.all, of(0, 1), 20 + turn).claim.size for turn in range(1)] == [85]
+    assert [admit(world.all, of(0, 1), 20 + turn).grant.size for turn in range(1)] == [85]
     world.all.release_group(held[3])
-    assert world.all.admit_group(7, 30, TWO_TREES, of(0, 1)).claim.size == 42
+    assert world.all.admit_group(7, 30, TWO_TREES, of(0, 1)).grant.size == 42
     before = world.all.occupancy(), dict(world.tors[1].entries), dict(world.hosts.groups)
     with pytest.raises(
         NoRoomError, match=r"^u1: no 42 of its 512 slots for groups in a row are free: job 7 \(509 slots\)"
@@ -148,7 +148,7 @@ def test_groups_keep_no_job_out_that_the_configuration_promises() -> None:
     held = [
         world.all.admit(8 + at, 5 + at, p4inc([(1, 3 + at), (2, 3 + at)], (3, 2)), WAYS) for at in range(3)
     ]
-    assert [each.claim.size for each in held] == [256] * 3
+    assert [each.grant.size for each in held] == [256] * 3
 
 
 @pytest.mark.parametrize(

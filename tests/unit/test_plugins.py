@@ -119,9 +119,9 @@ def test_a_package_without_a_system_brings_simulations(registered: Registered, t
 
 
 PROGRAM = """
-from testbed.aggregation.slots import Slots
+from testbed.aggregation.slots import SlotProgram
 
-class Halves(Slots):
+class Halves(SlotProgram):
     name = "halves"
 
 PROGRAMS = (Halves(),)

@@ -164,7 +164,7 @@ std::vector<Tensors> each_alone(const Tensors &tensors)
 
 /*
  * Sums and averages of floats go to the script's reducer, where there is one; so do gathering, broadcasting
- * and scattering, where that carries them and they are large enough. Each other method that gloo has is
+ * and scattering, at the sizes at which that carries them. Each other method that gloo has is
  * gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
  */
 class IncBackend : public Backend {

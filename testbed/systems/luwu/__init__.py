@@ -2,8 +2,8 @@
 model of its iterations and of its baselines', on the hardware of the paper.
 """
 
-from testbed.systems.luwu.program import Owned
+from testbed.systems.luwu.program import OwnedProgram
 from testbed.systems.luwu.system import LuWu
 
 SYSTEMS = (LuWu(),)
-PROGRAMS = (Owned(),)
+PROGRAMS = (OwnedProgram(),)

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.slots import Slots
+from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import Layout
 from testbed.contract.recovery import Recovery
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
 
 
-class Owned(Slots):
+class OwnedProgram(SlotProgram):
     """Each tree has a segment, and its ends recover what is lost by themselves."""
 
     name = "owned"

@@ -1,7 +1,7 @@
 """Trio-ML: switches sum by block records, and do not wait for stragglers."""
 
-from testbed.systems.trio.program import Blocks
+from testbed.systems.trio.program import BlockProgram
 from testbed.systems.trio.system import Trio
 
 SYSTEMS = (Trio(),)
-PROGRAMS = (Blocks(),)
+PROGRAMS = (BlockProgram(),)

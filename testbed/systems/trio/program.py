@@ -13,7 +13,7 @@ from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import At, Claim, Room, Store
+from testbed.aggregation.program import At, Capacity, Grant, PlacePool
 from testbed.aggregation.summing import BlockPlace, LeavingPlace, TimedPlace
 from testbed.aggregation.system import Layout
 from testbed.contract import spec
@@ -39,7 +39,7 @@ from testbed.topology.units import Unit
 
 
 @dataclass(slots=True)
-class BlockClaim(Claim):
+class BlockGrant(Grant):
     """The windows of each worker, of vectors and of votes: what it has under way at most; how long a block
     waits for a source, 0: as long as it takes; and the looks in vain after which one leaves, None: never.
     """
@@ -136,10 +136,10 @@ class BlockClaim(Claim):
         return departures
 
 
-class Blocks:
+class BlockProgram:
     """Each tree has block records, of which none is another's."""
 
-    name = "blocks"
+    name, shares = "blocks", "block records"
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Places answer no questions about records, and may not go on without a worker."""
@@ -151,14 +151,16 @@ class Blocks:
         if packets.leave_after is not None:
             check_leaving(layout, packets, engines)
 
-    def claim(self, job: int, forest: Forest, packets: Packets, room: Room, size: int | None) -> Claim:
+    def grant(
+        self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
+    ) -> Grant:
         """Return windows of as many blocks as leave room for other jobs, unless the job says how many.
         RequestError where a table has no room for that, or a block would age out before its result can come.
         """
-        lanes = spec.lanes_for(room.topology.mtu)
-        buckets = buckets_for(lanes, room.topology.inc.blocks)
+        lanes = spec.lanes_for(capacity.topology.mtu)
+        buckets = buckets_for(lanes, capacity.topology.inc.blocks)
         records, usual = BUCKET * buckets, min(WINDOW, buckets // (KEPT_WINDOWS + 1))
-        engines = {room.topology.engines[place.unit] for place in forest.places if place.is_switch}
+        engines = {capacity.topology.engines[place.unit] for place in forest.places if place.is_switch}
         if rows := [DATA_PLANES[engine].block_row for engine in engines if DATA_PLANES[engine].block_row]:
             records, usual = min(rows), P4_WINDOW
         kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
@@ -168,7 +170,7 @@ class Blocks:
                 f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
                 f"{records} block records, and results are kept for {kept} windows"
             )
-        slowest_mbps = room.slowest_mbps(forest)
+        slowest_mbps = capacity.slowest_mbps(forest)
         if packets.age_out_ms and slowest_mbps:
             frame_bits = 8 * (spec.FRAME_HEADERS_BYTES + spec.HEADER_BYTES + 4 * (packets.lanes or lanes))
             least_ms = 2 * frame_bits / slowest_mbps / 1e3
@@ -179,15 +181,15 @@ class Blocks:
                 )
         windows = max(1, (packets.window or usual) // len(forest.trees)), VOTE_WINDOW
         slots = sum(kept_for(windows, packets.leave_after))
-        return BlockClaim(slots, windows, packets.age_out_ms or 0.0, packets.leave_after)
+        return BlockGrant(slots, windows, packets.age_out_ms or 0.0, packets.leave_after)
 
-    def claims_of_groups(self, claim: Claim, trees: int) -> Sequence[Claim]:
+    def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
         """Return what the job itself has: records are those of any tree."""
-        assert isinstance(claim, BlockClaim)
-        return [BlockClaim(claim.size, claim.windows, claim.age_out_ms, claim.leave_after)]
+        assert isinstance(grant, BlockGrant)
+        return [BlockGrant(grant.size, grant.windows, grant.age_out_ms, grant.leave_after)]
 
-    def store(self, room: Room, slots: int) -> Store:
-        return Shares(buckets_for(spec.lanes_for(room.topology.mtu), room.topology.inc.blocks))
+    def pool(self, capacity: Capacity, slots: int) -> PlacePool:
+        return Shares(buckets_for(spec.lanes_for(capacity.topology.mtu), capacity.topology.inc.blocks))
 
 
 def kept_for(windows: tuple[int, int], leave_after: int | None) -> tuple[int, int]:
