@@ -22,7 +22,6 @@ EXCEPTIONS: dict[str, str] = {
     "test_monitored_barrier_gloo": _NAME,
     "test_monitored_barrier_gloo_subgroup": _NAME,
     "test_monitored_barrier_wait_all_ranks": _NAME,
-    "test_ddp_profiling_torch_profiler": "gloo broadcasts small tensors, and the profiler says so",
     "test_ddp_logging_data_cpu": "DDP's log has torch's one name of all plugins, custom, for the backend",
 }
 
