@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     from testbed.client.runtime import add_name_option
     from testbed.discovery.policies import choice, usual
     from testbed.discovery.registry import systems
+    from testbed.jobs.options import add_to
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
@@ -79,82 +80,12 @@ def parser() -> argparse.ArgumentParser:
         help="run the job N times, and say the means with their confidence intervals (1)",
     )
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after so many seconds")
-    parser.add_argument(
-        "--restarts",
-        type=int,
-        default=0,
-        metavar="N",
-        help="when a worker dies, start the whole job again, at most N times (0)",
-    )
+    add_to(parser)
     parser.add_argument(
         "--preload",
         action="store_true",
         help="fork workers from a process that has torch loaded, so that they start at once; sets of texts "
         "then have one order in all workers, unless PYTHONHASHSEED is set, which forgoes the forks",
-    )
-    parser.add_argument(
-        "--lanes", type=int, metavar="N", help="put N gradients in a packet, 64 or more (what the MTU holds)"
-    )
-    parser.add_argument(
-        "--recovery",
-        metavar="HOW",
-        help="get lost packets again by a window, by asking what is lost, or not at all: window, integrity, "
-        "none (window)",
-    )
-    parser.add_argument(
-        "--age-out",
-        type=float,
-        dest="age_out_ms",
-        metavar="MS",
-        help="send a sum without workers that are so late, where the system can; 0: never (its own)",
-    )
-    parser.add_argument(
-        "--window",
-        type=int,
-        metavar="N",
-        help="have N packets of a worker under way at most, where the system sums by blocks (512)",
-    )
-    parser.add_argument(
-        "--leave-after",
-        type=int,
-        metavar="N",
-        help="go on without a worker from which nothing came in N looks of ten age-outs, until it is back, "
-        "where the system sums by blocks (never)",
-    )
-    parser.add_argument(
-        "--strict-finite",
-        action="store_true",
-        help="make an error of gradients with NaN or infinity, which gloo sums otherwise",
-    )
-    rounding = parser.add_mutually_exclusive_group()
-    rounding.add_argument(
-        "--error-feedback",
-        action="store_true",
-        help="add what rounding leaves out of a DDP model's gradient to its next one",
-    )
-    rounding.add_argument(
-        "--fine-sums",
-        action="store_true",
-        help="sum what rounding leaves out of DDP's gradients as well: twice the bytes",
-    )
-    parser.add_argument(
-        "--init-group",
-        action="store_true",
-        help="make the process group before the script begins, for libraries that would make it of gloo",
-    )
-    parser.add_argument(
-        "--folder-per-worker",
-        action="store_true",
-        help="start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
-    )
-    parser.add_argument(
-        "--stragglers",
-        metavar="p=P,seed=N",
-        help="make workers slow on purpose: at three points an iteration, with probability P, for 0.5 "
-        "to 2 iteration times; also iteration=TIME, workers=each|one",
-    )
-    parser.add_argument(
-        "-m", "--module", action="store_true", help="run a module by its name, as python -m does, for SCRIPT"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
@@ -186,6 +117,7 @@ def main(argv: list[str]) -> int:
 
 
 def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
+    from testbed.jobs.options import JobOptions
     from testbed.library.running import RunOptions
 
     return RunOptions(
@@ -197,20 +129,8 @@ def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
         python=arguments.python,
         logs=arguments.logs,
         timeout_s=arguments.timeout,
-        restarts=arguments.restarts,
         preload=arguments.preload,
-        lanes=arguments.lanes,
-        recovery=arguments.recovery,
-        age_out_ms=arguments.age_out_ms,
-        window=arguments.window,
-        leave_after=arguments.leave_after,
-        strict_finite=arguments.strict_finite,
-        error_feedback=arguments.error_feedback,
-        fine_sums=arguments.fine_sums,
-        init_group=arguments.init_group,
-        folder_per_worker=arguments.folder_per_worker,
-        stragglers=arguments.stragglers,
-        module=arguments.module,
+        options=JobOptions.parse(vars(arguments), "--", typed=True),
         series=with_series,
     )
 

@@ -207,17 +207,13 @@ class Executor:
         *option, script = request.arguments_of_python
         if request.folders is not None:  # what it is told still counts from its caller's folder
             cwd = request.folders / f"worker-{rank}"
-            environ = paths_from(request.cwd, environ, first=request.module)
-            script = script if request.module else os.path.join(request.cwd, script)
+            environ = paths_from(request.cwd, environ, first=request.options.module)
+            script = script if request.options.module else os.path.join(request.cwd, script)
         settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
         settings |= {
-            "strict_finite": request.strict_finite,
-            "error_feedback": request.error_feedback,
-            "fine_sums": request.fine_sums,
-            "init_group": request.init_group,
+            **request.options.for_worker(),
             "asked_in": request.cwd,
             "groups": attempt.groups.fd(rank),
-            "stragglers": None if request.stragglers is None else str(request.stragglers),
         }
         stacks = attempt.logs / f"stacks-{rank}{attempt.suffix}.log"
         master = addresses.host_ip(*layout.workers[0])
@@ -237,7 +233,7 @@ class Executor:
             job_id=attempt.job,
             description=description,
             attempt=attempt.number,
-            restarts=request.restarts,
+            restarts=request.options.restarts,
             in_checkout=request.python is None,
         )
         passed = (attempt.board.fd, attempt.groups.fd(rank), *fds, *([] if gate is None else [gate]))

@@ -187,7 +187,7 @@ class Job:
     @property
     def may_start_again(self) -> bool:
         """Return whether a failure now would not be its end."""
-        return len(self.attempts) < self.request.restarts
+        return len(self.attempts) < self.request.options.restarts
 
     # ------------------------------------------------------------------ what others do to it
 
@@ -300,7 +300,7 @@ class Job:
                 return specs, ending
             self._take_back()
             self.notes.append(
-                f"{ending.failure}: restart {len(self.attempts)} of at most {self.request.restarts}"
+                f"{ending.failure}: restart {len(self.attempts)} of at most {self.request.options.restarts}"
             )
             with self._lock:
                 self.generation, self.failure = self._means.holdings.generation(), None
@@ -369,7 +369,7 @@ class Job:
                     self._must_end(time.monotonic()), self._why_it_fails, lambda: self.layout.server is None
                 ),
             )
-            if self.request.leave_after is not None:
+            if self.request.options.leave_after is not None:
                 stack.enter_context(self._looks(board))
             specs, ending = self._means.executor.attempt(attempt)
         self.notes += groups.notes()
@@ -454,8 +454,8 @@ class Job:
             "notes": self.notes,
             "asked_sync": request.sync,
             "sums": self.sums,
-            "lanes": (request.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
-            "recovery": request.recovery if self.layout.forest else None,
+            "lanes": (request.options.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
+            "recovery": request.options.packets.recovery if self.layout.forest else None,
             "attempts": self.attempts,
             "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
         }
@@ -465,9 +465,9 @@ class Job:
             described["blocks"] = self._blocks
             self.notes += result.notes_of_blocks(self._blocks)
         stats = [worker["stats"] for worker in report["workers"]]
-        traffic = traffic_of(self.layout, means.mtu, request.lanes)
+        traffic = traffic_of(self.layout, means.mtu, request.options.lanes)
         starts = len(self.attempts)
-        slow = None if request.stragglers is None else str(request.stragglers)
+        slow = None if request.options.stragglers is None else str(request.options.stragglers)
         missing = None  # a job that failed has its reason, and workers that were ended leave none
         if ending.failure is None:
             missing = result.missing_statistics(stats, self._owing, unread)
@@ -485,7 +485,7 @@ class Job:
         """
         self._network_looked_at = time.monotonic()
         require_links(self._means.hosts, [*self.hosts, *self.other_hosts])
-        self.notes += self._means.require_programs(self.layout, self.request.recovery)
+        self.notes += self._means.require_programs(self.layout, self.request.options.packets.recovery)
 
     def _supply(self, start: Start) -> None:
         """Take what it starts with, on its own thread: waits for a switch that is being started again."""

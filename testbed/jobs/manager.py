@@ -219,7 +219,7 @@ class Jobs:
             return "the command that ran it went away" if disconnected.is_set() else None
 
         job = self.hold(
-            request, choose, lambda layout: Terms(Start(layout, packets=request.packets), emit, ends)
+            request, choose, lambda layout: Terms(Start(layout, packets=request.options.packets), emit, ends)
         )
         assert job is not None
         try:
@@ -293,7 +293,7 @@ class Jobs:
         """Lay out these workers by the system that the request names. RequestError where it has no layout for
         them, or no program for a switch of it or for its packets.
         """
-        return self.means.supply.lay_out(self._system(request), workers, site, request.packets)
+        return self.means.supply.lay_out(self._system(request), workers, site, request.options.packets)
 
     def _system(self, request: JobRequest) -> System:
         if not is_users(request.sync):

@@ -9,26 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.packets import Packets
 from testbed.client.caller import Caller
-from testbed.contract.blocks import (
-    LEAST_AGE_OUT_MS,
-    LEAST_LEAVE_AFTER,
-    MOST_AGE_OUT_MS,
-    MOST_LEAVE_AFTER,
-    MOST_WINDOW,
-)
-from testbed.contract.recovery import Recovery
-from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
-from testbed.contract.stragglers import SlowWorkers
 from testbed.discovery.registry import find
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
+from testbed.jobs.options import AS_USUAL, JobOptions
 from testbed.jobs.placement import parse_place, parse_server
 from testbed.topology.addresses import Dpid
-from testbed.topology.fields import integer, is_number, shown
-
-MOST_RESTARTS = 100
+from testbed.topology.fields import is_number, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +34,10 @@ class JobRequest:
     environ: Mapping[str, str]
     logs: Path | None
     timeout_s: float | None
-    restarts: int
+    options: JobOptions = AS_USUAL
     with_series: bool = False
     preload: bool = False
-    lanes: int | None = None  # of its packets; None: as many as fit
-    recovery: Recovery = Recovery.WINDOW
-    age_out_ms: float | None = None  # None: as its system says
-    window: int | None = None
-    leave_after: int | None = None  # looks in vain until a worker leaves; None: never
-    strict_finite: bool = False
-    error_feedback: bool = False  # what rounding leaves out of a gradient is added to the next one
-    fine_sums: bool = False  # or is summed as a second vector
-    init_group: bool = False  # its process group is there before its script
-    module: bool = False  # its script is named as python -m has it
     folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
-    stragglers: SlowWorkers | None = None  # its workers are slow on purpose, in this pattern
     server_at: Dpid | None = (
         None  # the unit or rack whose host is to be its server's; None: its system's choice
     )
@@ -72,8 +49,6 @@ class JobRequest:
         """Return the request of a job that runs as `caller`, whatever it says. Raises RequestError."""
         place, limit_s = request.get("place"), request.get("limit_s")
         cwd = absolute(request.get("cwd"), "cwd")
-        if request.get("error_feedback") is True and request.get("fine_sums") is True:
-            raise RequestError("error_feedback and fine_sums: one of them is accepted")
         if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
             raise RequestError(f"limit_s: {shown(limit_s)}; a number of seconds above 0 is accepted")
         return cls(
@@ -86,21 +61,10 @@ class JobRequest:
             environ=environ(request.get("environ")),
             logs=None if request.get("logs") is None else absolute(request["logs"], "logs"),
             timeout_s=None if limit_s is None else float(limit_s),
-            restarts=integer(request, "restarts", 0, low=0, high=MOST_RESTARTS),
+            options=(options := JobOptions.parse(request)),
             with_series=request.get("series") is True,
             preload=request.get("preload") is True,
-            lanes=lanes(request, "lanes"),
-            recovery=recovery(request, "recovery"),
-            age_out_ms=age_out_ms(request, "age_out_ms"),
-            window=window(request, "window"),
-            leave_after=leave_after(request, "leave_after"),
-            strict_finite=request.get("strict_finite") is True,
-            error_feedback=request.get("error_feedback") is True,
-            fine_sums=request.get("fine_sums") is True,
-            init_group=request.get("init_group") is True,
-            module=request.get("module") is True,
-            folders=cwd if request.get("folder_per_worker") is True else None,
-            stragglers=stragglers(request),
+            folders=cwd if options.folder_per_worker else None,
             server_at=None
             if request.get("server_at") is None
             else parse_server(word(request["server_at"], "--ps")),
@@ -109,72 +73,9 @@ class JobRequest:
         )
 
     @property
-    def packets(self) -> Packets:
-        """The choices for its packets."""
-        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window, self.leave_after)
-
-    @property
     def arguments_of_python(self) -> tuple[str, ...]:
         """The words by which Python is told what to run."""
-        return ("-m", self.script) if self.module else (self.script,)
-
-
-def lanes(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
-    """Return how many lanes a job's packets are to have; None where it does not say. What the testbed's MTU
-    holds is checked when it is known. Raises RequestError.
-    """
-    if request.get(key) is None:
-        return None
-    return integer(request, key, 0, low=MIN_LANES, high=lanes_for(MAX_MTU), path=path)
-
-
-def recovery(request: Mapping[str, Any], key: str, path: str = "") -> Recovery:
-    """Return how a job's lost packets are to come again; Recovery.WINDOW where it does not say. Raises
-    RequestError.
-    """
-    if request.get(key) is None:
-        return Recovery.WINDOW
-    try:
-        return Recovery(request[key])
-    except ValueError:
-        *first, last = Recovery
-        accepted = f"{', '.join(first)} and {last}"
-        raise RequestError(f"{path}{key}: {shown(request[key])}; {accepted} are accepted") from None
-
-
-def stragglers(request: Mapping[str, Any], path: str = "") -> SlowWorkers | None:
-    """Return in which pattern a job's workers are to be slow; None where it does not say. Raises
-    RequestError.
-    """
-    said = request.get("stragglers")
-    return None if said is None else SlowWorkers.parse(said, path)
-
-
-def age_out_ms(request: Mapping[str, Any], key: str, path: str = "") -> float | None:
-    """Return how long a sum waits for a worker, 0: as long as it takes; None where it is not said. Raises
-    RequestError.
-    """
-    raw = request.get(key)
-    if raw is None or (is_number(raw) and (raw == 0 or LEAST_AGE_OUT_MS <= raw <= MOST_AGE_OUT_MS)):
-        return None if raw is None else float(raw)
-    raise RequestError(
-        f"{path}{key}: {shown(raw)}; {LEAST_AGE_OUT_MS:g} to {MOST_AGE_OUT_MS:g} ms are accepted, and 0: as "
-        "long as it takes"
-    )
-
-
-def window(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
-    """Return how many blocks a worker may have under way; None where it is not said. Raises RequestError."""
-    if request.get(key) is None:
-        return None
-    return integer(request, key, 0, low=1, high=MOST_WINDOW, path=path)
-
-
-def leave_after(request: Mapping[str, Any], key: str, path: str = "") -> int | None:
-    """Return after how many looks in vain a worker leaves; None where it is not said. Raises RequestError."""
-    if request.get(key) is None:
-        return None
-    return integer(request, key, 0, low=LEAST_LEAVE_AFTER, high=MOST_LEAVE_AFTER, path=path)
+        return ("-m", self.script) if self.options.module else (self.script,)
 
 
 def system_name(name: str) -> str:

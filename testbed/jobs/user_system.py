@@ -17,7 +17,7 @@ from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
-from testbed.jobs.request import age_out_ms
+from testbed.jobs.options import JobOptions
 from testbed.topology.places import Host
 
 WITHIN_S = 30.0
@@ -64,7 +64,7 @@ class UserSystem(System):
             raise RequestError(
                 f"--sync {self.name}: its layout has a service and no server; a host for it is accepted"
             )
-        age_out_ms({"age_out_ms": layout.age_out_ms}, "age_out_ms", f"--sync {self.name}: ")
+        JobOptions.parse({"age_out_ms": layout.age_out_ms}, f"--sync {self.name}: ")
         if layout.forest and layout.forest.owner:
             raise RequestError(
                 f"--sync {self.name}: its tree has an owner, and nothing of it would take the sums there; "

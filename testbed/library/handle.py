@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 from testbed.client.caller import Caller
 from testbed.client.runtime import DEFAULT_NAME, Runtime
 from testbed.client.temporary import ENDING, handling
 from testbed.errors import TestbedError
+from testbed.jobs.options import AS_USUAL, DEFAULTS, OPTIONS, JobOptions
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import Config, bring_up, file_with, said
 from testbed.library.capturing import COUNT, SECONDS, CapturedFrames, capture
@@ -37,6 +39,20 @@ from testbed.topology.yaml_text import plain, read_yaml
 
 _LOG = logging.getLogger("testbed")
 _END_S = 10.0  # longer than a job takes to end that nobody waits for
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _with_job_options(method: Method) -> Method:
+    """Have a method's signature say the options of `JobOptions` that its keywords may be."""
+    signature = inspect.signature(method)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    said = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name]) for name in OPTIONS
+    ]
+    method.__dict__["__signature__"] = signature.replace(parameters=[*own, *said])
+    return method
 
 
 class Testbed:
@@ -110,6 +126,7 @@ class Testbed:
         state = "connected" if self._connected else "not up" if self._pid is None else f"pid {self._pid}"
         return f"<Testbed {self.name!r}: {state}>"
 
+    @_with_job_options
     def run(
         self,
         script: str | Path,
@@ -117,32 +134,21 @@ class Testbed:
         place: str | None = None,
         ps: str | None = None,
         sync: str | None = None,
-        module: bool = False,
         python: str | Path | None = None,
         logs: str | Path | None = None,
         timeout_s: float | None = None,
-        restarts: int = 0,
         preload: bool = False,
-        lanes: int | None = None,
-        recovery: str | None = None,
-        age_out_ms: float | None = None,
-        window: int | None = None,
-        leave_after: int | None = None,
-        strict_finite: bool = False,
-        error_feedback: bool = False,
-        fine_sums: bool = False,
-        init_group: bool = False,
-        folder_per_worker: bool = False,
-        stragglers: str | None = None,
         show: TextIO | None = None,
         record: bool = True,
+        options: JobOptions = AS_USUAL,
+        **said: Any,
     ) -> JobResult:
         """Run a training script with these arguments, and return what it came to. Options are those of
-        `testbed run`. What workers print is in the result, and goes to `show` as it comes. JobError, which
-        has the result, where the job failed; who is interrupted ends it. It leaves a record as the command
-        does, unless `record` is False.
+        `testbed run`; those of `JobOptions` are said one by one, or all as `options`. What workers print is
+        in the result, and goes to `show` as it comes. JobError, which has the result, where the job failed;
+        who is interrupted ends it. It leaves a record as the command does, unless `record` is False.
         """
-        options = RunOptions(
+        asked_for = RunOptions(
             script=str(script),
             arguments=tuple(map(str, arguments)),
             sync=sync or _usual_system(),
@@ -151,20 +157,8 @@ class Testbed:
             python=None if python is None else Path(python),
             logs=None if logs is None else Path(logs),
             timeout_s=timeout_s,
-            restarts=restarts,
             preload=preload,
-            lanes=lanes,
-            recovery=recovery,
-            age_out_ms=age_out_ms,
-            window=window,
-            leave_after=leave_after,
-            strict_finite=strict_finite,
-            error_feedback=error_feedback,
-            fine_sums=fine_sums,
-            init_group=init_group,
-            folder_per_worker=folder_per_worker,
-            stragglers=stragglers,
-            module=module,
+            options=options.but(said),
             series=True,
         )
         output: list[tuple[str, str]] = []
@@ -180,14 +174,14 @@ class Testbed:
                     print(f"[{event['label']}] {event['output']}", file=show, flush=True)
 
         caller = Caller.of_this_process()
-        check(self._runtime, options, caller)
+        check(self._runtime, asked_for, caller)
         asked = Asked(
-            "run", self._named(*options.words()), options.described(), options.inputs(), self._runtime
+            "run", self._named(*asked_for.words()), asked_for.described(), asked_for.inputs(), self._runtime
         )
         with self._recording(asked, record) as recorder:
             with recorder.run() as recorded:
                 try:
-                    data = run(self._runtime, options, caller, on_event)
+                    data = run(self._runtime, asked_for, caller, on_event)
                 except KeyboardInterrupt:
                     self._await_end(jobs)
                     raise

@@ -52,7 +52,7 @@ class QueueRequest:
         """Return the files that they are made of, each with its role: scripts, and a user's policy and
         systems.
         """
-        scripts = [("script", job.script) for job in self.wanted.jobs if not job.module]
+        scripts = [("script", job.script) for job in self.wanted.jobs if not job.options.module]
         systems = [("system", job.sync) for job in self.wanted.jobs if job.sync]
         named = [("policy", self.wanted.policy), *systems]
         files = [(role, name.partition(":")[0]) for role, name in named if is_users(name) and ".py:" in name]
@@ -90,7 +90,7 @@ def check_files(
     caller: Caller, wanted: Submission, result: Path | None, logs: Path | None, prefix: str = "--"
 ) -> None:
     """Check, before a job is queued, what its user must read and write. Makes the folders of logs."""
-    for script, is_module in dict.fromkeys((job.script, job.module) for job in wanted.jobs):
+    for script, is_module in dict.fromkeys((job.script, job.options.module) for job in wanted.jobs):
         check_job(caller, script, logs, is_module, prefix)
     check_result(caller, result)
     if logs is None:

@@ -131,12 +131,12 @@ def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
     """
     summing = {unit.index: unit.engine for unit in topology.units if unit.engine in between.with_inc.programs}
     try:
-        if job.lanes is not None:
-            check_width(job.lanes, topology.mtu)
+        if job.options.lanes is not None:
+            check_width(job.options.lanes, topology.mtu)
             if job.sync is None:
-                check_narrow(job.lanes, summing, topology.mtu)
+                check_narrow(job.options.lanes, summing, topology.mtu)
         if job.sync is None:
-            check_asks(job.recovery, summing)
+            check_asks(job.options.packets.recovery, summing)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {str(error).removeprefix('--')}") from error
 
@@ -169,7 +169,7 @@ def _laid_out(
     kept = draw_server(racks, chosen, ps, Random(0))
     try:
         layout = laid_out(find(job.sync), chosen, Site(tuple(racks), frozenset(), frozenset(), kept), engines)
-        check_packets(layout, job.packets, engines, topology.mtu)
+        check_packets(layout, job.options.packets, engines, topology.mtu)
         hub_of(layout)
     except RequestError as error:
         raise RequestError(f"job {job.name}: {error}") from error

@@ -176,19 +176,8 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
         sync=spec.sync or request.sync,
         logs=None if request.logs is None else request.logs / spec.name,
         timeout_s=spec.limit_s,
-        restarts=spec.restarts,
-        lanes=spec.lanes,
-        recovery=spec.recovery,
-        age_out_ms=spec.age_out_ms,
-        window=spec.window,
-        leave_after=spec.leave_after,
-        strict_finite=spec.strict_finite,
-        error_feedback=spec.error_feedback,
-        fine_sums=spec.fine_sums,
-        init_group=spec.init_group,
-        module=spec.module,
-        folders=Path(request.cwd) / spec.name if spec.folder_per_worker else None,
-        stragglers=spec.stragglers,
+        options=spec.options,
+        folders=Path(request.cwd) / spec.name if spec.options.folder_per_worker else None,
     )
 
 

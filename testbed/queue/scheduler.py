@@ -252,7 +252,7 @@ class Scheduler:
         jobs = []
         for index, spec in enumerate(wanted.jobs):
             number, own = self._jobs.means.holdings.number(), requested(request, spec)
-            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations, spec.lanes)
+            volume = live.gigabits(self._topology, spec.megabytes, spec.iterations, spec.options.lanes)
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Queued(number, spec, own, place_seed, now_s + spec.arrival_s, volume))
         files = tuple(absolute(asked[key], key) for key in ("json", "record") if asked.get(key) is not None)

@@ -392,9 +392,9 @@ class Session:
                 job = queued.job
                 if queued.state != "ready" or job is None:
                     return
-                layout = job.layout if inc is None else self._in_unit(job.layout, queued.spec.packets)
+                layout = job.layout if inc is None else self._in_unit(job.layout, queued.spec.options.packets)
                 rate_mbps = live.emulated_mbps(self._topology, rate_gbps)
-                if not job.start(Start(layout, True, rate_mbps, queued.spec.packets)):
+                if not job.start(Start(layout, True, rate_mbps, queued.spec.options.packets)):
                     return
                 queued.run_from(self.slot, inc, layout.system, rate_gbps, self._began)
                 self._tell(queued, f"{queued.mode} at {rate_gbps:g} Gb/s")

@@ -10,23 +10,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from testbed.aggregation.packets import Packets
-from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MAX_WORKERS
-from testbed.contract.stragglers import SlowWorkers
 from testbed.discovery.policies import usual
 from testbed.errors import RequestError
+from testbed.jobs.options import AS_USUAL, OPTIONS, JobOptions
 from testbed.jobs.placement import parse_place
-from testbed.jobs.request import (
-    MOST_RESTARTS,
-    age_out_ms,
-    lanes,
-    leave_after,
-    recovery,
-    stragglers,
-    system_name,
-    window,
-)
+from testbed.jobs.request import system_name
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
@@ -37,24 +26,7 @@ MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
 # options of `testbed run` that are keys of a job by the same name, and where the others are
-SAME_AS_RUN = (
-    *(
-        "script",
-        "module",
-        "arguments",
-        "place",
-        "ps",
-        "sync",
-        "restarts",
-        "lanes",
-        "recovery",
-        "age_out_ms",
-        "window",
-        "leave_after",
-        "strict_finite",
-    ),
-    *("error_feedback", "fine_sums", "init_group", "folder_per_worker", "stragglers"),
-)
+SAME_AS_RUN = ("script", "arguments", "place", "ps", "sync", *OPTIONS)
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
     "python": "queued jobs run in the project's own environment: testbed run --python PATH",
@@ -66,21 +38,8 @@ ELSEWHERE = {
     "repeat": "its key in a jobs file is copies",
 }
 _OF_A_JOB = (
-    *(
-        "name",
-        "script",
-        "module",
-        "arguments",
-        "workers",
-        "place",
-        "ps",
-        "copies",
-        "iterations",
-        "megabytes",
-        "update_ms",
-    ),
-    *("at_s", "limit_s", "sync", "restarts", "lanes", "recovery", "age_out_ms", "window", "leave_after"),
-    *("strict_finite", "error_feedback", "fine_sums", "init_group", "folder_per_worker", "stragglers"),
+    *("name", "script", "arguments", "workers", "place", "ps", "copies", "iterations", "megabytes"),
+    *("update_ms", "at_s", "limit_s", "sync", *OPTIONS),
 )
 
 
@@ -88,13 +47,7 @@ _OF_A_JOB = (
 class JobSpec:
     """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
     `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
-    that sums it, None: as the policy decides, a switch or its parameter server; `restarts` is how often it is
-    started again at most; `lanes` is of its packets, None: as many as fit; `recovery` is how lost ones come
-    again; `age_out_ms`, `window` and `leave_after` are those of `Packets`; `strict_finite` makes an error of
-    gradients that are not finite; `error_feedback` and `fine_sums` say what becomes of what rounding leaves
-    out; with `module`, `script` is the name of a module; `init_group` has its process group made before its
-    script begins, and `folder_per_worker` starts each worker in a folder of its own; `stragglers` is the
-    pattern in which its workers are slow on purpose.
+    that sums it, None: as the policy decides, a switch or its parameter server.
     """
 
     name: str
@@ -110,24 +63,7 @@ class JobSpec:
     limit_s: float | None
     arrival_s: float
     sync: str | None = None
-    restarts: int = 0
-    lanes: int | None = None
-    recovery: Recovery = Recovery.WINDOW
-    age_out_ms: float | None = None
-    window: int | None = None
-    leave_after: int | None = None
-    strict_finite: bool = False
-    error_feedback: bool = False
-    fine_sums: bool = False
-    init_group: bool = False
-    module: bool = False
-    folder_per_worker: bool = False
-    stragglers: SlowWorkers | None = None
-
-    @property
-    def packets(self) -> Packets:
-        """The choices for its packets."""
-        return Packets(self.lanes, self.recovery, self.age_out_ms, self.window, self.leave_after)
+    options: JobOptions = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +126,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
-    if _flag(data, "error_feedback", path) and _flag(data, "fine_sums", path):
-        raise RequestError(f"{path}.error_feedback and fine_sums: one of them is accepted")
-    slow = stragglers(data, f"{path}.")
+    options = JobOptions.parse(data, f"{path}.")
+    slow = options.stragglers
     made = []
     for copy in range(1, copies + 1):
         made.append(
@@ -212,19 +147,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
                 arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
                 sync=_sync(data, path),
-                restarts=integer(data, "restarts", 0, low=0, high=MOST_RESTARTS, path=f"{path}."),
-                lanes=lanes(data, "lanes", f"{path}."),
-                recovery=recovery(data, "recovery", f"{path}."),
-                age_out_ms=age_out_ms(data, "age_out_ms", f"{path}."),
-                window=window(data, "window", f"{path}."),
-                leave_after=leave_after(data, "leave_after", f"{path}."),
-                strict_finite=_flag(data, "strict_finite", path),
-                error_feedback=_flag(data, "error_feedback", path),
-                fine_sums=_flag(data, "fine_sums", path),
-                init_group=_flag(data, "init_group", path),
-                module=_flag(data, "module", path),
-                folder_per_worker=_flag(data, "folder_per_worker", path),
-                stragglers=slow and slow.of_copy(copy - 1),
+                options=replace(options, stragglers=slow and slow.of_copy(copy - 1)),
             )
         )
     return made
@@ -238,13 +161,6 @@ def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any
         if key in raw and key not in accepted:
             raise RequestError(f"{'' if path == 'jobs file' else f'{path}.'}{key}: {ELSEWHERE[key]}")
     return mapping(raw, path, accepted)
-
-
-def _flag(data: Mapping[str, Any], key: str, path: str) -> bool:
-    value = data.get(key, False)
-    if not isinstance(value, bool):
-        raise RequestError(f"{path}.{key}: {shown(value)}; true and false are accepted")
-    return value
 
 
 def _workers(

@@ -262,7 +262,7 @@ class World:
             self.notes.append,
             lambda queued, what: self.said.append((queued.id, what)),
         )
-        request = JobRequest("x.py", (), "ps", None, caller, "/", {}, None, None, 0)
+        request = JobRequest("x.py", (), "ps", None, caller, "/", {}, None, None)
         common = {"script": "x.py", "iterations": 10, "megabytes": 5.0, "workers": 2}
         submission = parse({"jobs": [{**common, **job} for job in jobs], "slot_s": SLOT_S})
         self.all = [

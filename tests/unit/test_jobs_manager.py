@@ -15,6 +15,7 @@ from testbed.contract.transports import GLOO, PACKETS
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Terms
 from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.topology import catalogue
@@ -49,7 +50,7 @@ def jobs(tmp_path: Path) -> Jobs:
     means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
     made = Jobs(means)
     for caller, host in ((Caller.of(os.getuid()), (1, 1)), (MINE, (1, 2))):
-        request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, 1)
+        request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, JobOptions(restarts=1))
         layout = Layout("inc", (host,), PACKETS)
         assert made.hold(request, lambda busy, layout=layout: layout, lambda _: Terms(None))
     made.job(1).generation = means.holdings.generation()

@@ -16,6 +16,7 @@ from testbed.errors import TestbedError
 from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.topology import catalogue
@@ -77,7 +78,7 @@ def living(tmp_path: Path, journal: Journal, number: int | None = None) -> tuple
     means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
     jobs = Jobs(means, journal.add)
     caller = Caller.of(os.getuid())
-    request = JobRequest("x.py", (), "ring", None, caller, "/", {}, None, None, 1)
+    request = JobRequest("x.py", (), "ring", None, caller, "/", {}, None, None, JobOptions(restarts=1))
     layout = Layout("ring", ((1, 1), (2, 1)), GLOO)  # type: ignore[arg-type]
     job = jobs.hold(request, lambda busy: layout, lambda _: Terms(None), number)
     assert job is not None

@@ -18,7 +18,10 @@ import pytest
 import testbed
 from testbed import Testbed, run
 from testbed.client import runtime
+from testbed.contract.recovery import Recovery
+from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import OwnerError, RequestError, TestbedError
+from testbed.jobs.options import JobOptions
 from testbed.library import bringing, handle
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import bring_up, said
@@ -108,7 +111,14 @@ def test_options_are_named_as_the_call_has_them(options: dict[str, Any], says: s
     "options",
     [
         RunOptions("x.py", (), "inc"),
-        RunOptions("a.b", ("--epochs", "3"), "ring", place="u1:2,u2:2", module=True, preload=True),
+        RunOptions(
+            "a.b",
+            ("--epochs", "3"),
+            "ring",
+            place="u1:2,u2:2",
+            preload=True,
+            options=JobOptions(module=True),
+        ),
         RunOptions(
             "x.py",
             ("1",),
@@ -117,16 +127,18 @@ def test_options_are_named_as_the_call_has_them(options: dict[str, Any], says: s
             python=Path("/bin/python3"),
             logs=Path("logs"),
             timeout_s=2.5,
-            restarts=3,
-            lanes=64,
-            recovery="none",
-            age_out_ms=5.0,
-            window=7,
-            leave_after=9,
-            strict_finite=True,
-            init_group=True,
-            folder_per_worker=True,
-            stragglers="p=0.1",
+            options=JobOptions(
+                restarts=3,
+                lanes=64,
+                recovery=Recovery.NONE,
+                age_out_ms=5.0,
+                window=7,
+                leave_after=9,
+                strict_finite=True,
+                init_group=True,
+                folder_per_worker=True,
+                stragglers=SlowWorkers(0.1),
+            ),
         ),
     ],
 )

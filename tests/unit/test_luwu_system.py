@@ -39,7 +39,7 @@ UNITS: list[dict[str, object]] = [{"hosts": 3}, {"hosts": 3}, {"hosts": 3}]
 
 def request_of(folder: Path) -> JobRequest:
     caller = Caller(os.getuid(), os.getgid(), (), "nobody", str(folder))
-    return JobRequest("x.py", (), "luwu", None, caller, str(folder), {}, None, None, 0)
+    return JobRequest("x.py", (), "luwu", None, caller, str(folder), {}, None, None)
 
 
 def layout_of(name: str, workers: list[Host], *busy: Host) -> Layout:

@@ -16,6 +16,7 @@ from testbed import run
 from testbed.aggregation.site import Rack
 from testbed.discovery.registry import find
 from testbed.errors import RequestError
+from testbed.jobs.options import OPTIONS
 from testbed.jobs.placement import place_in_queue
 from testbed.queue import submission
 from testbed.queue.layouts import check_against
@@ -157,7 +158,9 @@ def test_every_option_of_run_is_a_key_of_a_job_or_has_a_line_that_says_where_it_
     )
     for option in submission.SAME_AS_RUN:
         (job,) = parse(of({option: TOLD_OF_RUN[option]})).jobs
-        assert getattr(job, option) != getattr(parse(of({})).jobs[0], option), f"{option} takes effect"
+        (usual,) = parse(of({})).jobs
+        asked, as_usual = ((each.options if option in OPTIONS else each) for each in (job, usual))
+        assert getattr(asked, option) != getattr(as_usual, option), f"{option} takes effect"
 
 
 @pytest.mark.parametrize("option", submission.ELSEWHERE)

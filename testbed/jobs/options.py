@@ -1,0 +1,290 @@
+"""The options of a job that its command, a jobs file, the library and the daemon have alike. Each is a field
+of `JobOptions`: from there come the command's parser, the keys of a jobs file, the library's keyword
+arguments, and the checks of all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from testbed.aggregation.packets import Packets
+from testbed.contract.blocks import (
+    LEAST_AGE_OUT_MS,
+    LEAST_LEAVE_AFTER,
+    MOST_AGE_OUT_MS,
+    MOST_LEAVE_AFTER,
+    MOST_WINDOW,
+)
+from testbed.contract.recovery import Recovery
+from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
+from testbed.contract.stragglers import SlowWorkers
+from testbed.errors import RequestError
+from testbed.topology.fields import integer, is_number, shown
+
+MOST_RESTARTS = 100
+
+Read = Callable[[Any, str, str], Any]
+"""Reads a value of a key, with what an error has before the key. RequestError says what is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option as it is declared: how a value is read, its line of help, and how it is typed."""
+
+    read: Read
+    help: str
+    metavar: str | None = None
+    typed: Callable[[str], Any] | None = None  # what the parser makes of a word; None: it is a flag
+    flags: tuple[str, ...] = ()  # on the command line; (): the field's name with hyphens
+    not_with: str | None = None  # another that is not accepted beside it
+    for_worker: bool = False  # whether a worker's process is told of it
+
+
+def _count(low: int, high: int) -> Read:
+    return lambda raw, key, path: integer({key: raw}, key, 0, low=low, high=high, path=path)
+
+
+def _restarts(raw: Any, key: str, path: str) -> int:
+    is_file = path not in ("", "--")
+    if not is_file and type(raw) is int and not 0 <= raw <= MOST_RESTARTS:
+        raise RequestError(f"{path}{key} {raw}: 0 to {MOST_RESTARTS} are accepted")
+    return integer({key: raw}, key, 0, low=0, high=MOST_RESTARTS, path=path)
+
+
+def _flag(raw: Any, key: str, path: str) -> bool:
+    if not isinstance(raw, bool):
+        raise RequestError(f"{path}{key}: {shown(raw)}; true and false are accepted")
+    return raw
+
+
+def _recovery(raw: Any, key: str, path: str) -> Recovery:
+    try:
+        return Recovery(raw)
+    except ValueError:
+        *first, last = Recovery
+        accepted = f"{', '.join(first)} and {last}"
+        raise RequestError(f"{path}{key}: {shown(raw)}; {accepted} are accepted") from None
+
+
+def _age_out_ms(raw: Any, key: str, path: str) -> float:
+    if is_number(raw) and (raw == 0 or LEAST_AGE_OUT_MS <= raw <= MOST_AGE_OUT_MS):
+        return float(raw)
+    raise RequestError(
+        f"{path}{key}: {shown(raw)}; {LEAST_AGE_OUT_MS:g} to {MOST_AGE_OUT_MS:g} ms are accepted, and 0: as "
+        "long as it takes"
+    )
+
+
+def _slow_workers(raw: Any, key: str, path: str) -> SlowWorkers:
+    return raw if isinstance(raw, SlowWorkers) else SlowWorkers.parse(raw, path)
+
+
+def _as(read: Read, help: str, **more: Any) -> dict[str, Option]:
+    return {"option": Option(read, help, **more)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options, each with its default. What is None is as usual: `lanes` as many as fit, `recovery` by the
+    window, `age_out_ms` as the job's system says, `window` as its program does, `leave_after` never.
+    """
+
+    restarts: int = field(
+        default=0,
+        metadata=_as(
+            _restarts,
+            "when a worker dies, start the whole job again, at most N times (0)",
+            metavar="N",
+            typed=int,
+        ),
+    )
+    lanes: int | None = field(
+        default=None,
+        metadata=_as(
+            _count(MIN_LANES, lanes_for(MAX_MTU)),
+            "put N gradients in a packet, 64 or more (what the MTU holds)",
+            metavar="N",
+            typed=int,
+        ),
+    )
+    recovery: Recovery | None = field(
+        default=None,
+        metadata=_as(
+            _recovery,
+            "get lost packets again by a window, by asking what is lost, or not at all: window, integrity, "
+            "none (window)",
+            metavar="HOW",
+            typed=str,
+        ),
+    )
+    age_out_ms: float | None = field(
+        default=None,
+        metadata=_as(
+            _age_out_ms,
+            "send a sum without workers that are so late, where the system can; 0: never (its own)",
+            metavar="MS",
+            typed=float,
+            flags=("--age-out",),
+        ),
+    )
+    window: int | None = field(
+        default=None,
+        metadata=_as(
+            _count(1, MOST_WINDOW),
+            "have N packets of a worker under way at most, where the system sums by blocks (512)",
+            metavar="N",
+            typed=int,
+        ),
+    )
+    leave_after: int | None = field(
+        default=None,
+        metadata=_as(
+            _count(LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER),
+            "go on without a worker from which nothing came in N looks of ten age-outs, until it is back, "
+            "where the system sums by blocks (never)",
+            metavar="N",
+            typed=int,
+        ),
+    )
+    strict_finite: bool = field(
+        default=False,
+        metadata=_as(
+            _flag,
+            "make an error of gradients with NaN or infinity, which gloo sums otherwise",
+            for_worker=True,
+        ),
+    )
+    error_feedback: bool = field(
+        default=False,
+        metadata=_as(
+            _flag, "add what rounding leaves out of a DDP model's gradient to its next one", for_worker=True
+        ),
+    )
+    fine_sums: bool = field(
+        default=False,
+        metadata=_as(
+            _flag,
+            "sum what rounding leaves out of DDP's gradients as well: twice the bytes",
+            not_with="error_feedback",
+            for_worker=True,
+        ),
+    )
+    init_group: bool = field(
+        default=False,
+        metadata=_as(
+            _flag,
+            "make the process group before the script begins, for libraries that would make it of gloo",
+            for_worker=True,
+        ),
+    )
+    folder_per_worker: bool = field(
+        default=False,
+        metadata=_as(
+            _flag, "start each worker in a folder of its own: worker-0, worker-1, ... in the working folder"
+        ),
+    )
+    stragglers: SlowWorkers | None = field(
+        default=None,
+        metadata=_as(
+            _slow_workers,
+            "make workers slow on purpose: at three points an iteration, with probability P, for 0.5 "
+            "to 2 iteration times; also iteration=TIME, workers=each|one",
+            metavar="p=P,seed=N",
+            typed=str,
+            for_worker=True,
+        ),
+    )
+    module: bool = field(
+        default=False,
+        metadata=_as(
+            _flag, "run a module by its name, as python -m does, for SCRIPT", flags=("-m", "--module")
+        ),
+    )
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any], path: str = "", typed: bool = False) -> JobOptions:
+        """Return those that `data` has by their names, None as if it were not there. RequestError names the
+        first that is wrong, with `path` before it; where they were `typed`, by the word that was.
+        """
+        values = {}
+        for name, option in OPTIONS.items():
+            raw = data.get(name)
+            if raw is not None:
+                key = flags_of(name)[-1].removeprefix("--") if typed else name
+                values[name] = option.read(raw, key, path)
+        for name, option in OPTIONS.items():
+            if option.not_with and values.get(name) and values.get(option.not_with):
+                raise RequestError(f"{path}{option.not_with} and {name}: one of them is accepted")
+        return cls(**values)
+
+    def but(self, values: Mapping[str, Any]) -> JobOptions:
+        """Return these with other values, by name. TypeError for a name that there is not, RequestError for a
+        value that is not accepted.
+        """
+        if unknown := sorted(values.keys() - OPTIONS.keys()):
+            raise TypeError(f"unexpected option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+        return self.parse({**self.as_json(), **values})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values by name; `parse` makes the same of them."""
+        values = {name: getattr(self, name) for name in OPTIONS}
+        return values | {"stragglers": None if self.stragglers is None else str(self.stragglers)}
+
+    def for_worker(self) -> dict[str, Any]:
+        """Return those that a worker's process is told of, as JSON."""
+        values = self.as_json()
+        return {name: values[name] for name, option in OPTIONS.items() if option.for_worker}
+
+    def words(self) -> list[str]:
+        """Return the words of the command that say the same."""
+        words = []
+        for name, value in self.as_json().items():
+            if value != DEFAULTS[name]:
+                words += [flags_of(name)[-1], *([] if value is True else [str(value)])]
+        return words
+
+    @property
+    def packets(self) -> Packets:
+        """The choices for the job's packets."""
+        recovery = self.recovery or Recovery.WINDOW
+        return Packets(self.lanes, recovery, self.age_out_ms, self.window, self.leave_after)
+
+
+OPTIONS: Mapping[str, Option] = {each.name: each.metadata["option"] for each in fields(JobOptions)}
+DEFAULTS: Mapping[str, Any] = {
+    each.name: each.default for each in fields(JobOptions) if each.default is not MISSING
+}
+
+
+AS_USUAL = JobOptions()
+
+
+def flags_of(name: str) -> tuple[str, ...]:
+    """Return the words by which an option is typed."""
+    return OPTIONS[name].flags or (f"--{name.replace('_', '-')}",)
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the parser of a command."""
+    beside: dict[str, Any] = {}  # by the first of two of which one is accepted
+    for name, option in OPTIONS.items():
+        rivals = [other for other, each in OPTIONS.items() if each.not_with == name]
+        target: Any = parser
+        if rivals:
+            target = beside[name] = parser.add_mutually_exclusive_group()
+        elif option.not_with:
+            target = beside[option.not_with]
+        if option.typed is None:
+            target.add_argument(*flags_of(name), dest=name, action="store_true", help=option.help)
+        else:
+            target.add_argument(
+                *flags_of(name),
+                dest=name,
+                type=option.typed,
+                default=DEFAULTS[name],
+                metavar=option.metavar,
+                help=option.help,
+            )
