@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from testbed.errors import TestbedError
+    from testbed.jobs.options import JobOptions
     from testbed.library.handle import Testbed
     from testbed.library.result import JobError, JobResult
 
-__all__ = ["JobError", "JobResult", "Testbed", "TestbedError"]
+__all__ = ["JobError", "JobOptions", "JobResult", "Testbed", "TestbedError"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from testbed.library import result
 
         return getattr(result, name)
+    if name == "JobOptions":
+        from testbed.jobs.options import JobOptions
+
+        return JobOptions
     if name == "TestbedError":
         from testbed.errors import TestbedError
 

@@ -48,10 +48,15 @@ def _count(low: int, high: int) -> Read:
 
 
 def _restarts(raw: Any, key: str, path: str) -> int:
-    is_file = path not in ("", "--")
-    if not is_file and type(raw) is int and not 0 <= raw <= MOST_RESTARTS:
-        raise RequestError(f"{path}{key} {raw}: 0 to {MOST_RESTARTS} are accepted")
+    if path == "--":
+        _check_restarts(raw, path)
     return integer({key: raw}, key, 0, low=0, high=MOST_RESTARTS, path=path)
+
+
+def _check_restarts(raw: Any, path: str = "") -> None:
+    """RequestError where somebody who runs a job says too many, or fewer than none."""
+    if type(raw) is int and not 0 <= raw <= MOST_RESTARTS:
+        raise RequestError(f"{path}restarts {raw}: 0 to {MOST_RESTARTS} are accepted")
 
 
 def _flag(raw: Any, key: str, path: str) -> bool:
@@ -226,6 +231,7 @@ class JobOptions:
         """
         if unknown := sorted(values.keys() - OPTIONS.keys()):
             raise TypeError(f"unexpected option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+        _check_restarts(values.get("restarts"))
         return self.parse({**self.as_json(), **values})
 
     def as_json(self) -> dict[str, Any]:

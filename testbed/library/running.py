@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +55,10 @@ class RunOptions:
 
     def described(self) -> dict[str, Any]:
         """Return the options by the command's names, for the job's record."""
-        own = {
-            "script": self.script,
-            "arguments": list(self.arguments),
-            "sync": self.sync,
-            "place": self.place,
-            "ps": self.ps,
-            "python": self.python,
-            "logs": self.logs,
-            "timeout": self.timeout_s,
-            "preload": self.preload,
-            "repeat": 1,
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("options", "series"):
+            del own[name]
+        own |= {"arguments": list(self.arguments), "timeout": own.pop("timeout_s"), "repeat": 1}
         return own | self.options.as_json()
 
     def words(self) -> list[str]:
