@@ -467,7 +467,8 @@ class Job:
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.options.lanes)
         starts = len(self.attempts)
-        slow = None if request.options.stragglers is None else str(request.options.stragglers)
+        pattern = request.options.slow_workers
+        slow = None if pattern is None else str(pattern)
         missing = None  # a job that failed has its reason, and workers that were ended leave none
         if ending.failure is None:
             missing = result.missing_statistics(stats, self._owing, unread)

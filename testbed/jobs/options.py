@@ -83,8 +83,9 @@ def _age_out_ms(raw: Any, key: str, path: str) -> float:
     )
 
 
-def _slow_workers(raw: Any, key: str, path: str) -> SlowWorkers:
-    return raw if isinstance(raw, SlowWorkers) else SlowWorkers.parse(raw, path)
+def _slow_workers(raw: Any, key: str, path: str) -> str:
+    SlowWorkers.parse(raw, path)
+    return str(raw)
 
 
 def _as(read: Read, help: str, **more: Any) -> dict[str, Option]:
@@ -191,7 +192,7 @@ class JobOptions:
             _flag, "start each worker in a folder of its own: worker-0, worker-1, ... in the working folder"
         ),
     )
-    stragglers: SlowWorkers | None = field(
+    stragglers: str | None = field(
         default=None,
         metadata=_as(
             _slow_workers,
@@ -211,13 +212,13 @@ class JobOptions:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], path: str = "", typed: bool = False) -> JobOptions:
-        """Return those that `data` has by their names, None as if it were not there. RequestError names the
-        first that is wrong, with `path` before it; where they were `typed`, by the word that was.
+        """Return those that `data` has by their names; None is what is None by default, too. RequestError
+        names the first that is wrong, with `path` before it; where they were `typed`, by the word that was.
         """
         values = {}
         for name, option in OPTIONS.items():
-            raw = data.get(name)
-            if raw is not None:
+            raw = data.get(name, DEFAULTS[name])
+            if raw is not None or DEFAULTS[name] is not None:
                 key = flags_of(name)[-1].removeprefix("--") if typed else name
                 values[name] = option.read(raw, key, path)
         for name, option in OPTIONS.items():
@@ -226,18 +227,13 @@ class JobOptions:
         return cls(**values)
 
     def but(self, values: Mapping[str, Any]) -> JobOptions:
-        """Return these with other values, by name. TypeError for a name that there is not, RequestError for a
-        value that is not accepted.
-        """
-        if unknown := sorted(values.keys() - OPTIONS.keys()):
-            raise TypeError(f"unexpected option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+        """Return these with other values, by name. RequestError for a value that is not accepted."""
         _check_restarts(values.get("restarts"))
         return self.parse({**self.as_json(), **values})
 
     def as_json(self) -> dict[str, Any]:
         """Return the values by name; `parse` makes the same of them."""
-        values = {name: getattr(self, name) for name in OPTIONS}
-        return values | {"stragglers": None if self.stragglers is None else str(self.stragglers)}
+        return {name: getattr(self, name) for name in OPTIONS}
 
     def for_worker(self) -> dict[str, Any]:
         """Return those that a worker's process is told of, as JSON."""
@@ -249,8 +245,14 @@ class JobOptions:
         words = []
         for name, value in self.as_json().items():
             if value != DEFAULTS[name]:
-                words += [flags_of(name)[-1], *([] if value is True else [str(value)])]
+                said = f"{value:g}" if isinstance(value, float) else str(value)
+                words += [flags_of(name)[0], *([] if value is True else [said])]
         return words
+
+    @property
+    def slow_workers(self) -> SlowWorkers | None:
+        """The pattern in which the job's workers are slow on purpose; None: they are not."""
+        return None if self.stragglers is None else SlowWorkers.parse(self.stragglers)
 
     @property
     def packets(self) -> Packets:

@@ -19,7 +19,7 @@ from typing import Any, Self, TextIO, TypeVar
 from testbed.client.caller import Caller
 from testbed.client.runtime import DEFAULT_NAME, Runtime
 from testbed.client.temporary import ENDING, handling
-from testbed.errors import TestbedError
+from testbed.errors import RequestError, TestbedError
 from testbed.jobs.options import AS_USUAL, DEFAULTS, OPTIONS, JobOptions
 from testbed.library.batch import BatchResult
 from testbed.library.bringing import Config, bring_up, file_with, said
@@ -35,6 +35,7 @@ from testbed.library.telemetry import Telemetry
 from testbed.records.record import failure_of_queue
 from testbed.records.recorder import Asked, Recorder, recording
 from testbed.records.store import Store
+from testbed.topology.fields import shown
 from testbed.topology.yaml_text import plain, read_yaml
 
 _LOG = logging.getLogger("testbed")
@@ -140,7 +141,7 @@ class Testbed:
         preload: bool = False,
         show: TextIO | None = None,
         record: bool = True,
-        options: JobOptions = AS_USUAL,
+        options: JobOptions | None = None,
         **said: Any,
     ) -> JobResult:
         """Run a training script with these arguments, and return what it came to. Options are those of
@@ -148,6 +149,10 @@ class Testbed:
         in the result, and goes to `show` as it comes. JobError, which has the result, where the job failed;
         who is interrupted ends it. It leaves a record as the command does, unless `record` is False.
         """
+        if unknown := sorted(said.keys() - OPTIONS.keys()):
+            raise TypeError(f"Testbed.run() got an unexpected keyword argument {unknown[0]!r}")
+        if not isinstance(options, JobOptions | None):
+            raise RequestError(f"options: {shown(options)}; a JobOptions is accepted")
         asked_for = RunOptions(
             script=str(script),
             arguments=tuple(map(str, arguments)),
@@ -158,7 +163,7 @@ class Testbed:
             logs=None if logs is None else Path(logs),
             timeout_s=timeout_s,
             preload=preload,
-            options=options.but(said),
+            options=(options or AS_USUAL).but(said),
             series=True,
         )
         output: list[tuple[str, str]] = []

@@ -38,8 +38,8 @@ ELSEWHERE = {
     "repeat": "its key in a jobs file is copies",
 }
 _OF_A_JOB = (
-    *("name", "script", "arguments", "workers", "place", "ps", "copies", "iterations", "megabytes"),
-    *("update_ms", "at_s", "limit_s", "sync", *OPTIONS),
+    *("name", "script", "module", "arguments", "workers", "place", "ps", "copies", "iterations"),
+    *("megabytes", "update_ms", "at_s", "limit_s", "sync", *(name for name in OPTIONS if name != "module")),
 )
 
 
@@ -127,7 +127,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
     options = JobOptions.parse(data, f"{path}.")
-    slow = options.stragglers
+    slow = options.slow_workers
     made = []
     for copy in range(1, copies + 1):
         made.append(
@@ -147,7 +147,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
                 else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
                 arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
                 sync=_sync(data, path),
-                options=replace(options, stragglers=slow and slow.of_copy(copy - 1)),
+                options=replace(options, stragglers=str(slow.of_copy(copy - 1)) if slow else None),
             )
         )
     return made

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -19,7 +20,6 @@ import testbed
 from testbed import Testbed, run
 from testbed.client import runtime
 from testbed.contract.recovery import Recovery
-from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.jobs.options import JobOptions
 from testbed.library import bringing, handle
@@ -137,7 +137,7 @@ def test_options_are_named_as_the_call_has_them(options: dict[str, Any], says: s
                 strict_finite=True,
                 init_group=True,
                 folder_per_worker=True,
-                stragglers=SlowWorkers(0.1),
+                stragglers="p=0.1",
             ),
         ),
     ],
@@ -393,3 +393,15 @@ def test_a_batch_is_typed() -> None:
     batch = BatchResult.of({"policy": "inc-tw", "jobs": [queued, {**queued, "run": None}], **counts})
     assert batch.jobs[0].verdict is not None
     assert (batch.jobs[0].jct_s, batch.jobs[1].verdict, batch.reconfigurations) == (3.0, None, 2)
+
+
+def test_job_options_are_an_object_or_keywords() -> None:
+    testbed = Testbed(name=ABSENT)
+    with pytest.raises(TypeError, match=r"^Testbed\.run\(\) got an unexpected keyword argument 'lanez'$"):
+        testbed.run("x.py", lanez=64)
+    with pytest.raises(RequestError, match=r"^options: .*; a JobOptions is accepted$"):
+        testbed.run("x.py", options={"lanes": 64})  # type: ignore[arg-type]
+    assert JobOptions(lanes=64).but({"window": 3}) == JobOptions(lanes=64, window=3)
+    assert JobOptions(stragglers="p=0.16").as_json()["stragglers"] == "p=0.16", "as it was said"
+    assert JobOptions(module=True, age_out_ms=5.0).words() == ["--age-out", "5", "-m"]
+    assert "lanes" in inspect.signature(Testbed.run).parameters

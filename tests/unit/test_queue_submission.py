@@ -357,3 +357,14 @@ def test_without_cpu_units_the_parameter_server_takes_any_free_host() -> None:
     assert placed is not None
     assert placed.server == (1, 3)
     assert place_in_queue(racks, {(1, 1)}, 2, None, False, None, Random(1), PS.lay_out) is None
+
+
+def test_null_is_what_is_null_by_default_and_no_flag() -> None:
+    (usual,), (job,) = parse(of({})).jobs, parse(of({"lanes": None, "stragglers": None})).jobs
+    assert job.options == usual.options
+    for option, accepted in (("restarts", "a whole number"), ("strict_finite", "true and false")):
+        with pytest.raises(RequestError, match=rf"^jobs\[0\]\.{option}: None; {accepted}"):
+            parse(of({option: None}))
+    accepted = r"accepted are name, script, module, arguments, .* lanes and 10 more$"
+    with pytest.raises(RequestError, match=accepted):
+        parse(of({"nonesuch": 1}))

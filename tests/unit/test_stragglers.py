@@ -129,9 +129,13 @@ def test_what_is_not_accepted_is_named(text: Any, said: str) -> None:
 def test_copies_of_a_queued_job_are_slow_at_different_times() -> None:
     job = {"script": "x.py", "iterations": 1, "megabytes": 1, "workers": 2, "copies": 3}
     made = submission.parse({"jobs": [{**job, "stragglers": "p=0.16,seed=4294967295"}]}).jobs
-    assert [spec.options.stragglers and spec.options.stragglers.seed for spec in made] == [2**32 - 1, 0, 1]
+    assert [spec.options.slow_workers and spec.options.slow_workers.seed for spec in made] == [
+        2**32 - 1,
+        0,
+        1,
+    ]
     (plain, *_) = submission.parse({"jobs": [job]}).jobs
-    assert plain.options.stragglers is None
+    assert plain.options.slow_workers is None
     for wrong in ("p=2", {"p": 0.1}):
         with pytest.raises(RequestError, match=r"^jobs\[0\]\.stragglers: "):
             submission.parse({"jobs": [{**job, "stragglers": wrong}]})
