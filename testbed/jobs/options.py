@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from testbed.aggregation.packets import Packets
@@ -262,11 +262,7 @@ class JobOptions:
 
 
 OPTIONS: Mapping[str, Option] = {each.name: each.metadata["option"] for each in fields(JobOptions)}
-DEFAULTS: Mapping[str, Any] = {
-    each.name: each.default for each in fields(JobOptions) if each.default is not MISSING
-}
-
-
+DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(JobOptions)}
 AS_USUAL = JobOptions()
 
 
