@@ -513,4 +513,55 @@ unlock:
 	return V_FINE;
 }
 
+static __always_inline int pass_block_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
+{
+	*verdict = checked(p, entry);
+	if (*verdict == V_FINE)
+		*verdict = keep_block(p, entry);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	*verdict = V_RESULT;
+	return SEND_RESULT_ON;
+}
+
+/* What is addressed to this place. */
+static __always_inline int at_own_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, int kind, u32 *verdict)
+{
+	u32 op = p->inc->op;
+
+	by->entry = entry_by(p, port);
+	if (op == WIRE_OP_NOTICE)
+		return pass_notice(p, by->entry, verdict);
+	*verdict = checked(p, by->entry);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	if (kind != HAS_LANES || (op != WIRE_OP_PUSH && op != WIRE_OP_PARTIAL))
+		return lost(verdict, V_MALFORMED);
+	return add_block(ctx, p, by->entry, verdict);
+}
+
+static __always_inline int at_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
+{
+	int kind = intake(ctx, p, verdict);
+
+	if (kind == LOST)
+		return SEND_NOTHING;
+	if (!may_send(port, p))
+		return lost(verdict, V_BAD_SENDER);
+	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT && !is_copy(p, port)) {
+		by->entry = entry_of(p, port->owner);
+		return pass_block_result(p, by->entry, verdict);
+	}
+	if (p->ip->daddr == port->self_ip)
+		return at_own_blocks(ctx, p, port, by, kind, verdict);
+	if (!is_group(p->ip->daddr))
+		return SEND_ON;
+	return lost(verdict, V_MALFORMED);
+}
+
+PORT_PROGRAM(blocks, at_blocks, SEND_NOTHING)
+TICK_PROGRAM(blocks, tick_block)
+
 #endif

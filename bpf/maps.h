@@ -95,9 +95,6 @@ BPF_ARRAY_OF_MAPS(block_buckets, "buckets_template", MAX_AGGREGATORS);
 BPF_F_TABLE("array", u32, struct block_record, blocks_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 BPF_ARRAY_OF_MAPS(block_tables, "blocks_template", MAX_AGGREGATORS);
 
-/* block_port() and block_tick_port(). Writer: agent, when a job first needs them; readers: programs. */
-BPF_PROG_ARRAY(block_ports, 2);
-
 /* ---- owned trees ---- */
 
 /*
@@ -106,8 +103,14 @@ BPF_PROG_ARRAY(block_ports, 2);
  */
 BPF_ARRAY(owned_records, struct owned_record, MAX_OWNED_RECORDS);
 
-/* owned_port() alone. Writer: agent, when a job first needs it; readers: programs. */
-BPF_PROG_ARRAY(owned_ports, 1);
+/* ---- programs of systems ---- */
+
+/*
+ * NAME_port() and NAME_tick_port() by PROGRAM_NAME. Writer: agent, when a job first needs them; readers:
+ * programs.
+ */
+BPF_PROG_ARRAY(port_programs, MAX_PROGRAMS);
+BPF_PROG_ARRAY(tick_programs, MAX_PROGRAMS);
 
 /* ---- forwarding ---- */
 

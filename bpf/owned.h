@@ -232,4 +232,31 @@ static __always_inline int pass_owners(struct gradient_packet *p, struct entry *
 	return SEND_RESULT_ON;
 }
 
+static __always_inline int at_owned(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
+		struct leaving *by, u32 *verdict)
+{
+	int kind = intake(ctx, p, verdict);
+
+	if (kind == LOST)
+		return SEND_NOTHING;
+	if (!may_send(port, p))
+		return lost(verdict, V_BAD_SENDER);
+	by->entry = entry_by(p, port);
+	if (by_owner(p->inc) && is_group(p->ip->daddr))
+		return pass_owners(p, by->entry, verdict);
+	if (p->ip->daddr == port->self_ip)
+		return at_owned_place(ctx, p, by, kind == HAS_LANES, verdict);
+	return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
+}
+
+/* Nobody is waited for longer than for others: there are no ticks. */
+static __always_inline int tick_owned(struct xdp_md *ctx, struct gradient_packet *p, struct entry *entry,
+		u32 *verdict)
+{
+	return lost(verdict, V_BAD_JOB);
+}
+
+PORT_PROGRAM(owned, at_owned, SEND_NOTHING)
+TICK_PROGRAM(owned, tick_owned)
+
 #endif

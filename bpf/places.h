@@ -10,6 +10,7 @@
 #define MAX_SLOTS 1536 /* of one place */
 #define RING_SLOTS 1024 /* of one ring: what a job may have of a place */
 #define MAX_AGGREGATORS 1024
+#define MAX_PROGRAMS 16
 #define MAX_GROUPS 4096
 #define MAX_GROUP_CELLS 8192 /* of all ways of all groups */
 #define MAX_ROUTES 131072

@@ -17,123 +17,15 @@
 #include "spread.h"
 #include "forward.h"
 #include "sum.h"
-#include "blocks.h"
 #include "leave.h"
+#include "port.h"
+#include "blocks.h"
 #include "owned.h"
 #include "question.h"
-#include "dispatch.h"
 #include "pull.h"
 #include "relay.h"
 
-/* Of block_ports. */
-#define BLOCK_PORT 0
-#define BLOCK_TICK_PORT 1
-
-#define LOST 0
-#define IS_BARE 1
-#define HAS_LANES 2
-
-/* What every program does first with a gradient packet. Sets the verdict if it is LOST. */
-static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p, u32 *verdict)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-
-	*verdict = V_CORRUPT;
-	if (bare_of(p, data, end))
-		return is_intact(p, HEADER_BYTES) ? IS_BARE : LOST;
-	if (!gradients_of(ctx, p, data, end)) {
-		*verdict = V_MALFORMED;
-		return LOST;
-	}
-	return is_intact(p, UDP_BYTES) ? HAS_LANES : LOST;
-}
-
-static __always_inline int lost(u32 *verdict, u32 why)
-{
-	*verdict = why;
-	return SEND_NOTHING;
-}
-
-/* A contribution that is addressed to this place; `is_empty` says of which kind, as in dispatch.h. */
-static __always_inline int contribute(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
-		u32 *verdict, int is_empty)
-{
-	*verdict = checked(p, by->entry);
-	if (*verdict != V_FINE)
-		return SEND_NOTHING;
-	return work_on(ctx, p, by->entry, verdict, is_empty);
-}
-
-/*
- * What is a question is question_port()'s: there is no return from that. Returns 0 for any other packet, and
- * 1 where that program is not loaded: the packet is lost, and nothing of it may be read, for the verifier of
- * some kernels (6.12) knows no packet's bounds after a tail call.
- */
-static __always_inline int pass_question(struct xdp_md *ctx, struct iphdr *ip, void *end)
-{
-	struct wire_header *inc = (void *)(ip + 1) + sizeof(struct udphdr);
-
-	if ((void *)(inc + 1) > end || inc->op != WIRE_OP_QUESTION)
-		return 0;
-	question_ports.call(ctx, 0);
-	return 1;
-}
-
-/* The same of what a place sums by blocks. `which`: of block_ports. */
-static __always_inline int pass_block(struct xdp_md *ctx, struct entry *entry, u32 which)
-{
-	if (!entry || entry->program != PROGRAM_BLOCKS)
-		return 0;
-	block_ports.call(ctx, which);
-	return 1;
-}
-
-/* The same of an owned tree. */
-static __always_inline int pass_owned(struct xdp_md *ctx, struct entry *entry)
-{
-	if (!entry || entry->program != PROGRAM_OWNED)
-		return 0;
-	owned_ports.call(ctx, 0);
-	return 1;
-}
-
 /* ---- at a ToR ---- */
-
-/*
- * Whether this may come by a port: docs/protocol.md, rule 2. What comes by an optical port was checked where
- * it entered.
- */
-static __always_inline int may_send(struct port *port, struct gradient_packet *p)
-{
-	if (port->kind == PORT_FABRIC)
-		return p->inc->op != WIRE_OP_TICK;
-	if (port->job != bpf_ntohs(p->inc->job))
-		return 0;
-	if (by_worker(p->inc))
-		return port->worker == bpf_ntohs(p->inc->worker);
-	if (by_owner(p->inc))
-		return port->is_owner;
-	if (p->inc->op == WIRE_OP_SUM)
-		return 0;
-	if (p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker))
-		return 1;
-	return port->is_place && p->inc->op != WIRE_OP_TICK;
-}
-
-/*
- * A notice for this switch: to the tree's workers here. It is still addressed to this switch, so any other
- * would send it back.
- */
-static __always_inline int pass_notice(struct gradient_packet *p, struct entry *entry, u32 *verdict)
-{
-	*verdict = checked(p, entry);
-	if (*verdict != V_FINE)
-		return SEND_NOTHING;
-	if (entry->role == ROLE_TRANSIT)
-		return lost(verdict, V_BAD_WORKER);
-	*verdict = V_NOTICE;
-	return SEND_TO_WORKERS;
-}
 
 /* A result from above: to the tree's workers here and beyond. */
 static __always_inline int pass_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
@@ -145,12 +37,6 @@ static __always_inline int pass_result(struct gradient_packet *p, struct entry *
 		return SEND_NOTHING;
 	*verdict = V_RESULT;
 	return SEND_RESULT_ON;
-}
-
-/* A result that a host sends to another: it is no switch's, and goes on by its route. */
-static __always_inline int is_copy(struct gradient_packet *p, struct port *port)
-{
-	return port->relays && p->ip->daddr != port->self_ip && !is_group(p->ip->daddr);
 }
 
 static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
@@ -203,27 +89,13 @@ static __always_inline int enter_tor(struct xdp_md *ctx, struct gradient_packet 
 	point(p, data);
 	if ((void *)(p->inc + 1) <= end) {
 		by->entry = entry_by(p, port);
-		if (pass_block(ctx, by->entry, BLOCK_PORT) || pass_owned(ctx, by->entry))
+		if (pass_on(ctx, by->entry))
 			return lost(verdict, V_BAD_JOB);
 	}
 	return at_tor(ctx, p, port, by, verdict);
 }
 
-int tor_port(struct xdp_md *ctx)
-{
-	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
-	struct port *port = ports.lookup(&ifindex);
-	struct leaving by = {.from = ifindex};
-	struct gradient_packet packet = {};
-	int send = SEND_TO_STACK;
-
-	if (port) {
-		by.owner = port->owner;
-		send = enter_tor(ctx, &packet, port, &by, &verdict);
-	}
-	send = leave(ctx, &packet, &by, send, 0, &verdict);
-	return counted(verdict, send);
-}
+PORT_PROGRAM(tor, enter_tor, SEND_TO_STACK)
 
 /*
  * Where a ToR's empty pushes go that a sum is to be sent for, in a buffer with room for it: each is a push of
@@ -441,143 +313,7 @@ int question_port(struct xdp_md *ctx)
 	return counted(verdict, send);
 }
 
-/* ---- blocks ---- */
-
-static __always_inline int pass_block_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
-{
-	*verdict = checked(p, entry);
-	if (*verdict == V_FINE)
-		*verdict = keep_block(p, entry);
-	if (*verdict != V_FINE)
-		return SEND_NOTHING;
-	*verdict = V_RESULT;
-	return SEND_RESULT_ON;
-}
-
-/* What is addressed to this place. */
-static __always_inline int at_own_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		struct leaving *by, int kind, u32 *verdict)
-{
-	u32 op = p->inc->op;
-
-	by->entry = entry_by(p, port);
-	if (op == WIRE_OP_NOTICE)
-		return pass_notice(p, by->entry, verdict);
-	*verdict = checked(p, by->entry);
-	if (*verdict != V_FINE)
-		return SEND_NOTHING;
-	if (kind != HAS_LANES || (op != WIRE_OP_PUSH && op != WIRE_OP_PARTIAL))
-		return lost(verdict, V_MALFORMED);
-	return add_block(ctx, p, by->entry, verdict);
-}
-
-static __always_inline int at_blocks(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		struct leaving *by, u32 *verdict)
-{
-	int kind = intake(ctx, p, verdict);
-
-	if (kind == LOST)
-		return SEND_NOTHING;
-	if (!may_send(port, p))
-		return lost(verdict, V_BAD_SENDER);
-	if (kind == HAS_LANES && p->inc->op == WIRE_OP_RESULT && !is_copy(p, port)) {
-		by->entry = entry_of(p, port->owner);
-		return pass_block_result(p, by->entry, verdict);
-	}
-	if (p->ip->daddr == port->self_ip)
-		return at_own_blocks(ctx, p, port, by, kind, verdict);
-	if (!is_group(p->ip->daddr))
-		return SEND_ON;
-	return lost(verdict, V_MALFORMED);
-}
-
-/* What comes by a ToR's port of a tree that it sums by blocks: tor_port() sends it here. */
-int block_port(struct xdp_md *ctx)
-{
-	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
-	struct port *port = ports.lookup(&ifindex);
-	struct leaving by = {.from = ifindex};
-	struct gradient_packet packet = {};
-	int send = SEND_NOTHING;
-
-	if (port) {
-		by.owner = port->owner;
-		send = at_blocks(ctx, &packet, port, &by, &verdict);
-	}
-	send = leave(ctx, &packet, &by, send, 0, &verdict);
-	return counted(verdict, send);
-}
-
-/* ---- owned trees ---- */
-
-static __always_inline int at_owned(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
-		struct leaving *by, u32 *verdict)
-{
-	int kind = intake(ctx, p, verdict);
-
-	if (kind == LOST)
-		return SEND_NOTHING;
-	if (!may_send(port, p))
-		return lost(verdict, V_BAD_SENDER);
-	by->entry = entry_by(p, port);
-	if (by_owner(p->inc) && is_group(p->ip->daddr))
-		return pass_owners(p, by->entry, verdict);
-	if (p->ip->daddr == port->self_ip)
-		return at_owned_place(ctx, p, by, kind == HAS_LANES, verdict);
-	return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED) : SEND_ON;
-}
-
-/* What comes by a ToR's port of an owned tree: tor_port() sends it here. */
-int owned_port(struct xdp_md *ctx)
-{
-	u32 ifindex = ctx->ingress_ifindex, verdict = V_FINE;
-	struct port *port = ports.lookup(&ifindex);
-	struct leaving by = {.from = ifindex};
-	struct gradient_packet packet = {};
-	int send = SEND_NOTHING;
-
-	if (port) {
-		by.owner = port->owner;
-		send = at_owned(ctx, &packet, port, &by, &verdict);
-	}
-	send = leave(ctx, &packet, &by, send, 0, &verdict);
-	return counted(verdict, send);
-}
-
 /* ---- ticks ---- */
-
-/* The place that a tick is for, by the device that stands for it. */
-static __always_inline void place_of(struct xdp_md *ctx, struct ethhdr *eth, struct leaving *by)
-{
-	u32 ifindex = ctx->ingress_ifindex;
-	struct port *port = ports.lookup(&ifindex);
-
-	if (port && port->kind == PORT_CONTROL) {
-		__builtin_memcpy(&ifindex, eth->h_source, sizeof(ifindex));
-		port = ports.lookup(&ifindex);
-	}
-	by->owner = port ? port->owner : ifindex;
-	by->eth0 = port ? 0 : ifindex;
-	by->from = ifindex;
-}
-
-/* A well-formed tick for a tree here. */
-static __always_inline int is_tick(struct xdp_md *ctx, struct gradient_packet *p, struct leaving *by,
-		u32 *verdict)
-{
-	int kind = intake(ctx, p, verdict);
-
-	if (kind == LOST)
-		return 0;
-	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK) {
-		*verdict = V_BAD_SENDER;
-		return 0;
-	}
-	__builtin_memcpy(p->eth->h_source, p->eth->h_dest, sizeof(p->eth->h_source));
-	by->entry = entry_of(p, by->owner);
-	*verdict = checked(p, by->entry);
-	return *verdict == V_FINE;
-}
 
 /*
  * The control port of every place. Ticks come by a device that is for them alone, and name the place by any
@@ -596,30 +332,10 @@ int control_port(struct xdp_md *ctx)
 	if (ip && is_inc(ip, end)) {
 		place_of(ctx, data, &by);
 		point(&packet, data);
-		if ((void *)(packet.inc + 1) <= end &&
-		    pass_block(ctx, entry_of(&packet, by.owner), BLOCK_TICK_PORT))
+		if ((void *)(packet.inc + 1) <= end && pass_tick_on(ctx, entry_of(&packet, by.owner)))
 			verdict = V_BAD_JOB;
 		else if (is_tick(ctx, &packet, &by, &verdict))
-			send = work_on_tick(ctx, &packet, by.entry, &verdict);
-	}
-	send = leave(ctx, &packet, &by, send, 0, &verdict);
-	return counted(verdict, send);
-}
-
-/* The same of a tree that is summed by blocks: control_port() sends it here. */
-int block_tick_port(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct iphdr *ip = ipv4_of(data, end);
-	struct gradient_packet packet;
-	struct leaving by = {};
-	u32 verdict = V_MALFORMED;
-	int send = SEND_NOTHING;
-
-	if (ip) {
-		place_of(ctx, data, &by);
-		if (is_tick(ctx, &packet, &by, &verdict))
-			send = tick_block(ctx, &packet, by.entry, &verdict);
+			send = tick(ctx, &packet, by.entry, &verdict);
 	}
 	send = leave(ctx, &packet, &by, send, 0, &verdict);
 	return counted(verdict, send);

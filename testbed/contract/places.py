@@ -77,6 +77,7 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_SLOTS", SLOTS, 32, "of one place"),
     Number("RING_SLOTS", JOB_SLOTS, 32, "of one ring: what a job may have of a place"),
     Number("MAX_AGGREGATORS", 1024, 32),
+    Number("MAX_PROGRAMS", 16, 32),
     Number("MAX_GROUPS", 4096, 32),
     Number("MAX_GROUP_CELLS", 8192, 32, "of all ways of all groups"),
     Number("MAX_ROUTES", 131072, 32),

@@ -231,7 +231,7 @@ XDP = (
         ),
     ),
     *_in(
-        "programs.c",
+        "port.h",
         (
             "anybody is the owner",
             "	if (by_owner(p->inc))\n		return port->is_owner;",
@@ -304,11 +304,6 @@ XDP = (
     *_in(
         "programs.c",
         (
-            "a host asks as any worker",
-            "p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker)",
-            "p->inc->op == WIRE_OP_QUESTION",
-        ),
-        (
             "a switch takes answers for pushes",
             "p->inc->op == WIRE_OP_ANSWER || for_end(p->inc)",
             "for_end(p->inc)",
@@ -317,6 +312,14 @@ XDP = (
             "a host asks of any address",
             "	if (!port && (!by->entry || p->ip->daddr != by->entry->self_ip))\n",
             "	if (!port && !by->entry)\n",
+        ),
+    ),
+    *_in(
+        "port.h",
+        (
+            "a host asks as any worker",
+            "p->inc->op == WIRE_OP_QUESTION && port->worker == bpf_ntohs(p->inc->worker)",
+            "p->inc->op == WIRE_OP_QUESTION",
         ),
     ),
     *_in(
@@ -367,22 +370,10 @@ XDP = (
     ),
     *_in(
         "programs.c",
-        ("any place of a job sends to hosts", "return port->relays && ", "return port->is_place && "),
-        ("copies may be for a switch", "p->ip->daddr != port->self_ip && !is_group", "!is_group"),
         (
             "a head's own worker pulls what is for all",
             "		if (is_relayed(entry)) {\n			by->entry = entry;\n",
             "		if (0) {\n			by->entry = entry;\n",
-        ),
-        (
-            "a notice passes where nobody contributes",
-            "	if (entry->role == ROLE_TRANSIT)\n		return lost(verdict, V_BAD_WORKER);\n",
-            "",
-        ),
-        (
-            "a worker speaks for another",
-            "return port->worker == bpf_ntohs(p->inc->worker);",
-            "return 1;",
         ),
         (
             "what is for another place is summed here",
@@ -393,6 +384,48 @@ XDP = (
             "a push to a group is forwarded",
             "		return is_group(p->ip->daddr) ? lost(verdict, V_MALFORMED)",
             "		return 0 ? lost(verdict, V_MALFORMED)",
+        ),
+        (
+            "anybody ticks a host",
+            "	if (p->inc->op == WIRE_OP_TICK)\n		return lost(verdict, V_BAD_SENDER);\n",
+            "",
+        ),
+        (
+            "a host takes empty pushes for notices",
+            "	if (kind == IS_BARE && p->inc->op == WIRE_OP_EMPTY)\n",
+            "	if (0)\n",
+        ),
+        (
+            "a place takes what is for another address",
+            "if (!by->entry || p->ip->daddr != by->entry->self_ip)",
+            "if (!by->entry)",
+        ),
+        (
+            "anybody on the host pushes by the loop",
+            " &&\n\t       port->worker == bpf_ntohs(p->inc->worker);",
+            ";",
+        ),
+        ("the loop takes what is for any address", "return p->ip->daddr == port->self_ip && ", "return "),
+        (
+            "what a place keeps its worker does not get",
+            "if (!puller || puller->job != entry->id)",
+            "if (1)",
+        ),
+        ("what a worker gets its place does not keep", "puller && !puller->at_place ? 0", "puller ? 0"),
+    ),
+    *_in(
+        "port.h",
+        ("any place of a job sends to hosts", "return port->relays && ", "return port->is_place && "),
+        ("copies may be for a switch", "p->ip->daddr != port->self_ip && !is_group", "!is_group"),
+        (
+            "a notice passes where nobody contributes",
+            "	if (entry->role == ROLE_TRANSIT)\n		return lost(verdict, V_BAD_WORKER);\n",
+            "",
+        ),
+        (
+            "a worker speaks for another",
+            "return port->worker == bpf_ntohs(p->inc->worker);",
+            "return 1;",
         ),
         (
             "a port's job is not looked at",
@@ -416,42 +449,15 @@ XDP = (
         ),
         ("other switches send ticks", "		return p->inc->op != WIRE_OP_TICK;\n", "		return 1;\n"),
         (
-            "anybody ticks a host",
-            "	if (p->inc->op == WIRE_OP_TICK)\n		return lost(verdict, V_BAD_SENDER);\n",
-            "",
-        ),
-        (
             "an empty push speaks for another",
             "	if (by_worker(p->inc))\n		return port",
             "	if (p->inc->op == WIRE_OP_PUSH)\n		return port",
-        ),
-        (
-            "a host takes empty pushes for notices",
-            "	if (kind == IS_BARE && p->inc->op == WIRE_OP_EMPTY)\n",
-            "	if (0)\n",
         ),
         (
             "the control port takes all",
             "	if (kind != HAS_LANES || p->inc->op != WIRE_OP_TICK)",
             "	if (kind != HAS_LANES)",
         ),
-        (
-            "a place takes what is for another address",
-            "if (!by->entry || p->ip->daddr != by->entry->self_ip)",
-            "if (!by->entry)",
-        ),
-        (
-            "anybody on the host pushes by the loop",
-            " &&\n\t       port->worker == bpf_ntohs(p->inc->worker);",
-            ";",
-        ),
-        ("the loop takes what is for any address", "return p->ip->daddr == port->self_ip && ", "return "),
-        (
-            "what a place keeps its worker does not get",
-            "if (!puller || puller->job != entry->id)",
-            "if (1)",
-        ),
-        ("what a worker gets its place does not keep", "puller && !puller->at_place ? 0", "puller ? 0"),
     ),
     *_in(
         "leave.h",

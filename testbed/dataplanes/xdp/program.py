@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from testbed.contract.places import Program
 from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
@@ -31,13 +32,19 @@ PORTS = (
 )
 """Programs that are attached to devices."""
 QUESTIONS = "questions"
-CALLED = {
-    QUESTIONS: ("question_ports", ("question_port",)),
-    "blocks": ("block_ports", ("block_port", "block_tick_port")),
-    "owned": ("owned_ports", ("owned_port",)),
+CALLED: dict[str, dict[str, tuple[str, int]]] = {
+    QUESTIONS: {"question_port": ("question_ports", 0)},
+    **{
+        program.name.lower(): {
+            f"{program.name.lower()}_port": ("port_programs", int(program)),
+            f"{program.name.lower()}_tick_port": ("tick_programs", int(program)),
+        }
+        for program in Program
+        if program is not Program.SUM
+    },
 }
-"""Programs that these call, by what a job has: the map by which they do, and its programs in turn."""
-PROGRAMS = (*PORTS, *(program for _, programs in CALLED.values() for program in programs))
+"""Programs that these call, by what a job has; each with the map by which they do, and its place there."""
+PROGRAMS = (*PORTS, *(name for programs in CALLED.values() for name in programs))
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 _CLONE_NEWNET = 0x40000000
@@ -108,9 +115,8 @@ class Programs:
         with self._loading:
             if what in self._loaded or what not in CALLED:
                 return
-            calls, programs = CALLED[what]
-            self.compiled.load([name for name in programs if name not in self.compiled.functions])
-            for place, name in enumerate(programs):
+            self.compiled.load([name for name in CALLED[what] if name not in self.compiled.functions])
+            for name, (calls, place) in CALLED[what].items():
                 map_update(self.map_fd(calls), u32(place), u32(self.program_fd(name)))
             self._loaded.add(what)
 
