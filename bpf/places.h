@@ -9,6 +9,7 @@
 #define MAX_PULLERS 16384
 #define MAX_SLOTS 1536 /* of one place */
 #define RING_SLOTS 1024 /* of one ring: what a job may have of a place */
+#define VOTE_SLOTS 16 /* the last of a segment */
 #define MAX_AGGREGATORS 1024
 #define MAX_PROGRAMS 16
 #define MAX_GROUPS 4096
@@ -34,8 +35,8 @@
 #define ROLE_TOP 3 /* it is the result */
 
 #define PROGRAM_SUM 0 /* bpf/sum.h */
-#define PROGRAM_BLOCKS 1 /* bpf/blocks.h */
-#define PROGRAM_OWNED 2 /* bpf/owned.h */
+#define PROGRAM_BLOCKS 1 /* bpf/systems/blocks.h */
+#define PROGRAM_OWNED 2 /* bpf/systems/owned.h */
 
 #define SLOT_EMPTY 0
 #define SLOT_FILLING 1

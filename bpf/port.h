@@ -15,6 +15,14 @@
 #define IS_BARE 1
 #define HAS_LANES 2
 
+/* All bits where a number is below zero; the compiler must not make a branch of it. */
+static __always_inline s64 below_zero(s64 number)
+{
+	number >>= 63;
+	asm volatile("" : "+r"(number));
+	return number;
+}
+
 /* What every program does first with a gradient packet. Sets the verdict if it is LOST. */
 static __always_inline int intake(struct xdp_md *ctx, struct gradient_packet *p, u32 *verdict)
 {
@@ -118,6 +126,18 @@ static __always_inline int pass_notice(struct gradient_packet *p, struct entry *
 		return lost(verdict, V_BAD_WORKER);
 	*verdict = V_NOTICE;
 	return SEND_TO_WORKERS;
+}
+
+/* A result from above: to the tree's workers here and beyond. */
+static __always_inline int pass_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
+{
+	*verdict = checked(p, entry);
+	if (*verdict == V_FINE)
+		*verdict = keep_result(p, entry);
+	if (*verdict != V_FINE)
+		return SEND_NOTHING;
+	*verdict = V_RESULT;
+	return SEND_RESULT_ON;
 }
 
 /* A result that a host sends to another: it is no switch's, and goes on by its route. */

@@ -19,25 +19,12 @@
 #include "sum.h"
 #include "leave.h"
 #include "port.h"
-#include "blocks.h"
-#include "owned.h"
+#include SYSTEMS /* headers of the programs that systems have, each behind its number, PROGRAM_NAME */
 #include "question.h"
 #include "pull.h"
 #include "relay.h"
 
 /* ---- at a ToR ---- */
-
-/* A result from above: to the tree's workers here and beyond. */
-static __always_inline int pass_result(struct gradient_packet *p, struct entry *entry, u32 *verdict)
-{
-	*verdict = checked(p, entry);
-	if (*verdict == V_FINE)
-		*verdict = keep_result(p, entry);
-	if (*verdict != V_FINE)
-		return SEND_NOTHING;
-	*verdict = V_RESULT;
-	return SEND_RESULT_ON;
-}
 
 static __always_inline int at_tor(struct xdp_md *ctx, struct gradient_packet *p, struct port *port,
 		struct leaving *by, u32 *verdict)

@@ -17,8 +17,8 @@
 
 // Who works on a tree's contributions and ticks.
 const bit<8> PROGRAM_SUM = 0; // bpf/sum.h
-const bit<8> PROGRAM_BLOCKS = 1; // bpf/blocks.h
-const bit<8> PROGRAM_OWNED = 2; // bpf/owned.h
+const bit<8> PROGRAM_BLOCKS = 1; // bpf/systems/blocks.h
+const bit<8> PROGRAM_OWNED = 2; // bpf/systems/owned.h
 
 // Who sits behind the port that a packet came in by.
 const bit<2> PORT_FABRIC = 0; // of another switch, or optical: what comes was checked where it entered

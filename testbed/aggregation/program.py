@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.aggregation.entries import BlockTerms
@@ -25,6 +26,21 @@ from testbed.topology.places import Place
 from testbed.topology.units import Unit
 
 SUM = "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A system's program as one engine has it: its file, and the number by which entries name it."""
+
+    name: str
+    number: int
+    path: Path
+
+    @property
+    def is_users(self) -> bool:
+        """Say whether a configuration names it."""
+        return self.path.is_absolute()
+
 
 Key = tuple[int, int]  # a job, and the number of one of its trees
 At = Callable[[Place], SummingPlace]
@@ -109,12 +125,14 @@ class PlacePool(Protocol):
 
 
 class DataPlaneProgram(Protocol):
-    """A data-plane program; `name` is of testbed.contract.places.Program, in lower case. What it `shares` out
-    of a place has that name: programs that share out the same do so from one pool.
+    """A data-plane program. What it `shares` out of a place has that name: programs that share out the same
+    do so from one pool. `sources` has a file by each engine that it is written for, of bpf/ or p4/ unless the
+    path is absolute.
     """
 
     name: str
     shares: str
+    sources: Mapping[str, Path]
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Raise RequestError where a job says of its packets what this program does not do. `engines` is by

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest
@@ -39,6 +41,7 @@ class SlotProgram:
     """Each tree has a segment, of an equal share of a place's slots or of as many as its job says."""
 
     name, shares = SUM, "slots"
+    sources: Mapping[str, Path] = MappingProxyType({"xdp": Path("sum.h"), "bmv2": Path("sum.p4")})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """A sum waits for every worker, and what is under way is half of a segment."""

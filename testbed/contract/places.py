@@ -7,6 +7,7 @@ in them, and the job's entry, are the P4 program's, too.
 
 from __future__ import annotations
 
+from testbed.contract.mapping import VOTE_SLOTS
 from testbed.contract.numbers import Choice, Number
 from testbed.contract.records import Kind, Lanes, Member, Record, members
 from testbed.contract.spec import MAX_WORKERS, Field
@@ -60,8 +61,8 @@ class Program(Choice):
     """The program that works on a tree's contributions and ticks: the core's sum, or a system's own."""
 
     SUM = 0, "bpf/sum.h"
-    BLOCKS = 1, "bpf/blocks.h"
-    OWNED = 2, "bpf/owned.h"
+    BLOCKS = 1, "bpf/systems/blocks.h"
+    OWNED = 2, "bpf/systems/owned.h"
 
 
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
@@ -76,6 +77,7 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_PULLERS", 16384, 32),
     Number("MAX_SLOTS", SLOTS, 32, "of one place"),
     Number("RING_SLOTS", JOB_SLOTS, 32, "of one ring: what a job may have of a place"),
+    Number("VOTE_SLOTS", VOTE_SLOTS, 32, "the last of a segment"),
     Number("MAX_AGGREGATORS", 1024, 32),
     Number("MAX_PROGRAMS", 16, 32),
     Number("MAX_GROUPS", 4096, 32),

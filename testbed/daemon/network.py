@@ -33,7 +33,7 @@ from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
 from testbed.dataplanes.xdp.room import open_room
-from testbed.discovery.registry import programs
+from testbed.discovery.registry import programs, sources, with_programs
 from testbed.emulation import openvswitch
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
@@ -94,11 +94,13 @@ class Network:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.enter_context(with_programs(self.topology.programs))
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
             stack.callback(self._end_controller)
             self._start_controller(held=True)  # it reads in its modules while programs are compiled
-            self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu))  # beside the fabric
+            # beside the fabric
+            self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu, sources("xdp")))
             topo = FabricTopo(self.topology)
             fabric = FabricNet(
                 topo, self._log, self._progress, cgroups=self._cgroups, leaves_devices=self._leaves_devices

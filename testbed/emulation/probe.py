@@ -30,8 +30,9 @@ from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 from testbed.dataplanes.xdp.places import XdpSwitch
-from testbed.dataplanes.xdp.program import PROGRAMS, Programs
+from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import MAP_TYPE_ARRAY, map_create, map_update, u32
+from testbed.discovery.registry import sources
 from testbed.emulation.ingress import attach
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
@@ -132,10 +133,11 @@ def programs() -> str:
     """Load the testbed's programs for the default MTU, put a map of slots where a job's would be, and have a
     tick complete a sum.
     """
-    with Programs() as loaded:
+    with Programs(sources("xdp")) as loaded:
         slots = map_create(MAP_TYPE_ARRAY, 4, layout.slot(loaded.lanes).itemsize, layout.SLOTS, 0, "slots")
         map_update(loaded.map_fd("slots"), u32(0), u32(slots))
-        findings = {"programs": (True, f"{len(PROGRAMS)} programs loaded, and slots put into their map")}
+        count = len(loaded.compiled.functions)
+        findings = {"programs": (True, f"{count} programs loaded, and slots put into their map")}
         try:
             findings["ticks"] = (True, _ticked(loaded))
         except (TestbedError, ProbeFailure, OSError) as lack:

@@ -16,7 +16,8 @@ from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout, System, completed
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import MIN_LANES, lanes_for
-from testbed.discovery.registry import programs, systems
+from testbed.discovery.registry import programs as all_programs
+from testbed.discovery.registry import programs_for, systems
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -236,7 +237,7 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
     if lanes is not None:
         check_narrow(lanes, passed, mtu)
     check_asks(recovery, passed)
-    chosen(programs(), layout.forest, layout.programs, engines).check(layout, packets, engines)
+    chosen(all_programs(), layout.forest, layout.programs, engines).check(layout, packets, engines)
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
@@ -295,7 +296,8 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
                 f"for it; accepted are units with {accepted}, and there "
                 f"{' and '.join(name for name, system in systems().items() if not system.programs)}"
             )
-        program, known = programs.get(engine, SUM), DATA_PLANES[engine].programs
+        program = programs.get(engine, SUM)
+        known = programs_for(engine)
         if program not in known:
             raise RequestError(
                 f"--sync {layout.system}: {place} has engine: {engine}, which has no program "

@@ -12,7 +12,7 @@ from testbed.aggregation.site import Rack, Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.contract.transports import SERVER
 from testbed.discovery.policies import Choice, choice
-from testbed.discovery.registry import find
+from testbed.discovery.registry import find, programs_for
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
@@ -29,7 +29,6 @@ from testbed.jobs.placement import (
 from testbed.ocs.plan import check_demands
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
-from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
@@ -78,7 +77,7 @@ def check_choice(policy: str, between: Choice, topology: Topology) -> None:
     program for an engine of this testbed that the engine does not have.
     """
     for engine in sorted({unit.engine for unit in topology.units}):
-        program, known = between.with_inc.programs.get(engine), DATA_PLANES[engine].programs
+        program, known = between.with_inc.programs.get(engine), programs_for(engine)
         if program is not None and program not in known:
             raise RequestError(
                 f"policy {policy}: its jobs are summed by {between.with_inc.name}, whose program for "

@@ -35,8 +35,8 @@ def limits_of(
     topology: Topology, slot_s: float, step_gbps: float | None, programs: Mapping[str, str]
 ) -> Limits:
     """Return the limits that a topology declares. `programs`, by engine, are those of the system that sums at
-    switches (System.programs): where a unit's engine has none of them, no job can use INC. RequestError where
-    links have no rate.
+    switches (System.programs): where a unit's engine is not among them, no job can use INC. RequestError
+    where links have no rate.
     """
     ports_gbps = tuple(_port_gbps(topology, unit) for unit in topology.units)
     port_gbps = min(ports_gbps)
@@ -44,7 +44,7 @@ def limits_of(
     return Limits(
         ports=tuple(map(len, topology.scheduled_ports.values())),
         inc=tuple(
-            topology.inc.jobs if programs.get(unit.engine) in unit.data_plane.programs else 0
+            topology.inc.jobs if unit.engine in programs and unit.data_plane.sums else 0
             for unit in topology.units
         ),
         switch_gbps=(float("inf"),) * len(topology.units),

@@ -19,7 +19,7 @@ class DataPlane:
 
     engine: str
     folder: str  # of testbed/dataplanes/: what makes the units' switches
-    programs: tuple[str, ...]  # what works on contributions at its ToR: names of contract.places.Program
+    sums: bool  # whether jobs may sum at its ToR: whose programs have sources for it
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
     takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
     passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
@@ -34,11 +34,6 @@ class DataPlane:
         """
         return self.takes_empties and lanes <= lanes_for(ONE_BUFFER_MTU)
 
-    @property
-    def sums(self) -> bool:
-        """Return whether jobs may sum at its ToR."""
-        return bool(self.programs)
-
 
 DATA_PLANES = {
     plane.engine: plane
@@ -46,7 +41,7 @@ DATA_PLANES = {
         DataPlane(
             "xdp",
             folder="xdp",
-            programs=("sum", "blocks", "owned"),
+            sums=True,
             goes_on_without=True,
             takes_fewer=True,
             takes_empties=True,
@@ -57,7 +52,7 @@ DATA_PLANES = {
         DataPlane(
             "bmv2",
             folder="bmv2",
-            programs=("sum", "blocks", "owned"),
+            sums=True,
             takes_fewer=False,
             takes_empties=False,
             passes_copies=False,
@@ -68,7 +63,7 @@ DATA_PLANES = {
         DataPlane(
             "none",
             folder="xdp",
-            programs=(),
+            sums=False,
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,

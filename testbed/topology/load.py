@@ -81,6 +81,7 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
             "mtu",
             "bmv2",
             "controller",
+            "programs",
             "shared",
         ),
     )
@@ -134,10 +135,28 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
         controller=choice(top, "controller", CONTROLLERS[0], CONTROLLERS),
         pod_link=_pod_link(top, scale, units, buffer_packets),
         core_link=core_link,
+        programs=_programs(top, folder),
         shared=flag(top, "shared", False),
     )
     links = [link for unit in units for link in unit.links]
     return replace(topology, link_rates={link: link_rates[link] for link in links if link in link_rates})
+
+
+def _programs(top: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
+    """Return the data-plane programs that are named, with whole paths."""
+    raw = top.get("programs", [])
+    if not isinstance(raw, list) or not all(isinstance(each, str) for each in raw):
+        raise RequestError(f"programs: {shown(raw)}; a list of FILE.py:CLASS is accepted")
+    named = []
+    for each in raw:
+        file, _, class_name = each.rpartition(":")
+        path = (folder or Path()) / file
+        if not file.endswith(".py") or not class_name.isidentifier():
+            raise RequestError(f"programs: {each}; FILE.py:CLASS is accepted")
+        if not path.is_file() or (folder is None and not path.is_absolute()):
+            raise RequestError(f"programs: {each}: {path} is no file")
+        named.append(f"{path.resolve()}:{class_name}")
+    return tuple(named)
 
 
 def _core_link(

@@ -178,6 +178,7 @@ class Topology:
     pod_link: LinkSpec | None = None  # between ToRs and pod switches; None: there are no pods
     link_rates: Mapping[str, float | None] = field(default_factory=dict)
     core_link: LinkSpec | None = None  # between each unit's switch and the core; None: there is no core
+    programs: tuple[str, ...] = ()  # data-plane programs of a user's, FILE.py:CLASS with the whole path
     shared: bool = False  # hosts of different users' jobs reach each other
 
     @property

@@ -46,6 +46,7 @@ def words(topology: Topology) -> dict[str, Any]:
         "mtu": topology.mtu,
         "bmv2": {"layout": topology.bmv2.layout, "log": topology.bmv2.log},
         "controller": topology.controller,
+        **({"programs": list(topology.programs)} if topology.programs else {}),
         "shared": topology.shared,
     }
 

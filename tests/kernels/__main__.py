@@ -23,13 +23,14 @@ def compile_ahead(is_long: bool) -> None:
     """Compile on this host, which takes seconds, what an emulated processor takes minutes for."""
     from testbed.contract.spec import lanes_for
     from testbed.dataplanes.xdp.program import Programs
+    from testbed.discovery.registry import sources
     from tests.kernels.form import MTUS
     from tests.privileged.observed import text
 
     for mtu in MTUS:
-        Programs(lanes_for(mtu)).close()
+        Programs(sources("xdp"), lanes_for(mtu)).close()
     if is_long:
-        Programs(text=text()).close()
+        Programs(sources("xdp"), text=text()).close()
 
 
 def main(arguments: list[str]) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp.program import Programs
+from testbed.discovery.registry import sources
 from testbed.emulation.openvswitch import RUN_DIR, Bridge, OpenVSwitch
 from testbed.probing import kernel
 from testbed.probing.features import BY_NAME
@@ -75,7 +76,7 @@ def features() -> str:
 
 def programs(mtus: tuple[int, ...]) -> str:
     for mtu in mtus:
-        with Programs(lanes_for(mtu)) as loaded:
+        with Programs(sources("xdp"), lanes_for(mtu)) as loaded:
             print(
                 f"    MTU {mtu}: {len(loaded.compiled.functions)} programs load ({loaded.mode})", flush=True
             )

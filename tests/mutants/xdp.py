@@ -11,7 +11,7 @@ def _in(file: str, *bugs: tuple[str, str, str]) -> tuple[Mutation, ...]:
 
 XDP = (
     *_in(
-        "blocks.h",
+        "systems/blocks.h",
         (
             "a contribution is added twice",
             "	if (block->sources[word] & bit) {\n		*verdict = V_DUPLICATE;",
@@ -166,7 +166,7 @@ XDP = (
         ),
     ),
     *_in(
-        "owned.h",
+        "systems/owned.h",
         (
             "a contribution is added twice",
             "newer == 0 && s->state == SLOT_FILLING && s->bitmap & bit",

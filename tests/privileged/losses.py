@@ -11,6 +11,7 @@ from testbed.daemon.network import Network
 from testbed.dataplanes.xdp import layout, plane
 from testbed.dataplanes.xdp.program import Programs, source
 from testbed.dataplanes.xdp.syscall import map_keys, map_lookup, map_update, u32
+from testbed.discovery.registry import sources
 from testbed.topology import addresses
 from tests.privileged.scenarios import sums
 
@@ -21,11 +22,11 @@ LOSE = "	if (is_lost(ctx, p->inc))\n		return LOST;\n"
 
 def before_network() -> None:
     """Have the network that comes up then load these programs in place of the product's."""
-    text = source(layout.BPF_DIR / "programs.c")
+    text = source(layout.BPF_DIR / "programs.c", sources("xdp"))
     assert text.count(AHEAD) == text.count(INTACT) == 1
     stage = Path(__file__).with_name("losses.h").read_text()
     text = text.replace(AHEAD, stage + AHEAD).replace(INTACT, LOSE + INTACT)
-    plane.Programs = lambda lanes: Programs(lanes, text)  # type: ignore[assignment,misc]
+    plane.Programs = lambda systems, lanes: Programs(systems, lanes, text)  # type: ignore[assignment,misc]
 
 
 def sums_with_losses(network: Network) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Self
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import Programs, source
 from testbed.dataplanes.xdp.syscall import XDP_REDIRECT
+from testbed.discovery.registry import sources
 
 BEHIND = '#line 1 "parse.h"'  # what comes before are the kernel's headers and bpf/maps.h
 BROADCAST, EXCLUDE_INGRESS = 1 << 3, 1 << 4  # <linux/bpf.h>
@@ -30,7 +31,7 @@ _ROOM = 4096  # the longest frame that goes through a test run
 
 def text() -> str:
     """The programs' source with observe.h in it."""
-    whole = source(layout.BPF_DIR / "programs.c")
+    whole = source(layout.BPF_DIR / "programs.c", sources("xdp"))
     assert whole.count(BEHIND) == 1
     return whole.replace(BEHIND, Path(__file__).with_name("observe.h").read_text() + BEHIND)
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from testbed.discovery.registry import sources
 from testbed.emulation.namespaces import command, private_mounts
 from tests.limits import SLOWER
 
@@ -50,7 +51,7 @@ def main(name: str, *arguments: str) -> None:
     from tests.privileged.observed import text
     from tests.privileged.xdp_aggregator import devices
 
-    with devices() as ports, Programs(text=text()) as programs:
+    with devices() as ports, Programs(sources("xdp"), text=text()) as programs:
         result = importlib.import_module(f"tests.privileged.{name}").inside(programs, ports, *arguments)
     print(MARK + json.dumps(result))
 

@@ -1,5 +1,5 @@
-"""A system of one's own: the commands of docs/your-own-system.md as they stand there, and the example whose
-workers push signs.
+"""A system of one's own: the commands of docs/your-own-system.md as they stand there, the example whose
+workers push signs, and the one with a data-plane program of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.privileged.commands import ROOT, Testbed, environment, open_folder, running
+from tests.privileged.commands import ROOT, Testbed, command, environment, open_folder, running
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]
 
@@ -39,6 +39,27 @@ if rank == 0:
     print(f"the majority of {size} workers is right")
 dist.destroy_process_group()
 """
+
+LARGEST = """
+import numpy as np
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("inc")
+rank, size = dist.get_rank(), dist.get_world_size()
+for length in (11, 5_003, 30_011):
+    chance = np.random.default_rng((7, length))
+    every = torch.from_numpy(chance.standard_normal((size, length)).astype(np.float32))
+    every *= 10.0 ** (6 * torch.arange(size)[:, None] - 6)
+    every[:, 3], every[0, 5], every[:, 7] = -0.0, torch.inf, -torch.inf
+    mine = every[rank].clone()
+    dist.all_reduce(mine)
+    assert torch.equal(mine, every.amax(0)), (rank, length)
+if rank == 0:
+    print(f"the largest of {size} workers is right")
+dist.destroy_process_group()
+"""
+EXAMPLE = ROOT / "docs" / "examples" / "largest.py"
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +130,43 @@ def test_workers_push_signs_and_take_the_sign_of_the_sum(testbed: Testbed, folde
     ended = run(testbed, folder, "--sync", system, "--place", "u1:3,u2:2", "signs.py")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "the majority of 5 workers is right" in ended.stdout
+
+
+def test_a_program_of_a_configuration_works_on_its_packets(folder: Path) -> None:
+    """Within a rack and across two, with losses on both sides of both switches; and the core's beside it."""
+    (folder / "largest.py").write_text(LARGEST)
+    config = folder / "own.yaml"
+    config.write_text(f"units: [{{hosts: 2}}, {{hosts: 2}}]\nprograms: [{EXAMPLE}:Program]\n")
+    with running(str(config)) as testbed:
+        for links in ("u1h1", "u2h1", "u1o1"):
+            fault = command("testbed.fault", "set", links, "--loss", "2%", "--name", testbed.name)
+            assert fault.returncode == 0, fault.stderr
+        for place in ("u1:2", "u1:2,u2:1"):
+            ended = run(testbed, folder, "--sync", f"{EXAMPLE}:Largest", "--place", place, "largest.py")
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            assert "workers is right" in ended.stdout
+        ended = run(testbed, folder, "--sync", "switches", "--place", "u1:2,u2:1", "sums.py")
+        assert "sums of 3 workers are right" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_a_job_whose_program_no_configuration_names_is_refused(testbed: Testbed, folder: Path) -> None:
+    ended = run(testbed, folder, "--sync", f"{EXAMPLE}:Largest", "--place", "u1:2", "sums.py")
+    assert ended.returncode == 2
+    shown = "u1 has engine: xdp, which has no program 'largest'; accepted are sum, owned, blocks"
+    assert ended.stderr.splitlines() == [f"testbed run: --sync {EXAMPLE}:Largest: {shown}"]
+
+
+def test_a_program_that_does_not_compile_ends_up_in_one_line(folder: Path) -> None:
+    made = folder / "bad.py"
+    made.write_text(EXAMPLE.read_text())
+    (folder / "bad.h").write_text(
+        EXAMPLE.with_suffix(".h").read_text().replace("larger_pair(s", "largr_pair(s")
+    )
+    config = folder / "own.yaml"
+    config.write_text("units: [{hosts: 2}]\nprograms: [bad.py:Program]\n")
+    for path in (made, folder / "bad.h"):
+        os.chown(path, 0, 0)
+    ended = command("testbed.up", "--config", str(config), "--name", "bad-program", "--detach")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert f"with {folder.resolve() / 'bad.h'}: " in line, line

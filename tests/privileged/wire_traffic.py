@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testbed.discovery.registry import sources
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec, WireStatistics
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, command, entered
 from testbed.emulation.spawner import Spawner
@@ -240,7 +241,7 @@ class Rig:
         ports = {name: f"p-{name}" for name in self._hosts if name == "sx" or name.startswith("x")}
         switch_ports = [SwitchPort(_UNIT, self._hosts[name].index, device) for name, device in ports.items()]
         pins = Path("/sys/fs/bpf/links")
-        stack.enter_context(XdpPlane(pins)).attach(switch_ports, [])
+        stack.enter_context(XdpPlane(pins, 1500, sources("xdp"))).attach(switch_ports, [])
         routes = {
             (self._hosts[name].ip, 32): ((device,), self._hosts[name].mac) for name, device in ports.items()
         }

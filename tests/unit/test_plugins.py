@@ -5,6 +5,7 @@ file of a user's; what is wrong with one is a line.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -137,6 +138,82 @@ def test_two_data_plane_programs_of_one_name_are_refused(registered: Registered)
     registered(EXTRA + PROGRAM.replace("halves", "blocks"))
     with pytest.raises(TestbedError, match=r"^program .blocks.: two have this name, the second in testbed\."):
         registry.programs()
+
+
+def own(path: Path, **changes: str) -> str:
+    """A program of a configuration's, in a file of its own, with these words in the place of others."""
+    (path / "mine.h").write_text("")
+    text = OWN
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (path / "mine.py").write_text(text)
+    return f"{path / 'mine.py'}:Mine"
+
+
+OWN = """
+from pathlib import Path
+from testbed.aggregation.slots import SlotProgram
+
+class Mine(SlotProgram):
+    name = "mine"
+    sources = {"xdp": Path(__file__).with_name("mine.h")}
+"""
+
+
+def test_a_configuration_brings_data_plane_programs(tmp_path: Path) -> None:
+    name = own(tmp_path)
+    with registry.with_programs([name]):
+        assert list(registry.programs()) == ["sum", "owned", "blocks", "mine"]
+        assert registry.programs_for("xdp")[-1] == "mine" != registry.programs_for("bmv2")[-1]
+        numbers = {source.name: source.number for source in registry.sources("xdp")}
+        assert numbers == {"blocks": 1, "owned": 2, "mine": 3}
+        assert registry.sources("xdp")[-1].path == tmp_path / "mine.h"
+    assert "mine" not in registry.programs()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"Mine": "Other"}, "AttributeError: module 'users_mine' has no attribute 'Mine'"),
+        ({"SlotProgram)": "1 / 0)"}, "ZeroDivisionError: division by zero"),
+        ({"(SlotProgram)": ""}, "it has no 'shares'; a class with all of DataPlaneProgram is accepted"),
+        ({'"mine"': '"sum"'}, "there is a program 'sum' already"),
+        ({'"mine"': '"blocks"'}, "there is a program 'blocks' already"),
+        ({'"mine"': '"Mine; x"'}, "its name 'Mine; x'; up to 31 small letters, digits and _ are accepted"),
+        ({"xdp": "bmv2"}, "a source for 'bmv2'; xdp is accepted"),
+        ({"mine.h": "yours.h"}, "its source for xdp, .*yours.h, is no file"),
+        ({"Path(__file__).with_name": "Path"}, "its source for xdp, mine.h, is no file"),
+    ],
+)
+def test_a_program_that_is_none_is_refused_in_one_line(
+    tmp_path: Path, changes: dict[str, str], message: str
+) -> None:
+    name = own(tmp_path, **changes)
+    before = set(registry.programs())
+    wrong = pytest.raises(RequestError, match=f"^programs: {re.escape(name)}: {message}$")
+    with wrong, registry.with_programs([name]):
+        raise AssertionError("it was accepted")
+    assert set(registry.programs()) == before
+
+
+@pytest.mark.parametrize("file", ["mine.py", "mine.h"])
+def test_a_program_that_others_could_have_written_is_refused(tmp_path: Path, file: str) -> None:
+    name = own(tmp_path)
+    for change in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
+        (tmp_path / file).unlink()
+        own(tmp_path)
+        change(tmp_path / file)
+        wrong = pytest.raises(RequestError, match=rf"{file} is of user \d+, mode \d+; root runs")
+        with wrong, registry.with_programs([name]):
+            raise AssertionError("it was accepted")
+
+
+def test_a_program_is_named_once(tmp_path: Path) -> None:
+    name = own(tmp_path)
+    wrong = pytest.raises(RequestError, match=r"there is a program 'mine' already$")
+    with wrong, registry.with_programs([name, name]):
+        raise AssertionError("it was accepted")
 
 
 def test_another_system_with_instead_changes_no_policys_choice(registered: Registered) -> None:

@@ -162,7 +162,7 @@ class _Place:
         for name, ip in (("self_ip", entry.self_ip), ("up_ip", entry.to_ip), ("group_ip", entry.group_ip)):
             record[name] = ip_number(ip)
         record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key].number
-        record["program"] = places.Program[entry.program.upper()]
+        record["program"] = self._programs.numbers[entry.program]
         if entry.terms:
             job = self._made_table().admit(number, entry, is_new)
             record["aggregator"], record["record"] = job

@@ -22,6 +22,7 @@ from typing import Self
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP
+from testbed.aggregation.program import Source
 from testbed.contract import spec
 from testbed.contract.places import NOBODY, Port
 from testbed.dataplanes.xdp import layout
@@ -332,8 +333,8 @@ class XdpPlane:
     it begins to compile and load them, on a thread of its own; `attach` waits for that, and has `programs`.
     """
 
-    def __init__(self, pin_dir: Path, mtu: int = 1500) -> None:
-        self._pin_dir, self._mtu = pin_dir, mtu
+    def __init__(self, pin_dir: Path, mtu: int, systems: Sequence[Source]) -> None:
+        self._pin_dir, self._mtu, self._systems = pin_dir, mtu, systems
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -343,8 +344,9 @@ class XdpPlane:
         return self
 
     def _loaded(self) -> Programs:
-        programs = Programs(spec.lanes_for(self._mtu))
-        programs.load()
+        programs = Programs(self._systems, spec.lanes_for(self._mtu))
+        # what is wrong with a user's own is said before a job
+        programs.load(*(system.name for system in self._systems if system.is_users))
         return programs
 
     def _let_go(self) -> None:

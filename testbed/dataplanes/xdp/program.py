@@ -6,7 +6,7 @@ import ctypes
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from testbed.aggregation.program import SUM, Source
 from testbed.contract.places import Program
 from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
@@ -32,40 +33,45 @@ PORTS = (
 )
 """Programs that are attached to devices."""
 QUESTIONS = "questions"
-CALLED: dict[str, dict[str, tuple[str, int]]] = {
-    QUESTIONS: {"question_port": ("question_ports", 0)},
-    **{
-        program.name.lower(): {
-            f"{program.name.lower()}_port": ("port_programs", int(program)),
-            f"{program.name.lower()}_tick_port": ("tick_programs", int(program)),
-        }
-        for program in Program
-        if program is not Program.SUM
-    },
-}
-"""Programs that these call, by what a job has; each with the map by which they do, and its place there."""
-PROGRAMS = (*PORTS, *(name for programs in CALLED.values() for name in programs))
+Calls = dict[str, dict[str, tuple[str, int]]]
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
 _CLONE_NEWNET = 0x40000000
 
 
-def source(path: Path, seen: set[Path] | None = None) -> str:
-    """Return a C file with its quoted includes put in, each once: bcc rewrites map accesses only in its
-    main file.
+def source(path: Path, systems: Sequence[Source] = (), seen: set[Path] | None = None) -> str:
+    """Return a C file with its quoted includes put in, each once, and where it includes SYSTEMS those of
+    systems' programs: bcc rewrites map accesses only in its main file.
     """
     seen = set() if seen is None else seen
     lines = [f'#line 1 "{path.name}"']
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        included = re.match(r'#include "(.*)"', line)
+        included = re.match(r'#include (SYSTEMS|"(.*)")', line)
         if not included:
             lines.append(line)
             continue
-        other = path.parent / included[1]
-        if other not in seen:
+        back = f'#line {number + 1} "{path.name}"'
+        if included[1] == "SYSTEMS":
+            for system in systems:
+                lines.append(f"#define PROGRAM_{system.name.upper()} {system.number}")
+                lines += [source(layout.BPF_DIR / system.path, (), seen), back]
+        elif (other := path.parent / included[2]) not in seen:
             seen.add(other)
-            lines += [source(other, seen), f'#line {number + 1} "{path.name}"']
+            lines += [source(other, systems, seen), back]
     return "\n".join(lines)
+
+
+def called(systems: Iterable[Source]) -> Calls:
+    """Return the programs that those of PORTS call, by what a job has; each with the map by which they do,
+    and its place there.
+    """
+    calls: Calls = {QUESTIONS: {"question_port": ("question_ports", 0)}}
+    for system in systems:
+        calls[system.name] = {
+            f"{system.name}_port": ("port_programs", system.number),
+            f"{system.name}_tick_port": ("tick_programs", system.number),
+        }
+    return calls
 
 
 def mode_for(lanes: int) -> str:
@@ -83,23 +89,27 @@ class Programs:
     job that has use for them: the verifier takes as long for these as for those.
     """
 
-    def __init__(self, lanes: int = LANES, text: str | None = None) -> None:
-        """Compile bpf/programs.c, or `text` in its place: what tests make of it."""
+    def __init__(self, systems: Sequence[Source], lanes: int = LANES, text: str | None = None) -> None:
+        """Compile bpf/programs.c with the programs of systems, or `text` in the place of that: what tests
+        make of it.
+        """
         self.lanes, self.mode = lanes, mode_for(lanes)
+        self.numbers = {SUM: int(Program.SUM), **{system.name: system.number for system in systems}}
+        self._called = called(systems)
         self._loading = threading.Lock()
-        self._loaded: set[str] = set()  # of CALLED
+        self._loaded: set[str] = set()  # of what is called
         self.compiled = Compiled(
-            "the XDP programs",
-            text or source(layout.BPF_DIR / "programs.c"),
-            dict.fromkeys(PROGRAMS, "XDP"),
+            " with ".join(["the XDP programs", *(str(each.path) for each in systems if each.is_users)]),
+            text or source(layout.BPF_DIR / "programs.c", systems),
+            dict.fromkeys((*PORTS, *(name for names in self._called.values() for name in names)), "XDP"),
             [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
             load=False,
         )
 
     def load(self, *called: str) -> None:
-        """Load those of PORTS, and of CALLED those by these names. HostError when this host's kernel does
-        not; the descriptors are dropped then.
+        """Load those of PORTS, and of what they call the programs by these names. HostError when this host's
+        kernel does not; the descriptors are dropped then.
         """
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -109,19 +119,19 @@ class Programs:
             undo.pop_all()
 
     def need(self, what: str) -> None:
-        """Load those of CALLED by this name, if they are not yet, and have them called; nothing for another
-        name. HostError when this host's kernel does not.
+        """Load what is called by this name, if it is not yet, and have it called; nothing for another name.
+        HostError when this host's kernel does not.
         """
         with self._loading:
-            if what in self._loaded or what not in CALLED:
+            if what in self._loaded or what not in self._called:
                 return
-            self.compiled.load([name for name in CALLED[what] if name not in self.compiled.functions])
-            for name, (calls, place) in CALLED[what].items():
+            self.compiled.load([name for name in self._called[what] if name not in self.compiled.functions])
+            for name, (calls, place) in self._called[what].items():
                 map_update(self.map_fd(calls), u32(place), u32(self.program_fd(name)))
             self._loaded.add(what)
 
     def __enter__(self) -> Self:
-        self.load(*CALLED)
+        self.load(*self._called)
         return self
 
     def __exit__(
@@ -138,7 +148,7 @@ class Programs:
         return self.compiled.map_fd(name)
 
     def program_fd(self, name: str) -> int:
-        """Return the descriptor of one of PROGRAMS."""
+        """Return the descriptor of a program that is loaded."""
         return self.compiled.program_fd(name)
 
     def attach(self, program: str, device: str) -> None:

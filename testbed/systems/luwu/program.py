@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.slots import SlotProgram
@@ -18,6 +20,7 @@ class OwnedProgram(SlotProgram):
     """Each tree has a segment, and its ends recover what is lost by themselves."""
 
     name = "owned"
+    sources = MappingProxyType({"xdp": Path("systems/owned.h"), "bmv2": Path("owned.p4")})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Nothing is accepted that workers do who have the sums."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from testbed.aggregation.entries import BlockTerms
@@ -140,6 +142,7 @@ class BlockProgram:
     """Each tree has block records, of which none is another's."""
 
     name, shares = "blocks", "block records"
+    sources = MappingProxyType({"xdp": Path("systems/blocks.h"), "bmv2": Path("blocks.p4")})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Places answer no questions about records, and may not go on without a worker."""

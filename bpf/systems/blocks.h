@@ -376,14 +376,6 @@ unlock:
 	return send;
 }
 
-/* All bits where a number is below zero; the compiler must not make a branch of it. */
-static __always_inline s64 below_zero(s64 number)
-{
-	number >>= 63;
-	asm volatile("" : "+r"(number));
-	return number;
-}
-
 /*
  * Whether a tick would overwrite results that a missing source has not taken; if not, the floor rises to what
  * all have. Without branches: the verifier would walk both ways of each, for each source.
