@@ -29,7 +29,7 @@ SUM = "sum"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProgramSource:
     """A system's program as one engine has it: its file, and the number by which entries name it."""
 
     name: str

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from testbed.aggregation.figure import Figure
-from testbed.aggregation.program import SUM, DataPlaneProgram, Source
+from testbed.aggregation.program import SUM, DataPlaneProgram, ProgramSource
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import System
 from testbed.contract.places import SIZES, Program
@@ -125,7 +125,7 @@ def programs_for(engine: str) -> list[str]:
     return [name for name, program in programs().items() if engine in program.sources]
 
 
-def sources(engine: str) -> tuple[Source, ...]:
+def sources(engine: str) -> tuple[ProgramSource, ...]:
     """Return the programs of systems that this engine has, each with its number: those that the contract does
     not number come behind those that it does.
     """
@@ -133,7 +133,7 @@ def sources(engine: str) -> tuple[Source, ...]:
     free = iter(range(len(numbers), MOST_PROGRAMS))
     every = {name: numbers[name] if name in numbers else next(free) for name in programs()}
     return tuple(
-        Source(name, number, program.sources[engine])
+        ProgramSource(name, number, program.sources[engine])
         for name, number in sorted(every.items(), key=itemgetter(1))
         if name != SUM and engine in (program := programs()[name]).sources
     )

@@ -22,7 +22,7 @@ from typing import Self
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP
-from testbed.aggregation.program import Source
+from testbed.aggregation.program import ProgramSource
 from testbed.contract import spec
 from testbed.contract.places import NOBODY, Port
 from testbed.dataplanes.xdp import layout
@@ -333,7 +333,7 @@ class XdpPlane:
     it begins to compile and load them, on a thread of its own; `attach` waits for that, and has `programs`.
     """
 
-    def __init__(self, pin_dir: Path, mtu: int, systems: Sequence[Source]) -> None:
+    def __init__(self, pin_dir: Path, mtu: int, systems: Sequence[ProgramSource]) -> None:
         self._pin_dir, self._mtu, self._systems = pin_dir, mtu, systems
         self._stack = ExitStack()
 

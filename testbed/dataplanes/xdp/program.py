@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from testbed.aggregation.program import SUM, Source
+from testbed.aggregation.program import SUM, ProgramSource
 from testbed.contract.places import Program
 from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
@@ -39,7 +39,7 @@ _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_
 _CLONE_NEWNET = 0x40000000
 
 
-def source(path: Path, systems: Sequence[Source] = (), seen: set[Path] | None = None) -> str:
+def source(path: Path, systems: Sequence[ProgramSource] = (), seen: set[Path] | None = None) -> str:
     """Return a C file with its quoted includes put in, each once, and where it includes SYSTEMS those of
     systems' programs: bcc rewrites map accesses only in its main file.
     """
@@ -61,7 +61,7 @@ def source(path: Path, systems: Sequence[Source] = (), seen: set[Path] | None = 
     return "\n".join(lines)
 
 
-def called(systems: Iterable[Source]) -> Calls:
+def called(systems: Iterable[ProgramSource]) -> Calls:
     """Return the programs that those of PORTS call, by what a job has; each with the map by which they do,
     and its place there.
     """
@@ -89,7 +89,7 @@ class Programs:
     job that has use for them: the verifier takes as long for these as for those.
     """
 
-    def __init__(self, systems: Sequence[Source], lanes: int = LANES, text: str | None = None) -> None:
+    def __init__(self, systems: Sequence[ProgramSource], lanes: int = LANES, text: str | None = None) -> None:
         """Compile bpf/programs.c with the programs of systems, or `text` in the place of that: what tests
         make of it.
         """
