@@ -20,7 +20,7 @@ from typing import Any
 
 from controller.decide import decide, leaving, leaving_turn, left, table_of, timed
 from controller.history import History
-from controller.model import Model
+from controller.model import Model, model_for
 from controller.planes import Plane
 from controller.state import State, begin
 from controller.steps import (
@@ -59,7 +59,6 @@ from controller.steps import (
     Watch,
 )
 from controller.switch import Switch
-from testbed.discovery.optical import model_of
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.glimpses import Turned
@@ -99,7 +98,7 @@ class Conductor:
         self._switches: dict[Dpid, Switch] = {}
         self._arrived: dict[Dpid, Switch] = {}  # these have connected, and nobody has seen to them
         self._state = begin(topology, plane is not None, self._history.read())
-        self._model = model or model_of(topology)
+        self._model = model or model_for(topology, None)
         self._busy, self._deciding = threading.Lock(), threading.RLock()
         self._watcher = ThreadPoolExecutor(1, "watch")
         self._turned: Turned | None = None

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.discovery.optical import model_of
+from testbed.discovery.user_class import is_users
 from testbed.encoding import from_json, to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.optics.model import CircuitTurn, DarkTimes
@@ -25,6 +27,17 @@ class Model(Protocol):
     def dark_times(self, turn: CircuitTurn) -> DarkTimes: ...
 
 
+def model_for(topology: Topology, path: Path | None) -> Model:
+    """Return the topology's model: the testbed's own in this process, a user's behind the socket at `path`.
+    TestbedError without one: a user's code does not run in this process.
+    """
+    if not is_users(topology.ocs.model):
+        return model_of(topology)
+    if path is None:
+        raise TestbedError(f"ocs.model: {topology.ocs.model}: no process of its user's answers for it")
+    return AskedModel(topology, path)
+
+
 class AskedModel:
     """A user's own model, behind a socket at which the daemon keeps a process of the user's
     (testbed/emulation/model_host.py). For one thread at a time.
@@ -32,7 +45,7 @@ class AskedModel:
 
     def __init__(self, topology: Topology, path: Path, within_s: float = WITHIN_S) -> None:
         self._topology, self._path, self._within_s = topology, path, within_s
-        self._name = topology.ocs.model
+        self._name, self._ports = topology.ocs.model, topology.planes
         self._peer: socket.socket | None = None
         self._known = 0  # of the history, at the process
 
@@ -44,9 +57,9 @@ class AskedModel:
         try:
             answer = self._answered(turn, deadline)
             if "dark" not in answer:
-                raise TestbedError(f"{answer.get('refused', 'it answered neither dark times nor a reason')}")
+                raise RequestError(str(answer.get("refused", "it answered neither dark times nor a reason")))
             times = from_json(DarkTimes, answer["dark"])
-            times.check(turn)
+            times.check(turn, self._ports)
         except TimeoutError as error:
             self._part()
             raise TestbedError(self._line(f"no dark times within {self._within_s:g} s")) from error

@@ -21,15 +21,12 @@ from testbed.topology.units import Unit, UnitPair
 
 @dataclass(frozen=True, slots=True)
 class Premises:
-    """The facts that last for a controller's life. `has_plane`: there is a fast path beside the flows;
-    `port_planes`: all optical ports, each with its plane, "" where there is one optical switch.
-    """
+    """The facts that last for a controller's life. `has_plane`: there is a fast path beside the flows."""
 
     topology: Topology
     has_plane: bool
     ports: Mapping[Unit, tuple[str, ...]]
     without_openflow: frozenset[Unit]
-    port_planes: Mapping[str, str]
 
     @property
     def has_core(self) -> bool:
@@ -38,7 +35,7 @@ class Premises:
     @property
     def planes(self) -> Mapping[str, str]:
         """The plane of each optical port, by its name; nothing where there is one optical switch."""
-        return self.port_planes if self.topology.ocs.planes else {}
+        return self.topology.planes if self.topology.ocs.planes else {}
 
     def speaks_openflow(self, dpid: Dpid) -> bool:
         """Say whether this switch connects to the controller: all but units' without OpenFlow do."""
@@ -235,7 +232,7 @@ class State:
     def turn(self, before: frozenset[Circuit], after: frozenset[Circuit]) -> CircuitTurn:
         """The next change, from these circuits to those, as the optical model is asked about it."""
         was, will_be = (frozenset(c.ports for c in circuits) for circuits in (before, after))
-        return CircuitTurn(len(self.history) + 1, 0.0, was, will_be, self.premises.port_planes, self.past)
+        return CircuitTurn(len(self.history) + 1, 0.0, was, will_be, self.past)
 
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """The circuits that would serve these pairs of units, and what changes."""
@@ -271,7 +268,6 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
         has_plane,
         topology.ports,
         frozenset(unit.index for unit in topology.units if not unit.data_plane.is_bridge),
-        topology.planes,
     )
     records = tuple(history)
     state = State(

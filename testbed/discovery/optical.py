@@ -8,11 +8,12 @@ import functools
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 from testbed.discovery.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
-from testbed.optics.model import Duration, Flag, Kind, Number, OpticalModel, Parameter, Whole, Word
+from testbed.optics.model import Duration, Flag, Kind, Number, OpticalModel, Parameter, Settings, Whole, Word
 from testbed.topology.load_optical import GENERAL, read_settings, read_value
 from testbed.topology.model import Topology
 from testbed.topology.words import values_said
@@ -60,21 +61,31 @@ def find(name: str) -> type[OpticalModel]:
     return check_class(kind, f"ocs.model: {name}")
 
 
-def model_of(topology: Topology) -> OpticalModel:
-    """Return the model of a topology, with its settings; a user's own is loaded. RequestError, in one line,
-    where there is none or its settings are none of its parameters'.
+def model_of(topology: Topology, folder: Path | None = None) -> OpticalModel:
+    """Return the model of a topology, with its settings, whose files are in `folder`; a user's own is loaded.
+    RequestError, in one line, where there is none or its settings are none of its parameters'.
     """
     spec = topology.ocs
     kind = find(spec.model)
     settings = spec.settings
     if not spec.is_usual:
-        settings = read_settings(kind.parameters, settings, set(topology.optical_ports))
+        settings = read_settings(kind.parameters, settings, set(topology.optical_ports), folder)
     try:
-        return kind(settings, spec.seed)
+        return kind(settings, spec.seed, topology.planes)
     except RequestError as error:
         raise RequestError(f"ocs: {error}") from error
     except Exception as error:  # a user's code may raise anything
         raise RequestError(f"ocs.model: {spec.model}: its __init__ raised {in_a_line(error)}") from error
+
+
+def in_words(settings: Settings) -> Settings:
+    """Return settings in the words of a YAML file, those alone that it would have to say."""
+    own = (
+        {name: values_said(values) for name, values in group.items()}
+        for group in (settings.planes, settings.ports)
+    )
+    said = {name: value for name, value in values_said(settings.values).items() if value is not None}
+    return Settings(said, *own)
 
 
 def check_class(kind: Any, what: str) -> type[OpticalModel]:

@@ -117,8 +117,7 @@ class CircuitTurn:
     """A change of circuits that is about to be made: the `number`th, 1 being a testbed's first, asked for at
     `at_s` seconds since 1970.
 
-    At the end of a timetable, `before` is empty and `after` has all circuits: each is lit anew. `ports` are
-    all optical ports, in order, with the plane of each, "" where there is one optical switch. `history` has
+    At the end of a timetable, `before` is empty and `after` has all circuits: each is lit anew. `history` has
     every change before, the oldest first.
     """
 
@@ -126,7 +125,6 @@ class CircuitTurn:
     at_s: float
     before: frozenset[Ends]
     after: frozenset[Ends]
-    ports: Mapping[str, str] = field(default_factory=dict)
     history: tuple[PastTurn, ...] = ()
 
     @property
@@ -138,10 +136,6 @@ class CircuitTurn:
     def removed(self) -> tuple[Ends, ...]:
         """The circuits that go, in order."""
         return tuple(sorted(self.before - self.after))
-
-    def plane(self, circuit: Ends) -> str:
-        """Return the plane of a circuit; "" where there is one optical switch."""
-        return self.ports.get(circuit[0], "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +173,7 @@ class DarkTimes:
         """The dark time of the circuit that is lit last."""
         return max(self.circuits.values(), key=lambda time: time.total_ns, default=self.otherwise)
 
-    def check(self, turn: CircuitTurn) -> None:
+    def check(self, turn: CircuitTurn, ports: Mapping[str, str]) -> None:
         """Raise RequestError for a darkness that no change can have: of a circuit that the turn does not
         make, below 0, or beyond two minutes.
         """
@@ -197,7 +191,7 @@ class DarkTimes:
                     f"0 to {MOST_DARK_NS / 1e6:.0f} ms together are accepted"
                 )
         for port, count in self.failed.items():
-            if port not in turn.ports or count < 0:
+            if port not in ports or count < 0:
                 raise RequestError(
                     f"its dark times have {count} failed attempts at {port}; 0 or more are, at a port"
                 )
@@ -217,8 +211,11 @@ class OpticalModel:
     summary: ClassVar[str] = ""
     parameters: ClassVar[tuple[Parameter, ...]] = ()
 
-    def __init__(self, settings: Settings, seed: int = 1) -> None:
-        self.settings, self.seed = settings, seed
+    def __init__(self, settings: Settings, seed: int = 1, ports: Mapping[str, str] | None = None) -> None:
+        """`ports` are all optical ports, in order, with the plane of each, "" where there is one optical
+        switch. Raise RequestError for settings that do not go together.
+        """
+        self.settings, self.seed, self.ports = settings, seed, ports or {}
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes:
         """Return how long the circuits of a change are dark. Whatever it raises, the change is not made."""
@@ -229,6 +226,10 @@ class OpticalModel:
         told it.
         """
         raise NotImplementedError
+
+    def plane(self, circuit: Ends) -> str:
+        """Return the plane of a circuit; "" where there is one optical switch."""
+        return self.ports.get(circuit[0], "")
 
     def random(self, turn: CircuitTurn, about: str = "") -> Random:
         """Return a source of draws that repeats: it follows from the seed, the number of the change, and what

@@ -113,6 +113,7 @@ CONTROLLER_MAY = frozenset(
         "testbed.ocs",
         "testbed.topology",
         "testbed.discovery.optical",
+        "testbed.discovery.user_class",
         "testbed.client",
         "testbed.dataplanes.folders",
         "testbed.dataplanes.xdp",

@@ -31,13 +31,11 @@ PORTS = {f"u{unit}o{port}": "" for unit in range(1, 5) for port in (1, 2)}
 
 
 def model(planes: Group = NONE, ports: Group = NONE, seed: int = 1, **values: Any) -> Transceivers:
-    return Transceivers(Settings(with_values(**values).values, planes, ports), seed)
+    return Transceivers(Settings(with_values(**values).values, planes, ports), seed, PORTS)
 
 
-def turn(
-    number: int, added: list[Ends], removed: list[Ends] | None = None, ports: Mapping[str, str] = PORTS
-) -> CircuitTurn:
-    return CircuitTurn(number, 0.0, frozenset(removed or ()), frozenset(added), ports)
+def turn(number: int, added: list[Ends], removed: list[Ends] | None = None) -> CircuitTurn:
+    return CircuitTurn(number, 0.0, frozenset(removed or ()), frozenset(added))
 
 
 def totals(times: DarkTimes) -> dict[Ends, int]:
@@ -54,7 +52,7 @@ def described(name: str) -> Topology:
 
 def answered(made: Transceivers, topology: Topology, row: Group, number: int) -> dict[str, Any]:
     before, after = (frozenset(circuit(*pair).ports for pair in row[key]) for key in ("before", "after"))
-    times = made.dark_times(CircuitTurn(number, 0.0, before, after, topology.planes))
+    times = made.dark_times(CircuitTurn(number, 0.0, before, after))
     return {
         "longest": [times.longest.switch_ns, times.longest.lock_ns],
         "circuits": {"-".join(ends): ns for ends, ns in totals(times).items()},
@@ -66,11 +64,11 @@ def answered(made: Transceivers, topology: Topology, row: Group, number: int) ->
 def test_dark_times_are_what_they_always_were(name: str) -> None:
     """Of one controller, and of one that is started again before any change."""
     topology, rows = described(name), TIMES[name]["turns"]
-    going_on = Transceivers(topology.ocs.settings, topology.ocs.seed)
+    going_on = Transceivers(topology.ocs.settings, topology.ocs.seed, topology.planes)
     for number, row in enumerate(rows, 1):
         wanted = {key: row[key] for key in ("longest", "circuits", "failed")}
         assert answered(going_on, topology, row, number) == wanted
-        again = Transceivers(topology.ocs.settings, topology.ocs.seed)
+        again = Transceivers(topology.ocs.settings, topology.ocs.seed, topology.planes)
         assert answered(again, topology, row, number) == wanted, "the sequence goes on after a restart"
 
 
@@ -102,10 +100,11 @@ def test_each_plane_draws_its_own_dark_time() -> None:
     made: list[Ends] = [("u1o1", "u2o1"), ("u1o2", "u2o2"), ("u3o1", "u3o2")]
     planes = {"u1o1": "a", "u2o1": "a", "u1o2": "b", "u2o2": "b", "u3o1": "a", "u3o2": "a"}
     slow = {"switch_ms": Delay("uniform", 20.0, 40.0), "lock_ms": Delay("constant", 5.0)}
-    of_planes = model({"a": {}, "b": fast}, **slow)
+    said = Settings(with_values(**slow).values, {"a": {}, "b": fast})
+    of_planes = Transceivers(said, 1, planes)
 
     def times(number: int, new: list[Ends], gone: list[Ends] | None = None) -> DarkTimes:
-        return of_planes.dark_times(turn(number, new, gone, planes))
+        return of_planes.dark_times(turn(number, new, gone))
 
     drawn = [totals(times(number, made)) for number in range(1, 21)]
     assert {each[made[1]] for each in drawn} == {1_050_000}
@@ -231,5 +230,5 @@ def test_the_mean_dark_time_is_that_of_the_slowest_port() -> None:
 )
 def test_what_no_change_can_have_is_refused(times: DarkTimes, says: str) -> None:
     with pytest.raises(RequestError, match=says):
-        times.check(turn(1, MADE))
-    replace(times, otherwise=BASE, circuits={MADE[0]: BASE}, failed={"u1o1": 2}).check(turn(1, MADE))
+        times.check(turn(1, MADE), PORTS)
+    replace(times, otherwise=BASE, circuits={MADE[0]: BASE}, failed={"u1o1": 2}).check(turn(1, MADE), PORTS)

@@ -64,8 +64,8 @@ class Transceivers(OpticalModel):
         ),
     )
 
-    def __init__(self, settings: Settings, seed: int = 1) -> None:
-        super().__init__(settings, seed)
+    def __init__(self, settings: Settings, seed: int = 1, ports: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings, seed, ports)
         self._sequence: Random | None = None
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes:
@@ -81,7 +81,7 @@ class Transceivers(OpticalModel):
         }
         circuits, failed = {}, {}
         for circuit in turn.added:
-            plane, locks_ns = turn.plane(circuit), []
+            plane, locks_ns = self.plane(circuit), []
             base = of_planes.get(plane, drawn)
             for port in circuit:
                 lock_ns, failures = self._lock(port, plane, base, self.random(turn, port))
@@ -89,7 +89,7 @@ class Transceivers(OpticalModel):
                 if failures:
                     failed[port] = failures
             circuits[circuit] = DarkTime(base.switch_ns, max(locks_ns))
-        without = [of_planes.get(turn.plane(circuit), drawn) for circuit in turn.removed]
+        without = [of_planes.get(self.plane(circuit), drawn) for circuit in turn.removed]
         return DarkTimes(max(without, key=lambda time: time.total_ns, default=drawn), circuits, failed)
 
     def mean_ms(self, plane: str = "") -> float:
