@@ -22,7 +22,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class Model(Protocol):
-    """What says how long a change of circuits is dark."""
+    """The optical model that a conductor asks how long a change of circuits is dark."""
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes: ...
 

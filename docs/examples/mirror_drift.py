@@ -15,9 +15,9 @@ from testbed.optics.model import (
     DarkTime,
     DarkTimes,
     Ends,
-    Number,
     OpticalModel,
     Parameter,
+    Quantity,
     Whole,
 )
 
@@ -28,11 +28,13 @@ class MirrorDrift(OpticalModel):
     name = "mirror-drift"
     summary = "mirrors move from their last peer, lasers tune, and alignment drifts"
     parameters = (
-        Parameter("settle_ms", Number(0, 1000), 2.0, "how long a mirror takes to begin and to end"),
-        Parameter("step_ms", Number(0, 1000), 0.5, "how long it takes to pass one port", of_ports=True),
+        Parameter("settle_ms", Quantity(0, 1000), 2.0, "how long a mirror takes to begin and to end"),
+        Parameter("step_ms", Quantity(0, 1000), 0.5, "how long it takes to pass one port", of_ports=True),
         Parameter("wavelengths", Whole(1, 128), 4, "of lasers; a port has that of its place"),
-        Parameter("tune_ms", Number(0, 1000), 0.2, "how long a receiver takes to tune by one wavelength"),
-        Parameter("drift_ms", Number(0, 1000), 0.0, "how much longer it is aligned, for each minute at rest"),
+        Parameter("tune_ms", Quantity(0, 1000), 0.2, "how long a receiver takes to tune by one wavelength"),
+        Parameter(
+            "drift_ms", Quantity(0, 1000), 0.0, "how much longer it is aligned for each minute of rest"
+        ),
     )
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes:

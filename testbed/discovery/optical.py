@@ -13,13 +13,13 @@ from typing import Any
 
 from testbed.discovery.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
-from testbed.optics.model import Duration, Flag, Kind, Number, OpticalModel, Parameter, Settings, Whole, Word
+from testbed.optics.model import Duration, OpticalModel, Parameter, Quantity, Settings, Whole, Word, YesNo
 from testbed.topology.load_optical import GENERAL, read_settings, read_value
 from testbed.topology.model import Topology
 from testbed.topology.words import values_said
 
 PACKAGE = "testbed.optics.models"
-KINDS = (Duration, Number, Whole, Word, Flag)
+KINDS = (Duration, Quantity, Whole, Word, YesNo)
 
 
 @functools.cache
@@ -137,18 +137,3 @@ def _check_kind(parameter: Parameter, what: str) -> None:
 
 def _is_a_model(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, OpticalModel) and kind is not OpticalModel
-
-
-def accepted(kind: Kind) -> str:
-    """Return what a parameter of that kind takes, in the words of documents."""
-    match kind:
-        case Duration():
-            return "milliseconds, 0 to 60000, or a distribution"
-        case Number(low, high, noun):
-            return f"{noun}, {low:g} to {high:g}"
-        case Whole(low, high):
-            return f"a whole number, {low} to {high}"
-        case Word(words):
-            return ", ".join(words)
-        case Flag():
-            return "true or false"

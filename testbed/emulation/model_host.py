@@ -47,8 +47,7 @@ class ModelHost:
     """A user's model, for one topology, and the changes that it has been told of."""
 
     def __init__(self, name: str, topology: Topology, folder: Path | None = None) -> None:
-        """RequestError, in one line, where it cannot be made; files that its settings name are in `folder`.
-        """
+        """Raise RequestError, in one line, where it cannot be made. Its settings name files in `folder`."""
         self._name, self._topology = name, topology
         self._model: OpticalModel = model_of(topology, folder)
         self._history: list[PastTurn] = []

@@ -32,7 +32,7 @@ class Duration:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Quantity:
     """A number of a range. A float to the model; `noun` is the word for it in errors."""
 
     low: float
@@ -56,11 +56,11 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class YesNo:
     """true or false. A bool to the model."""
 
 
-Kind = Duration | Number | Whole | Word | Flag
+Kind = Duration | Quantity | Whole | Word | YesNo
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class DarkTime:
 
 @dataclass(frozen=True, slots=True)
 class DarkTimes:
-    """How long a change is dark. `circuits`: each new circuit's own dark time, where they differ; ports
+    """The darkness of a change. `circuits`: each new circuit's own dark time, where they differ; ports
     without one are dark as long as the longest of these. `otherwise`: of all ports, where no circuit has its
     own. `failed`: how many attempts to lock failed, by port.
     """

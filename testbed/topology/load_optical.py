@@ -12,7 +12,7 @@ from typing import Any
 
 from testbed.errors import RequestError
 from testbed.optics.delays import MOST_DELAY_MS, Delay
-from testbed.optics.model import Duration, Flag, Number, Parameter, Settings, Whole, Word
+from testbed.optics.model import Duration, Parameter, Quantity, Settings, Whole, Word, YesNo
 from testbed.topology import addresses
 from testbed.topology.fields import choice, flag, integer, is_number, listed, mapping, read_lines, shown
 from testbed.topology.model import UnitSpec, ring_circuits
@@ -123,7 +123,7 @@ def read_value(parameter: Parameter, data: Group, path: str, folder: Path | None
     match kind:
         case Duration():
             return _delay(raw, f"{path}.{key}", folder)
-        case Number(low, high, noun):
+        case Quantity(low, high, noun):
             if not is_number(raw) or not low <= raw <= high:
                 raise RequestError(f"{path}.{key}: {shown(raw)}; {noun} from {low:g} to {high:g} is accepted")
             return float(raw)
@@ -131,7 +131,7 @@ def read_value(parameter: Parameter, data: Group, path: str, folder: Path | None
             return integer(data, key, 0, low=low, high=high, path=f"{path}.")
         case Word(accepted):
             return choice(data, key, "", accepted, path)
-        case Flag():
+        case YesNo():
             return flag(data, key, False, path)
 
 

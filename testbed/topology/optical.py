@@ -66,6 +66,10 @@ class OcsSpec:
             return USUAL(self.settings, self.seed).mean_ms(plane)
         return (self.means_ms or {})[plane]
 
+    def described(self) -> dict[str, Any]:
+        """Return the model and its settings for `status`; nothing of the usual one."""
+        return {} if self.is_usual else {"optical_model": {"name": self.model, **asdict(self.settings)}}
+
     def as_json(self) -> dict[str, Any]:
         """Return data that `of_json` reads. The usual model's settings have the form that they always had."""
         rest = {"seed": self.seed, "circuits": [list(circuit) for circuit in self.circuits]}
@@ -102,8 +106,8 @@ class OcsSpec:
 
 def _coded(values: Group, names: list[str]) -> dict[str, Any]:
     """Return these values, null for one that is not there."""
-    found = {name: values.get(name) for name in names}
-    return {name: asdict(value) if isinstance(value, Delay) else value for name, value in found.items()}
+    said = {name: values.get(name) for name in names}
+    return {name: asdict(value) if isinstance(value, Delay) else value for name, value in said.items()}
 
 
 def _decoded(data: Group) -> dict[str, Any]:

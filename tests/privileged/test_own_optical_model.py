@@ -111,7 +111,7 @@ def as_said(testbed: Testbed, event: dict[str, Any]) -> bool:
 
 
 def test_circuits_are_dark_as_long_as_the_example_says(testbed: Testbed) -> None:
-    """By probes that cross the circuit that is lit last, around both ends of its darkness."""
+    """Probes cross the circuit that is lit last, around both ends of its darkness."""
     for circuits in (CROSSED, RING, CROSSED, RING):
         event = ask(testbed, "apply", circuits=circuits)
         assert as_said(testbed, event), event
@@ -168,12 +168,12 @@ def test_a_controller_that_is_started_again_loads_it_again_and_goes_on(testbed: 
 
 def pids_of(testbed: Testbed, module: str) -> list[int]:
     """Return the processes of a testbed that run this module."""
-    found = []
+    numbers = []
     for pid in pids_in_testbed(testbed.pid):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if module.encode() in words and b"-m" in words:
-            found.append(pid)
-    return found
+            numbers.append(pid)
+    return numbers
 
 
 def test_the_end_of_a_timetable_is_as_dark_as_the_model_says(testbed: Testbed) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -26,10 +27,23 @@ from testbed.emulation.model_host import ModelHost
 from testbed.emulation.user_model import settled
 from testbed.errors import RequestError, TestbedError
 from testbed.optics import models as package
-from testbed.optics.model import CircuitTurn, DarkTime, DarkTimes, Ends, PastTurn, Settings
+from testbed.optics.model import (
+    CircuitTurn,
+    DarkTime,
+    DarkTimes,
+    Duration,
+    Ends,
+    Kind,
+    PastTurn,
+    Quantity,
+    Settings,
+)
+from testbed.status import optics_text
+from testbed.topology.fields import shown
 from testbed.topology.load import load, parse
 from testbed.topology.model import Topology
-from testbed.topology.words import words
+from testbed.topology.optical import USUAL
+from testbed.topology.words import values_said, words
 from tests.limits import CALL_S
 from tests.processes import spawn
 from tests.unit.model_switches import ModelPlane
@@ -47,10 +61,10 @@ class Constant(OpticalModel):
     name, summary = "constant", "one time for all"
     parameters = (
         Parameter("dark_ms", Duration(), Delay("constant", 4.0), "how long", of_planes=True, of_ports=True),
-        Parameter("share", Number(0, 1), 0.5, "of it that is switching"),
+        Parameter("share", Quantity(0, 1), 0.5, "of it that is switching"),
         Parameter("count", Whole(1, 9), 3, "of nothing"),
         Parameter("mood", Word(("calm", "wild")), "calm", "of nothing"),
-        Parameter("strict", Flag(), False, "or not"),
+        Parameter("strict", YesNo(), False, "or not"),
     )
     def dark_times(self, turn):
         def time(port, plane):
@@ -252,16 +266,16 @@ BAD: dict[str, tuple[str, str]] = {
     "no tuple": (declaring("7"), "parameters is no tuple of Parameter$"),
     "no parameter": (declaring("('step_ms',)"), "its parameters have a str; Parameter is accepted$"),
     "a taken name": (
-        declaring("(Parameter('seed', Flag(), True, ''),)"),
+        declaring("(Parameter('seed', YesNo(), True, ''),)"),
         "its parameter 'seed'; a name of its own is accepted, and none of ports, planes, seed, circuits, ",
     ),
     "one name twice": (
-        declaring("(Parameter('a', Flag(), True, ''),) * 2"),
+        declaring("(Parameter('a', YesNo(), True, ''),) * 2"),
         "its parameter 'a'; a name of its own is accepted",
     ),
     "no kind": (
         declaring("(Parameter('a', int, 1, ''),)"),
-        "its parameter a has no kind; Duration, Number, Whole, Word, Flag are accepted$",
+        "its parameter a has no kind; Duration, Quantity, Whole, Word, YesNo are accepted$",
     ),
     "a default beyond its range": (
         declaring("(Parameter('a', Whole(1, 2), 3, ''),)"),
@@ -485,6 +499,53 @@ def test_a_conductor_changes_nothing_where_the_model_fails(tmp_path: Path) -> No
     assert abs(last.at_s - time.time()) < CALL_S
     assert [each.number for each in last.history] == [1]
     assert (last.number, last.before) == (2, {("u1o2", "u2o2")})
+
+
+# ---- documents ----
+
+
+def accepted(kind: Kind) -> str:
+    """Return what a parameter takes, in the words of documents."""
+    match kind:
+        case Duration():
+            return "milliseconds or what they are drawn from"
+        case Quantity(low, high, noun):
+            return f"{noun}, {low:g} to {high:g}"
+    raise AssertionError(f"{kind}: no words for it")
+
+
+def shown_default(value: Any) -> str:
+    if value is None:
+        return "none"
+    (said,) = values_said({"value": value}).values()
+    return f"{said:g}" if isinstance(said, int | float) else shown(said)
+
+
+def test_the_page_has_the_parameters_that_the_usual_model_declares() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    rows = [
+        f"| `{each.name}` | {accepted(each.kind)} | {shown_default(each.default)} | "
+        f"{'planes, ports' if each.of_ports else 'planes'} | {each.help} |\n"
+        for each in USUAL.parameters
+    ]
+    assert "|---|---|---|---|---|\n" + "".join(rows) + "\n" in page
+
+
+def test_the_class_of_the_page_is_a_model(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    (text,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "drift.py").write_text(text)
+    name = f"{tmp_path / 'drift.py'}:Crowd"
+    topology = described(name, each_ms=2)
+    assert ModelHost(name, topology).checked()["means_ms"] == {"": 2.0}
+    assert model_of(topology).dark_times(turn(RING[:3])).longest == DarkTime.of_ms(6)
+
+
+def test_status_names_a_model_that_is_not_the_usual_one(constant: str) -> None:
+    assert parse({"units": UNITS}, "usual").ocs.described() == {}
+    said = described(constant, dark_ms=3, ports={"u1o1": {"dark_ms": 4}}).ocs.described()
+    assert optics_text(said["optical_model"]) == f"{constant}: dark_ms 3, u1o1 dark_ms 4"
+    assert optics_text(described(constant).ocs.described()["optical_model"]) == constant
 
 
 # ---- the example of the documents ----

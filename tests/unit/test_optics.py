@@ -62,7 +62,7 @@ def answered(made: Transceivers, topology: Topology, row: Group, number: int) ->
 
 @pytest.mark.parametrize("name", TIMES)
 def test_dark_times_are_what_they_always_were(name: str) -> None:
-    """Of one controller, and of one that is started again before any change."""
+    """One controller answers so, and one that is started again before any change."""
     topology, rows = described(name), TIMES[name]["turns"]
     going_on = Transceivers(topology.ocs.settings, topology.ocs.seed, topology.planes)
     for number, row in enumerate(rows, 1):

@@ -13,9 +13,9 @@ from testbed.optics.model import (
     DarkTime,
     DarkTimes,
     Duration,
-    Number,
     OpticalModel,
     Parameter,
+    Quantity,
     Settings,
 )
 
@@ -48,7 +48,7 @@ class Transceivers(OpticalModel):
         ),
         Parameter(
             "lock_failure",
-            Number(0, 0.9, "a probability"),
+            Quantity(0, 0.9, "a probability"),
             0.0,
             "how likely an attempt to lock fails, and another is made",
             of_planes=True,
