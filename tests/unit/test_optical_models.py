@@ -23,6 +23,7 @@ from controller.model import AskedModel, model_for
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
 from testbed.discovery.optical import find, in_words, model_of, models
+from testbed.emulation import user_topo
 from testbed.emulation.model_host import ModelHost
 from testbed.emulation.user_model import settled
 from testbed.errors import RequestError, TestbedError
@@ -339,6 +340,15 @@ def test_a_class_is_tried_in_a_process_of_its_own_before_anything_starts(
     with pytest.raises(RequestError, match=says) as caught:
         settled(topology, None, Caller.of_this_process(), os.environ)
     assert str(caught.value).startswith(f"ocs.model: {name}: ")
+
+
+def test_a_class_that_hangs_is_given_up_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_topo, "WITHIN_S", 0.5)
+    (tmp_path / "own.py").write_text(f"import time\ntime.sleep(600)\n{answering(GOOD)}")
+    with pytest.raises(RequestError, match=r"own\.py:Own: no dark times within 0\.5 s$"):
+        settled(described("own.py:Own", tmp_path), None, Caller.of_this_process(), os.environ)
 
 
 # ---- asked by the controller ----
