@@ -16,6 +16,7 @@ from pathlib import Path
 
 from controller.api import LASTING, Api
 from controller.conductor import Conductor
+from controller.model import model_for
 from controller.planes import FastPath, MixedPlane, Plane
 from testbed.client import rpc
 from testbed.dataplanes.folders import routers
@@ -59,6 +60,7 @@ def main(argv: list[str]) -> int:
         help="folder of the pinned maps of the fast path; without it flows alone make the circuits",
     )
     parser.add_argument("--bridges", type=Path, help="folder of Open vSwitch's management sockets")
+    parser.add_argument("--model", type=Path, help="unix socket at which a user's optical model answers")
     parser.add_argument("--library", help="fail if this Python has another one, ryu or os-ken, than that")
     parser.add_argument("--held", action="store_true", help="gets ready, and begins when standard input ends")
     parser.add_argument("--uid", type=int, help="user who may send requests, besides root")
@@ -101,7 +103,8 @@ def main(argv: list[str]) -> int:
             management.open(len(topology.optical_ports))
         _let_be()
 
-    conductor = Conductor(topology, plane, arguments.history, ready)
+    model = model_for(topology, arguments.model)
+    conductor = Conductor(topology, plane, arguments.history, ready, model)
     conductor.begin()
 
     ended = threading.Event()

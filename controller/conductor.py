@@ -16,15 +16,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from controller.decide import decide, leaving, left, table_of, timed
+from controller.decide import decide, leaving, leaving_turn, left, table_of, timed
 from controller.history import History
+from controller.model import Model, model_for
 from controller.planes import Plane
 from controller.state import State, begin
 from controller.steps import (
     LIGHT,
+    MODEL,
+    AskModel,
     Began,
     Came,
     ChangeRoutes,
@@ -32,6 +34,7 @@ from controller.steps import (
     Darkness,
     Demanded,
     Done,
+    Drawn,
     End,
     Event,
     Failed,
@@ -59,8 +62,8 @@ from controller.switch import Switch
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import checked
 from testbed.ocs.glimpses import Turned
-from testbed.ocs.latency import draw
 from testbed.ocs.timetable import Timetable, TimetableRun
+from testbed.optics.model import CircuitTurn, DarkTimes
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid, parse_optical_port, unit_name
 from testbed.topology.model import Topology
@@ -84,19 +87,18 @@ class Conductor:
         plane: Plane | None,
         history: Path,
         when_ready: Callable[[], None] | None = None,
+        model: Model | None = None,
     ) -> None:
-        """`when_ready` is called once, when all switches hold what they should for the first time."""
+        """`when_ready` is called once, when all switches hold what they should for the first time. `model`
+        says how long changes are dark; None: the topology's, in this process.
+        """
         self._when_ready = when_ready
         self._topology, self._plane, self._history = topology, plane, History(history)
         self._planes = topology.planes
         self._switches: dict[Dpid, Switch] = {}
         self._arrived: dict[Dpid, Switch] = {}  # these have connected, and nobody has seen to them
         self._state = begin(topology, plane is not None, self._history.read())
-        self._random = Random(topology.ocs.seed)
-        for (
-            _
-        ) in self._state.history:  # go on in the model's sequence where the process before this one stopped
-            draw(topology.ocs, self._random)
+        self._model = model or model_for(topology, None)
         self._busy, self._deciding = threading.Lock(), threading.RLock()
         self._watcher = ThreadPoolExecutor(1, "watch")
         self._turned: Turned | None = None
@@ -227,10 +229,9 @@ class Conductor:
         with self._busy:
             if self._plane is None or not self._plane.is_kept():
                 raise RequestError("schedule: none is kept")
+            times = self._dark_times(leaving_turn(self._state))
             with self._deciding:
-                self._state, peers, dark_ns = leaving(
-                    self._state, self._random, time.monotonic_ns(), time.time()
-                )
+                self._state, peers, dark_ns = leaving(self._state, times, time.monotonic_ns(), time.time())
             turned: Turned | None = None
             try:
                 turned = self._plane.leave(dict(peers), dark_ns)
@@ -276,7 +277,7 @@ class Conductor:
         """
         state = self._state
         change = state.errand.change if state.errand else None
-        if self._plane is None or not change or not change.locks.dark_ns:
+        if self._plane is None or not change or not change.times.circuits:
             return state.dark
         lit = self._plane.lit
         return tuple(
@@ -325,7 +326,7 @@ class Conductor:
                     self._have_turned()
                 out.add(self._watcher.submit(self._carry_out, task.about, task.steps))
                 continue
-            if task.about not in (OXC_DPID, LIGHT):
+            if task.about not in (OXC_DPID, LIGHT, MODEL):
                 out.add(self._tellers.submit(self._carry_out, task.about, task.steps))
                 continue
             answer = self._carry_out(task.about, task.steps)
@@ -343,7 +344,7 @@ class Conductor:
 
     def _decide(self, event: Event) -> tuple[Task | End, ...]:
         with self._deciding:
-            self._state, todo = decide(self._state, event, time.monotonic_ns(), self._random)
+            self._state, todo = decide(self._state, event, time.monotonic_ns())
         return todo
 
     def _end(self, end: End) -> dict[str, Any] | None:
@@ -368,6 +369,8 @@ class Conductor:
     def _step(self, step: Step) -> Event | None:
         """Does one thing, and says what was asked for, if something was."""
         match step:
+            case AskModel(turn):
+                return Drawn(self._dark_times(turn))
             case TellTime():
                 return Timed(time.time())
             case Read(dpid):
@@ -391,6 +394,9 @@ class Conductor:
             case Complain(text):
                 LOG.error("%s", text)
         return None
+
+    def _dark_times(self, turn: CircuitTurn) -> DarkTimes:
+        return self._model.dark_times(replace(turn, at_s=time.time()))
 
     def _switch(self, dpid: Dpid) -> Switch:
         switch = self._switches.get(dpid)

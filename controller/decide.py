@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 from controller.flows import (
@@ -30,6 +29,8 @@ from controller.flows import (
 from controller.state import Change, Errand, State
 from controller.steps import (
     LIGHT,
+    MODEL,
+    AskModel,
     Began,
     Came,
     ChangeRoutes,
@@ -37,6 +38,7 @@ from controller.steps import (
     Darkness,
     Demanded,
     Done,
+    Drawn,
     End,
     Event,
     Failed,
@@ -64,8 +66,8 @@ from controller.steps import (
 from testbed.errors import SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.glimpses import Turned
-from testbed.ocs.latency import Locks, draw, locks
 from testbed.ocs.timetable import Kept, Matching, Timetable
+from testbed.optics.model import CircuitTurn, DarkTimes, Ends
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.model import Topology
@@ -76,9 +78,9 @@ TRIES = 2  # how often a switch is told its flows before it has failed
 Course = tuple[State, tuple[Task | End, ...]]
 
 
-def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
+def decide(state: State, event: Event, now_ns: int) -> Course:
     """The state after an event, and what is to be done: tasks, whose answers are events, or the end of what
-    was going on. TestbedError, and no new state, for a request that cannot be met. `random` gives dark times.
+    was going on. TestbedError, and no new state, for a request that cannot be met.
     """
     match event:
         case Began():
@@ -103,13 +105,18 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
                 return _wait(state, _read(OXC_DPID))
             return _settle(state, unsettled, now_ns)
         case Demanded(pairs):
-            return _order(state, state.plan(pairs).target, random, now_ns)
+            return _order(state, state.plan(pairs).target, now_ns)
         case Ordered(circuits):
-            return _order(state, circuits, random, now_ns)
+            return _order(state, circuits, now_ns)
+        case Drawn(times):
+            return _plan_change(_answered(state, MODEL), times)
+        case Failed(about, error) if about == MODEL:  # no switch was told anything
+            state = _answered(state, MODEL)
+            return _wait(_with_errand(state, failures=(*_errand(state).failures, (MODEL, error))))
         case Timed(unix_s):
             return _begin_change(_answered(state, OXC_DPID), now_ns, unix_s)
         case Held(dpid, flows):
-            return _compare(_answered(state, dpid), dpid, flows, now_ns, random)
+            return _compare(_answered(state, dpid), dpid, flows, now_ns)
         case Joined(peers):
             return _align(_answered(state, OXC_DPID), peers)
         case Lit(began_ns, at_ns, resolution_ns, routed_ns):
@@ -123,7 +130,7 @@ def decide(state: State, event: Event, now_ns: int, random: Random) -> Course:
             state = _answered(state.without_trust(OXC_DPID), LIGHT)
             return _follow(_failed(state, about, error), now_ns)
         case Done(about):
-            return _verify(_answered(state, about), about, now_ns, random)
+            return _verify(_answered(state, about), about, now_ns)
         case Failed(about, error):
             return _fail(_answered(state, about), about, error, now_ns)
 
@@ -150,7 +157,7 @@ def _settle(state: State, dpids: Iterable[Dpid], now_ns: int) -> Course:
     return _wait(_with_change(state, settled_ns=now_ns), *tasks)
 
 
-def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int, random: Random) -> Course:
+def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int) -> Course:
     """Goes on with a switch that has shown its flows; tells it the difference where they are others than it
     should hold.
     """
@@ -168,7 +175,7 @@ def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int, rand
     if dpid == OXC_DPID and _errand(state).change:
         return _connect(state, now_ns)
     if not state.premises.has_plane:
-        return _verify(state, dpid, now_ns, random)
+        return _verify(state, dpid, now_ns)
     return _wait(state, Task(dpid, (ReadLight(),)) if dpid == OXC_DPID else _set_routes(state, dpid))
 
 
@@ -192,7 +199,7 @@ def _align(state: State, peers: Mapping[int, int]) -> Course:
     return _wait(state, Task(OXC_DPID, (Join((*stale, *missing)),)))
 
 
-def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
+def _verify(state: State, dpid: Dpid, now_ns: int) -> Course:
     """Counts a switch as one that holds what it should. The optical switch's circuits known, what waited for
     them goes on: a change that was asked for, or else the ToRs.
     """
@@ -203,14 +210,14 @@ def _verify(state: State, dpid: Dpid, now_ns: int, random: Random) -> Course:
     if dpid != OXC_DPID:
         return _wait(_with_change(state, settled_ns=now_ns))
     if _errand(state).target is not None:
-        return _prepare_change(state, random)
+        return _prepare_change(state)
     return _settle(state, state.tor_flows.keys(), now_ns)
 
 
 # ---- a reconfiguration ----
 
 
-def _order(state: State, target: frozenset[Circuit], random: Random, now_ns: int) -> Course:
+def _order(state: State, target: frozenset[Circuit], now_ns: int) -> Course:
     """Begins to make these circuits; where a change before this one failed half-way, by making good for
     that.
     """
@@ -218,19 +225,26 @@ def _order(state: State, target: frozenset[Circuit], random: Random, now_ns: int
     state = _new(state, Errand(target=target, asked_ns=now_ns))
     if OXC_DPID in state.connected - state.verified:
         return _wait(state, _read(OXC_DPID))
-    return _prepare_change(state, random)
+    return _prepare_change(state)
 
 
-def _prepare_change(state: State, random: Random) -> Course:
-    """Computes all that a change needs but its time, so that none of the dark time is spent on it."""
+def _prepare_change(state: State) -> Course:
+    """Asks how long the change will be dark, if there is any."""
     target = _errand(state).target
     assert target is not None
-    removed, added = state.current - target, target - state.current
-    if not removed and not added:
+    if target == state.current:
         return _wait(state)
     if OXC_DPID not in state.connected:
         error = TestbedError("change circuits: the optical switch is not connected")
         return _wait(_with_errand(state, failures=((OXC_DPID, error),)))
+    return _wait(state, Task(MODEL, (AskModel(state.turn(state.current, target)),)))
+
+
+def _plan_change(state: State, times: DarkTimes) -> Course:
+    """Computes all that a change needs but its time, so that none of the dark time is spent on it."""
+    target = _errand(state).target
+    assert target is not None
+    removed, added = state.current - target, target - state.current
     topology = state.premises.topology
     change = Change(
         target,
@@ -238,19 +252,11 @@ def _prepare_change(state: State, random: Random) -> Course:
         added,
         ports=ports_of(removed | added),
         tor_flows=tor_flows(topology, target),
-        locks=_drawn(state, random, added, removed),
+        times=times,
         asked_ns=_errand(state).asked_ns,
     )
     state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
-
-
-def _drawn(
-    state: State, random: Random, added: frozenset[Circuit], removed: frozenset[Circuit] = frozenset()
-) -> Locks:
-    """The darkness of the change that is the next in the history."""
-    ocs, number = state.premises.topology.ocs, len(state.history) + 1
-    return locks(ocs, draw(ocs, random), number, added, removed, state.premises.planes)
 
 
 def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
@@ -303,9 +309,11 @@ def _darkness(change: Change, peers: Peers) -> Darkness:
     """The darkness of ports that turn to these peers: both ends of a circuit have its own, those without one
     the longest.
     """
-    if not change.locks.dark_ns:
+    if not change.times.circuits:
         return change.dark_ns
-    of_ports = {port: ns for c, ns in change.locks.dark_ns.items() for port in _ends(c)}
+    of_ports = {
+        port: time.total_ns for ends, time in change.times.circuits.items() for port in _numbers(ends)
+    }
     return tuple(of_ports.get(port, change.dark_ns) for port, _ in peers)
 
 
@@ -361,10 +369,10 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
         "time": change.began_unix_s,
         "ports": list(change.ports),
         "asked_ms": change.dark_ns / 1e6,
-        "switch_ms": change.locks.longest.switch_ns / 1e6,
-        "lock_ms": change.locks.longest.lock_ns / 1e6,
-        "circuits_ms": {"-".join(c.ports): ns / 1e6 for c, ns in change.locks.dark_ns.items()},
-        "failed_locks": dict(change.locks.failed),
+        "switch_ms": change.times.longest.switch_ns / 1e6,
+        "lock_ms": change.times.longest.lock_ns / 1e6,
+        "circuits_ms": {_name(ends): time.total_ns / 1e6 for ends, time in change.times.circuits.items()},
+        "failed_locks": dict(change.times.failed),
         "measured_ms": None if measured_ns is None else measured_ns / 1e6,
         "resolution_ms": change.resolution_ns / 1e6,
         "settled_ms": max(0, change.settled_ns - change.began_ns) / 1e6,
@@ -466,7 +474,12 @@ def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
     return Timetable(kept.period_ns, kept.guard_ns, tuple(matchings))
 
 
-def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[State, Peers, Darkness]:
+def leaving_turn(state: State) -> CircuitTurn:
+    """The end of a timetable as the optical model is asked about it: all circuits are lit anew."""
+    return state.turn(frozenset(), state.current)
+
+
+def leaving(state: State, times: DarkTimes, now_ns: int, unix_s: float) -> tuple[State, Peers, Darkness]:
     """Darkens the ports of all circuits at the end of a timetable, for so long; each keeps its peer."""
     change = Change(
         target=state.current,
@@ -474,7 +487,7 @@ def leaving(state: State, random: Random, now_ns: int, unix_s: float) -> tuple[S
         added=frozenset(),
         ports=ports_of(state.current),
         tor_flows=state.tor_flows,
-        locks=_drawn(state, random, state.current),
+        times=times,
         asked_ns=now_ns,
         began_ns=now_ns,
         began_unix_s=unix_s,
@@ -496,6 +509,10 @@ def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | N
     record = _record(change, len(state.history) + 1)
     assert record is not None
     return replace(state.with_record(record), errand=None), record
+
+
+def _name(ends: Ends) -> str:
+    return "-".join(ends)
 
 
 def _numbers(ports: Iterable[str]) -> tuple[int, ...]:

@@ -10,9 +10,9 @@ from typing import Any
 from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
-from testbed.ocs.latency import Locks
 from testbed.ocs.plan import Plan, plan_planes
 from testbed.ocs.routes import tree
+from testbed.optics.model import CircuitTurn, DarkTimes, Ends, PastTurn
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
@@ -76,7 +76,7 @@ class Change:
     added: frozenset[Circuit]
     ports: tuple[str, ...]
     tor_flows: TorFlows
-    locks: Locks
+    times: DarkTimes
     asked_ns: int
     planned_ns: int = 0
     began_ns: int = 0
@@ -98,7 +98,7 @@ class Change:
     @property
     def dark_ns(self) -> int:
         """The darkness of the port that is lit last."""
-        return self.locks.longest.total_ns
+        return self.times.longest.total_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,16 @@ class State:
 
     `circuits` is None until the optical switch has shown which it has. `held` are flows as they were last
     read back, of switches that nobody has told anything since; `verified` are the switches that hold, read
-    back, what they should, routes included, and `failures` say why others do not. `failed_locks` counts the
-    attempts of transceivers to lock that have failed in all of the history, by port.
+    back, what they should, routes included, and `failures` say why others do not. `past` is the history
+    as the optical model has it. `failed_locks` counts the attempts of transceivers to lock that have failed
+    in all of the history, by port.
     """
 
     premises: Premises
     circuits: frozenset[Circuit] | None
     tor_flows: TorFlows
     history: tuple[dict[str, Any], ...] = ()
+    past: tuple[PastTurn, ...] = ()
     failed_locks: Mapping[str, int] = field(default_factory=dict)
     connected: frozenset[Dpid] = frozenset()
     held: Mapping[Dpid, frozenset[Flow]] = field(default_factory=dict)
@@ -159,7 +161,7 @@ class State:
         circuits = checked(topology.ocs.circuits, topology.optical_ports)
         for record in self.history:
             removed, added = (
-                frozenset(circuit(*pair) for pair in record[key]) for key in ("removed", "added")
+                frozenset(circuit(*pair) for pair in record.get(key, ())) for key in ("removed", "added")
             )
             taken = set(ports_of(added))
             circuits = frozenset(c for c in circuits - removed if taken.isdisjoint(c.ports)) | added
@@ -219,12 +221,18 @@ class State:
     def with_record(self, record: dict[str, Any]) -> State:
         """The state with one more change in its history."""
         failed_locks = _failed_locks([record], self.failed_locks)
-        return replace(self, history=(*self.history, record), failed_locks=failed_locks)
+        history, past = (*self.history, record), (*self.past, _past(record))
+        return replace(self, history=history, past=past, failed_locks=failed_locks)
 
     def without_trust(self, *dpids: Dpid) -> State:
         """The state in which nobody knows what these switches hold."""
         held = {dpid: flows for dpid, flows in self.held.items() if dpid not in dpids}
         return replace(self, held=held, verified=self.verified - set(dpids))
+
+    def turn(self, before: frozenset[Circuit], after: frozenset[Circuit]) -> CircuitTurn:
+        """The next change, from these circuits to those, as the optical model is asked about it."""
+        was, will_be = (frozenset(c.ports for c in circuits) for circuits in (before, after))
+        return CircuitTurn(len(self.history) + 1, 0.0, was, will_be, self.past)
 
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """The circuits that would serve these pairs of units, and what changes."""
@@ -267,9 +275,19 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
         circuits=None,
         tor_flows=NO_TOR_FLOWS,
         history=records,
+        past=tuple(map(_past, records)),
         failed_locks=_failed_locks(records),
     )
     return state if topology.optical_ports else state.with_circuits(frozenset())
+
+
+def _past(record: Mapping[str, Any]) -> PastTurn:
+    removed, added = (tuple(_ends(*pair) for pair in record.get(key, ())) for key in ("removed", "added"))
+    return PastTurn(record["id"], record.get("time", 0.0), removed, added)
+
+
+def _ends(a: str, b: str) -> Ends:
+    return circuit(a, b).ports
 
 
 def _failed_locks(

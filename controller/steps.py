@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from controller.flows import Flow, RouteChanges, Routes
 from testbed.ocs.circuits import Circuit
+from testbed.optics.model import CircuitTurn, DarkTimes
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import UnitPair
 
 LIGHT: Final = Dpid(0)  # what a task that waits for new circuits to carry light is about; no switch has it
+MODEL: Final = Dpid(-1)  # what a task that asks the optical model is about; no switch has it
 
 
 # ---- what may happen ----
@@ -69,6 +71,13 @@ class Ordered:
 
 
 # ---- what is answered to a task ----
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The answer to `AskModel`: how long the change will be dark."""
+
+    times: DarkTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ Event = (
     | Overdue
     | Demanded
     | Ordered
+    | Drawn
     | Timed
     | Held
     | Joined
@@ -138,6 +148,13 @@ Event = (
 
 
 # ---- what is to be done ----
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Ask the optical model how long a change will be dark, at the time at which it is asked."""
+
+    turn: CircuitTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +245,8 @@ class Complain:
 
 
 Step = (
-    TellTime
+    AskModel
+    | TellTime
     | Read
     | Modify
     | SetRoutes

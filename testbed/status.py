@@ -130,6 +130,8 @@ def page(testbed: dict[str, Any]) -> str:
     if core := testbed.get("core"):
         links = named([f"{unit['name']}c" for unit in testbed["units"]])
         lines.insert(-1, f"  core        electrical, {links}: {rate_text(core['rate_mbps'])}")
+    if model := testbed.get("optical_model"):
+        lines.append(f"  optics      {optics_text(model)}")
     if failed := testbed.get("failed_locks"):
         lines.append(f"  locks       {failed_text(failed)}")
     lines.append(f"  links       {links_text(testbed['links'])}")
@@ -311,6 +313,14 @@ def circuits_text(testbed: dict[str, Any]) -> str:
         turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
         return f"{turns}; before and after: {lit}"
     return f"{lit}; dark now: {', '.join(testbed['dark'])}" if testbed["dark"] else lit
+
+
+def optics_text(model: dict[str, Any]) -> str:
+    """Return an optical model that is not the usual one, with its settings."""
+    said = [f"{name} {value}" for name, value in model["values"].items()]
+    for kind in ("planes", "ports"):
+        said += [f"{of} {name} {value}" for of, own in model[kind].items() for name, value in own.items()]
+    return f"{model['name']}: {', '.join(said)}" if said else str(model["name"])
 
 
 def failed_text(failed: dict[str, int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.client import environment
@@ -99,14 +100,24 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
     """Return what a file or a class of the caller's describes, read or called as that user."""
     from testbed.discovery.user_class import is_users
     from testbed.emulation.user_topo import topology_of
+    from testbed.errors import RequestError
     from testbed.jobs.environment import worker_environment
     from testbed.topology.catalogue import find
 
     if is_users(name) and not name.endswith((".yaml", ".yml")):
         check_tools()  # Mininet among them
-        return topology_of(name, caller, worker_environment(os.environ, caller))
-    with caller.acting():
-        return find(name)
+        topology, folder = topology_of(name, caller, worker_environment(os.environ, caller)), None
+    else:
+        with caller.acting():
+            topology, folder = find(name), Path(name).parent.absolute()
+    if topology.ocs.is_usual:
+        return topology
+    from testbed.emulation.user_model import settled
+
+    try:
+        return settled(topology, folder, caller, worker_environment(os.environ, caller))
+    except RequestError as error:
+        raise RequestError(f"{name}: {error}") from error
 
 
 def check_mtu(mtu: int) -> None:

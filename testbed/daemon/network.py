@@ -25,6 +25,8 @@ from testbed.aggregation.forest import Forest
 from testbed.aggregation.ways import ways
 from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
 from testbed.client import environment, rpc
+from testbed.client.caller import Caller
+from testbed.daemon.model_process import ModelProcess
 from testbed.daemon.programs import DevicePrograms
 from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.cells import Cells
@@ -34,6 +36,7 @@ from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
 from testbed.dataplanes.xdp.room import open_room
 from testbed.discovery.registry import programs, sources, with_programs
+from testbed.discovery.user_class import is_users
 from testbed.emulation import openvswitch
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
@@ -43,6 +46,7 @@ from testbed.emulation.pairs import pair
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated, with_checkout
+from testbed.jobs.environment import worker_environment
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -84,6 +88,7 @@ class Network:
         self._stack = ExitStack()
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
+        self.model: ModelProcess | None = None
         self.tors = AllTors(topology, self._log, progress)
         self.ending = threading.Event()
         self._ends_because = ""
@@ -106,6 +111,8 @@ class Network:
                 topo, self._log, self._progress, cgroups=self._cgroups, leaves_devices=self._leaves_devices
             )
             self.fabric = stack.enter_context(fabric)
+            if is_users(self.topology.ocs.model):
+                self.model = stack.enter_context(self._model_process())
             self.plane.attach(self._switch_ports(), self._host_ports())
             self.programs = DevicePrograms(
                 name=self._folder.name,
@@ -206,7 +213,11 @@ class Network:
                     f"{self._last_words()}"
                 )
             self.controller_restarts += 1
+            if self.model:
+                self.model.restart()
             self._start_controller()
+        if self.model:
+            self.model.watch()
         self.tors.resettle(self.controller_socket)
         return restarts
 
@@ -249,6 +260,7 @@ class Network:
         argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
         argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
         argv += ["--bridges", str(openvswitch.RUN_DIR)]
+        argv += ["--model", str(self._model_socket)] if is_users(self.topology.ocs.model) else []
         argv += ["--uid", str(self._uid)] if self._uid is not None else []
         argv += ["--held"] if held else []
         stdin = subprocess.PIPE if held else subprocess.DEVNULL
@@ -261,6 +273,16 @@ class Network:
                 env=with_checkout(os.environ),  # ryu's environment has ryu alone
                 preexec_fn=die_with_parent,
             )
+
+    @property
+    def _model_socket(self) -> Path:
+        return self._folder / "model.sock"
+
+    def _model_process(self) -> ModelProcess:
+        caller = Caller.of(os.geteuid() if self._uid is None else self._uid)
+        environ = worker_environment(os.environ, caller)
+        spawn, name = self.fabric.popen_aside, self.topology.ocs.model
+        return ModelProcess(spawn, name, self._model_socket, caller, environ)
 
     def _begin_controller(self) -> None:
         assert self._controller is not None

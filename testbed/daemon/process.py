@@ -345,6 +345,7 @@ class Daemon:
             "circuit_jobs": circuit_jobs,
             "dark": light["dark"],
             "failed_locks": light.get("failed_locks", {}),
+            **self._topology.ocs.described(),
             "timetable": light.get("schedule"),
             "controller": controller,
             "datapath": self._network.fabric.openvswitch.datapath,

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,19 @@ def in_a_line(error: Exception) -> str:
     """The kind of an error, and the first line of what it says."""
     first, _, rest = str(error).partition("\n")
     return f"{type(error).__name__}: {first}{' ...' if rest else ''}"
+
+
+def line_of(error: Exception, name: str) -> str:
+    """Return the last line of the user's file, of a class by FILE.py:CLASS, that an error passed; nothing if
+    it passed none.
+    """
+    file = os.path.abspath(name.rpartition(":")[0])
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.abspath(frame.filename) == file
+    ]
+    return f" (line {frames[-1].lineno})" if frames else ""
 
 
 def _file(path: Path) -> Any:

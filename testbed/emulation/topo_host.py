@@ -8,13 +8,12 @@ import json
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
 from mininet.topo import Topo
 
-from testbed.discovery.user_class import in_a_line, load
+from testbed.discovery.user_class import in_a_line, line_of, load
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
 from testbed.topology.model import Topology
@@ -42,18 +41,7 @@ def answer_to(name: str) -> str:
     except RequestError as error:
         return json.dumps({"refused": str(error)})
     except Exception as error:  # a user's code may raise anything
-        return json.dumps({"refused": f"it raised {in_a_line(error)}{_where(error, name)}"})
-
-
-def _where(error: Exception, name: str) -> str:
-    """Return the last line of the user's file that the error passed."""
-    file = os.path.abspath(name.rpartition(":")[0])
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if os.path.abspath(frame.filename) == file
-    ]
-    return f" (line {frames[-1].lineno})" if frames else ""
+        return json.dumps({"refused": f"it raised {in_a_line(error)}{line_of(error, name)}"})
 
 
 def main(argv: list[str]) -> int:

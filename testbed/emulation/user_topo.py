@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.client.caller import Caller
@@ -27,10 +27,26 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
     line, where the class raises, describes none, or does not do it in time.
     """
 
+    try:
+        answer = answer_of(("testbed.emulation.topo_host", name), {}, "topology", caller, environ)
+        if "refused" in answer:
+            raise RequestError(" ".join(str(answer["refused"]).split()))
+        return parse(answer.get("configuration"), name.rpartition(":")[2])
+    except RequestError as error:
+        raise RequestError(f"--config {name}: {error}") from error
+
+
+def answer_of(
+    words: Sequence[str], question: object, wanted: str, caller: Caller, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the answer of a module, `words`, that runs as a user, apart from the host's network.
+    RequestError, in one line, where there is none in time; `wanted` is what it lacks then.
+    """
+
     def start(stdin: int) -> Started:
         with apart() if os.geteuid() == 0 else contextlib.nullcontext():
             return Started(
-                isolated("-u", "-m", "testbed.emulation.topo_host", name),
+                isolated("-u", "-m", *words),
                 env=environ,
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
@@ -40,13 +56,7 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
                 **_rights(caller),
             )
 
-    try:
-        answer = ask(start, {}, "topology", WITHIN_S)
-        if "refused" in answer:
-            raise RequestError(" ".join(str(answer["refused"]).split()))
-        return parse(answer.get("configuration"), name.rpartition(":")[2])
-    except RequestError as error:
-        raise RequestError(f"--config {name}: {error}") from error
+    return ask(start, question, wanted, WITHIN_S)
 
 
 def _rights(caller: Caller) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit
 from testbed.ocs.exact import exact
-from testbed.ocs.latency import expected_ms
 from testbed.ocs.plan import PortTable
 from testbed.ocs.timetable import Matching, Timetable
 from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, State, UnitIndex
@@ -52,7 +51,7 @@ def limits_of(
         host_gbps=host_gbps,
         ps_gbps=host_gbps,
         slot_s=slot_s,
-        reconfiguration_s=expected_ms(topology.ocs.of_plane(topology.first_plane)) / 1e3,
+        reconfiguration_s=topology.ocs.mean_ms(topology.first_plane) / 1e3,
         step_gbps=port_gbps / 4 if step_gbps is None else step_gbps,
         unit_port_gbps=() if len(set(ports_gbps)) == 1 else ports_gbps,
         core_gbps=_core_gbps(topology),

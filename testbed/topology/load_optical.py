@@ -1,50 +1,151 @@
-"""Reads the optical switch's section of a configuration, `ocs`, and the files of values that it names."""
+"""Reads the optical switch's section of a configuration, `ocs`, by the parameters that its model declares,
+and the files of values that it names.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import RequestError
+from testbed.optics.delays import MOST_DELAY_MS, Delay
+from testbed.optics.model import Duration, Parameter, Quantity, Settings, Whole, Word, YesNo
 from testbed.topology import addresses
-from testbed.topology.fields import integer, is_number, listed, mapping, read_lines, shown
+from testbed.topology.fields import choice, flag, integer, is_number, listed, mapping, read_lines, shown
 from testbed.topology.model import UnitSpec, ring_circuits
-from testbed.topology.optical import MOST_DELAY_MS, Delay, OcsSpec, OpticalPlane, Transceiver
+from testbed.topology.optical import USUAL, Group, OcsSpec, defaults
 
-MOST_FAILURE = 0.9
 MOST_VALUES = 10_000
 MOST_PLANES = 8
-_OF_LOCK = ("lock_ms", "lock_failure", "retry_ms")
-_OF_PLANE = ("switch_ms", *_OF_LOCK)
+GENERAL = ("ports", "planes", "seed", "circuits", "model")
+"""The keys of `ocs` that are no model's parameters."""
+
+_OF_PLANE = tuple(each.name for each in USUAL.parameters if each.of_planes)
 _PLANE = re.compile(r"[A-Za-z0-9]{1,16}")
+_MODEL = re.compile(r"[a-z][a-z0-9_]*|.+\.py:[A-Za-z_]\w*")
+MODELS_ACCEPTED = "FILE.py:CLASS, or a name of the testbed's own,"
 _TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # by the unit of a file's numbers
 _ACCEPTED = (
     "milliseconds from 0 to 60000, {uniform: [low, high]}, {normal: [mean, deviation]}, {lognormal: [mean, "
     "deviation]}, {values: [...]}, {trace_ms: FILE} or {trace_us: FILE} is accepted"
 )
 
+Parameters = Sequence[Parameter]
+
 
 def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
     """Return what a configuration says of the optical switch. Files that it names are in `folder`; None: it
     may name none. RequestError names the first thing that is wrong.
     """
-    data = mapping(raw, "ocs", ("switch_ms", *_OF_LOCK, "ports", "planes", "seed", "circuits"))
+    model = _model(raw, folder)
+    is_usual = model == USUAL.name
+    data = (
+        mapping(raw, "ocs", (*(each.name for each in USUAL.parameters), *GENERAL)) if is_usual else dict(raw)
+    )
     default, circuits = OcsSpec(), data.get("circuits", "ring")
     planes = {port: name for unit in units for name in _plane_names(unit) for port in unit.ports_in(name)}
-    ports = set(planes)
+    if is_usual:
+        settings = read_settings(USUAL.parameters, _said(data), set(planes), folder)
+    else:
+        settings = _said(data)
+        _check_ports(settings.ports, set(planes), ())
     return OcsSpec(
-        switch_ms=_delay(data, "switch_ms", "ocs", folder) or default.switch_ms,
-        lock_ms=_delay(data, "lock_ms", "ocs", folder) or default.lock_ms,
-        lock_failure=_failure(data, "ocs") or 0.0,
-        retry_ms=_delay(data, "retry_ms", "ocs", folder),
-        ports=_transceivers(data.get("ports", {}), ports, folder),
-        planes=_planes(data, folder),
+        settings=settings,
         seed=integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
         circuits=ring_circuits(units) if circuits == "ring" else _circuits(circuits, planes),
+        model=model,
     )
+
+
+def _model(raw: Any, folder: Path | None) -> str:
+    """Return the model that is named: a user's with its file's whole path. Whether it is there, is asked
+    later, and as the user.
+    """
+    if not isinstance(raw, dict) or "model" not in raw:
+        return USUAL.name
+    model: Any = raw["model"]
+    if not isinstance(model, str) or not _MODEL.fullmatch(model):
+        raise RequestError(f"ocs.model: {shown(model)}; {MODELS_ACCEPTED} is accepted")
+    file, _, attribute = model.rpartition(":")
+    if not file or Path(file).is_absolute():
+        return model
+    if folder is None:
+        raise RequestError(
+            f"ocs.model: {model}; a relative path is accepted in a YAML file, a whole one here"
+        )
+    return f"{(folder / file).absolute()}:{attribute}"
+
+
+def _said(data: Group) -> Settings:
+    """Return the words of `ocs` that are a model's to read."""
+    own = {key: value for key, value in data.items() if key not in GENERAL}
+    return Settings(own, data.get("planes", {}), data.get("ports", {}))
+
+
+def read_settings(
+    parameters: Parameters, said: Settings, ports: set[str], folder: Path | None = None
+) -> Settings:
+    """Return the values of a model's parameters from words of a YAML file, whose planes `plane_names` has
+    checked. RequestError names the first thing that is wrong.
+    """
+    names = [each.name for each in parameters]
+    data = mapping(said.values, "ocs", (*names, *GENERAL))
+    values = _values(parameters, data, "ocs", folder)
+    of_ports = [each for each in parameters if each.of_ports]
+    _check_ports(said.ports, ports, [each.name for each in of_ports])
+    own = {port: _own(of_ports, words, f"ocs.ports.{port}", folder) for port, words in said.ports.items()}
+    of_planes = [each for each in parameters if each.of_planes]
+    planes = {
+        name: _own(of_planes, words, f"ocs.planes.{name}", folder) for name, words in said.planes.items()
+    }
+    return Settings({**defaults(tuple(parameters)), **values}, planes, own)
+
+
+def _own(parameters: Parameters, said: Any, path: str, folder: Path | None) -> dict[str, Any]:
+    data = mapping(said, path, tuple(each.name for each in parameters))
+    return _values(parameters, data, path, folder)
+
+
+def _values(parameters: Parameters, data: Group, path: str, folder: Path | None) -> dict[str, Any]:
+    """Return the values that are said, by parameter."""
+    return {each.name: read_value(each, data, path, folder) for each in parameters if each.name in data}
+
+
+def read_value(parameter: Parameter, data: Group, path: str, folder: Path | None) -> Any:
+    """Return a parameter's value from what a configuration says below `path`. RequestError says what is
+    accepted.
+    """
+    key, kind = parameter.name, parameter.kind
+    raw: Any = data[key]
+    match kind:
+        case Duration():
+            return _delay(raw, f"{path}.{key}", folder)
+        case Quantity(low, high, noun):
+            if not is_number(raw) or not low <= raw <= high:
+                raise RequestError(f"{path}.{key}: {shown(raw)}; {noun} from {low:g} to {high:g} is accepted")
+            return float(raw)
+        case Whole(low, high):
+            return integer(data, key, 0, low=low, high=high, path=f"{path}.")
+        case Word(accepted):
+            return choice(data, key, "", accepted, path)
+        case YesNo():
+            return flag(data, key, False, path)
+
+
+def _check_ports(raw: Any, ports: set[str], names: Sequence[str]) -> None:
+    if not isinstance(raw, dict):
+        raise RequestError(
+            f"ocs.ports: {shown(raw)}; optical ports like u1o1, each with "
+            f"{listed(names or ['parameters'])}, are accepted"
+        )
+    for port, said in raw.items():
+        if port not in ports:
+            raise RequestError(
+                f"ocs.ports.{port}: {shown(said)}; no such optical port, there are {_listed(ports)}"
+            )
 
 
 def _plane_names(unit: UnitSpec) -> list[str]:
@@ -87,48 +188,6 @@ def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tu
     return total, tuple((name, count) for name, count in counts if count) or ((planes[0], 0),)
 
 
-def _planes(data: Mapping[str, Any], folder: Path | None) -> tuple[OpticalPlane, ...]:
-    """Return the planes, whose names `plane_names` has checked."""
-    planes = []
-    for name, said in data.get("planes", {}).items():
-        path = f"ocs.planes.{name}"
-        own = mapping(said, path, _OF_PLANE)
-        switch_ms, lock_ms, retry_ms = (
-            _delay(own, key, path, folder) for key in ("switch_ms", "lock_ms", "retry_ms")
-        )
-        planes.append(OpticalPlane(name, switch_ms, Transceiver(lock_ms, _failure(own, path), retry_ms)))
-    return tuple(planes)
-
-
-def _transceivers(raw: Any, ports: set[str], folder: Path | None) -> tuple[tuple[str, Transceiver], ...]:
-    if not isinstance(raw, dict):
-        raise RequestError(
-            f"ocs.ports: {shown(raw)}; optical ports like u1o1, each with {listed(_OF_LOCK)}, are accepted"
-        )
-    own = []
-    for port, said in raw.items():
-        if port not in ports:
-            raise RequestError(
-                f"ocs.ports.{port}: {shown(said)}; no such optical port, there are {_listed(ports)}"
-            )
-        path = f"ocs.ports.{port}"
-        data = mapping(said, path, _OF_LOCK)
-        lock_ms, retry_ms = (_delay(data, key, path, folder) for key in ("lock_ms", "retry_ms"))
-        own.append((port, Transceiver(lock_ms, _failure(data, path), retry_ms)))
-    return tuple(own)
-
-
-def _failure(data: Mapping[str, Any], path: str) -> float | None:
-    raw: Any = data.get("lock_failure")
-    if "lock_failure" not in data:
-        return None
-    if raw is None or not is_number(raw) or not 0 <= raw <= MOST_FAILURE:
-        raise RequestError(
-            f"{path}.lock_failure: {shown(raw)}; a probability from 0 to {MOST_FAILURE:g} is accepted"
-        )
-    return float(raw)
-
-
 def _circuits(raw: Any, planes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if not isinstance(raw, list):
         raise RequestError(
@@ -167,17 +226,14 @@ def _listed(ports: set[str]) -> str:
     return listed(sorted(ports, key=addresses.parse_optical_port)) or "none"
 
 
-def _delay(data: Mapping[str, Any], key: str, path: str, folder: Path | None) -> Delay | None:
-    """Return the duration of that key; None where it is not said."""
-    raw: Any = data.get(key)
-    if key not in data:
-        return None
+def _delay(raw: Any, key: str, folder: Path | None) -> Delay:
+    """Return the duration that is said at that key."""
     if _is_duration(raw):
         return Delay("constant", float(raw))
     if isinstance(raw, dict) and len(raw) == 1:
         ((kind, values),) = raw.items()
         if kind in _TRACES and isinstance(values, str):
-            return Delay("values", values=_trace(values, _TRACES[kind], f"{path}.{key}", folder))
+            return Delay("values", values=_trace(values, _TRACES[kind], key, folder))
         if kind == "values" and isinstance(values, list) and _are_durations(values):
             if 1 <= len(values) <= MOST_VALUES:
                 return Delay("values", values=tuple(map(float, values)))
@@ -185,7 +241,7 @@ def _delay(data: Mapping[str, Any], key: str, path: str, folder: Path | None) ->
             a, b = map(float, values)
             if kind == "normal" or (kind == "uniform" and a <= b) or (kind == "lognormal" and a > 0):
                 return Delay(kind, a, b)
-    raise RequestError(f"{path}.{key}: {shown(raw)}; {_ACCEPTED}")
+    raise RequestError(f"{key}: {shown(raw)}; {_ACCEPTED}")
 
 
 def _is_duration(raw: Any) -> bool:

@@ -249,7 +249,7 @@ class Topology:
     @property
     def planes(self) -> dict[str, str]:
         """The plane of each optical port, by its name; "" where there is one optical switch."""
-        names = [plane.name for plane in self.ocs.planes] or [""]
+        names = self.ocs.planes or ("",)
         planes = {port: name for unit in self.units for name in names for port in unit.ports_in(name)}
         return {port: planes[port] for port in self.optical_ports}
 
@@ -260,7 +260,7 @@ class Topology:
 
     @property
     def first_plane(self) -> str:
-        return self.ocs.planes[0].name if self.ocs.planes else ""
+        return self.ocs.planes[0] if self.ocs.planes else ""
 
     @property
     def engines(self) -> dict[Unit, str]:
@@ -283,7 +283,7 @@ class Topology:
         """Text that `from_json` reads back to an equal topology. Of pods, of links with a rate of their
         own and of a core it has words only where there are some.
         """
-        data = to_json(self)
+        data = {**to_json(self), "ocs": self.ocs.as_json()}
         for unit in data["units"]:
             if not unit["racks"]:
                 del unit["racks"]
@@ -298,7 +298,8 @@ class Topology:
     @classmethod
     def from_json(cls, text: str) -> Topology:
         """The inverse of `to_json`, also for what an earlier version wrote."""
-        return from_json(cls, json.loads(text), {Unit: checked_unit}, defaults=True)
+        checks = {Unit: checked_unit, OcsSpec: OcsSpec.of_json}
+        return from_json(cls, json.loads(text), checks, defaults=True)
 
 
 def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:

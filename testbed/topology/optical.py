@@ -1,95 +1,125 @@
-"""The optical switch and its transceivers as frozen data: how long circuits are dark, and which are lit at
+"""The optical switch as frozen data: its model, with the model's settings, and which circuits are lit at
 first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-DISTRIBUTIONS = ("constant", "uniform", "normal", "lognormal", "values")
-MOST_DELAY_MS = 60_000.0
+from testbed.optics.delays import Delay
+from testbed.optics.model import OpticalModel, Parameter, Settings
+from testbed.optics.models.transceivers import Transceivers
 
+USUAL: type[OpticalModel] = Transceivers
+"""The model of a configuration that names none."""
 
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A duration in milliseconds.
-
-    `constant` at `a`; `uniform` from `a` to `b`; `normal` and `lognormal` with mean `a` and standard
-    deviation `b`, the first cut off below 0; `values`: each of these as likely as any other.
-    """
-
-    kind: str
-    a: float = 0.0
-    b: float = 0.0
-    values: tuple[float, ...] = ()
-
-    @property
-    def mean_ms(self) -> float:
-        if self.kind == "values":
-            return sum(self.values) / len(self.values)
-        return (self.a + self.b) / 2 if self.kind == "uniform" else self.a
+Group = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Transceiver:
-    """The ways of a port's own transceiver; None: those that the optical switch has for all."""
-
-    lock_ms: Delay | None = None
-    lock_failure: float | None = None
-    retry_ms: Delay | None = None
+def defaults(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    """Return the value of each parameter that a configuration leaves out."""
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
-@dataclass(frozen=True, slots=True)
-class OpticalPlane:
-    """One of several optical switches, with what it has of its own; None: what is said of all."""
+def with_values(**values: Any) -> Settings:
+    """Return settings of the usual model: these values, and the defaults of the other parameters."""
+    return Settings({**defaults(USUAL.parameters), **values})
 
-    name: str
-    switch_ms: Delay | None = None
-    lock: Transceiver = Transceiver()
+
+_USUAL_SETTINGS = with_values()
 
 
 @dataclass(frozen=True, slots=True)
 class OcsSpec:
-    """The optical switch: how long a reconfiguration keeps a port dark (switching, then transceiver lock),
-    and what is lit at first.
+    """The optical switch: how long a reconfiguration keeps a port dark, as its model says, and what is lit at
+    first.
 
-    An attempt to lock fails with probability `lock_failure`, takes `retry_ms` then (None: as `lock_ms`), and
-    is made again. `ports` are the transceivers that have something of their own, `planes` the optical
-    switches where there are several. `circuits` are pairs of optical port names such as ("u1o1", "u2o1").
-    Durations are real time: no scale touches them.
+    `model` is a name of `testbed.discovery.optical`, or FILE.py:CLASS, whose file is absolute. The settings
+    of the usual model are values; those of another are words of a YAML file until that model reads them, and
+    `means_ms` has its mean dark time by plane ("" where there is one optical switch), which is known once it
+    has. `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no
+    scale touches them.
     """
 
-    switch_ms: Delay = Delay("constant", 10.0)
-    lock_ms: Delay = Delay("uniform", 5.0, 15.0)
+    settings: Settings = _USUAL_SETTINGS
     seed: int = 1
     circuits: tuple[tuple[str, str], ...] = ()
-    lock_failure: float = 0.0
-    retry_ms: Delay | None = None
-    ports: tuple[tuple[str, Transceiver], ...] = ()
-    planes: tuple[OpticalPlane, ...] = ()
-
-    def of_plane(self, name: str) -> OcsSpec:
-        """Return one of several optical switches as if it were the only one."""
-        plane = next((plane for plane in self.planes if plane.name == name), None)
-        if plane is None:
-            return self
-        failure = plane.lock.lock_failure
-        return replace(
-            self,
-            switch_ms=plane.switch_ms or self.switch_ms,
-            lock_ms=plane.lock.lock_ms or self.lock_ms,
-            lock_failure=self.lock_failure if failure is None else failure,
-            retry_ms=plane.lock.retry_ms or self.retry_ms,
-            planes=(),
-        )
-
-    def at(self, port: str) -> Transceiver:
-        """Return how a port's transceiver locks, in full but for a `lock_ms` that it shares with others."""
-        own = dict(self.ports).get(port, Transceiver())
-        failure = self.lock_failure if own.lock_failure is None else own.lock_failure
-        return Transceiver(own.lock_ms, failure, own.retry_ms or self.retry_ms or own.lock_ms or self.lock_ms)
+    model: str = USUAL.name
+    means_ms: Mapping[str, float] | None = None
 
     @property
-    def locks_alike(self) -> bool:
-        """Say whether all transceivers lock at the same time, and at once."""
-        return not self.lock_failure and not self.ports and not self.planes
+    def planes(self) -> tuple[str, ...]:
+        """The names of several optical switches; none where there is one."""
+        return tuple(self.settings.planes)
+
+    @property
+    def is_usual(self) -> bool:
+        return self.model == USUAL.name
+
+    def mean_ms(self, plane: str = "") -> float:
+        """Return the mean dark time of a plane's port, in milliseconds. KeyError where a model of another
+        kind has not been asked.
+        """
+        if self.is_usual:
+            return USUAL(self.settings, self.seed).mean_ms(plane)
+        return (self.means_ms or {})[plane]
+
+    def described(self) -> dict[str, Any]:
+        """Return the model and its settings for `status`; nothing of the usual one."""
+        return {} if self.is_usual else {"optical_model": {"name": self.model, **asdict(self.settings)}}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return data that `of_json` reads. The usual model's settings have the form that they always had."""
+        rest = {"seed": self.seed, "circuits": [list(circuit) for circuit in self.circuits]}
+        if not self.is_usual:
+            return {"model": self.model, **asdict(self.settings), "means_ms": self.means_ms, **rest}
+        of_plane = [each.name for each in USUAL.parameters if each.of_planes and not each.of_ports]
+        of_lock = [each.name for each in USUAL.parameters if each.of_ports]
+        return {
+            **_coded(self.settings.values, list(self.settings.values)),
+            **rest,
+            "ports": [[port, _coded(own, of_lock)] for port, own in self.settings.ports.items()],
+            "planes": [
+                {"name": name, **_coded(own, of_plane), "lock": _coded(own, of_lock)}
+                for name, own in self.settings.planes.items()
+            ],
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> OcsSpec:
+        """Return what `as_json` was given, also by an earlier version. ValueError, TypeError or KeyError for
+        other data.
+        """
+        default = cls()
+        seed = int(data.get("seed", default.seed))
+        circuits = tuple((str(a), str(b)) for a, b in data.get("circuits", ()))
+        if "model" in data:
+            settings = Settings(data["values"], data["planes"], data["ports"])
+            return cls(settings, seed, circuits, str(data["model"]), data["means_ms"])
+        said = {each.name: data[each.name] for each in USUAL.parameters if each.name in data}
+        planes = {plane["name"]: _own({**plane.get("lock", {}), **plane}) for plane in data.get("planes", ())}
+        ports = {port: _own(own) for port, own in data.get("ports", ())}
+        return cls(Settings({**default.settings.values, **_decoded(said)}, planes, ports), seed, circuits)
+
+
+def _coded(values: Group, names: list[str]) -> dict[str, Any]:
+    """Return these values, null for one that is not there."""
+    said = {name: values.get(name) for name in names}
+    return {name: asdict(value) if isinstance(value, Delay) else value for name, value in said.items()}
+
+
+def _decoded(data: Group) -> dict[str, Any]:
+    return {name: _delay(value) if isinstance(value, dict) else value for name, value in data.items()}
+
+
+def _delay(data: Group) -> Delay:
+    made = Delay(**data)
+    return replace(made, values=tuple(made.values))
+
+
+def _own(data: Group) -> dict[str, Any]:
+    """Return the values of a plane or a port that are its own."""
+    names = [each.name for each in USUAL.parameters]
+    return _decoded({name: data[name] for name in names if data.get(name) is not None})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import RequestError
+from testbed.optics.delays import Delay
 from testbed.topology.model import HostSpec, Topology, UnitSpec
-from testbed.topology.optical import Delay, OcsSpec, OpticalPlane, Transceiver
+from testbed.topology.optical import OcsSpec
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -70,27 +72,29 @@ def _host(host: HostSpec) -> dict[str, Any]:
 
 
 def _ocs(ocs: OcsSpec) -> dict[str, Any]:
+    settings = ocs.settings
+    said = {name: value for name, value in settings.values.items() if value or not ocs.is_usual}
     return {
-        "switch_ms": _delay(ocs.switch_ms),
-        "lock_ms": _delay(ocs.lock_ms),
-        **({"lock_failure": ocs.lock_failure} if ocs.lock_failure else {}),
-        **({"retry_ms": _delay(ocs.retry_ms)} if ocs.retry_ms else {}),
-        **({"ports": {port: _transceiver(own) for port, own in ocs.ports}} if ocs.ports else {}),
-        **({"planes": {plane.name: _plane(plane) for plane in ocs.planes}} if ocs.planes else {}),
+        **({} if ocs.is_usual else {"model": ocs.model}),
+        **values_said(said),
+        **(
+            {"ports": {port: values_said(own) for port, own in settings.ports.items()}}
+            if settings.ports
+            else {}
+        ),
+        **(
+            {"planes": {plane: values_said(own) for plane, own in settings.planes.items()}}
+            if settings.planes
+            else {}
+        ),
         "seed": ocs.seed,
         "circuits": [list(circuit) for circuit in ocs.circuits],
     }
 
 
-def _plane(plane: OpticalPlane) -> dict[str, Any]:
-    switch = {} if plane.switch_ms is None else {"switch_ms": _delay(plane.switch_ms)}
-    return switch | _transceiver(plane.lock)
-
-
-def _transceiver(own: Transceiver) -> dict[str, Any]:
-    said = {"lock_ms": own.lock_ms and _delay(own.lock_ms), "retry_ms": own.retry_ms and _delay(own.retry_ms)}
-    known = {"lock_failure": own.lock_failure, **said}
-    return {key: value for key, value in known.items() if value is not None}
+def values_said(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an optical model's parameters as a file has them."""
+    return {name: _delay(value) if isinstance(value, Delay) else value for name, value in values.items()}
 
 
 def _delay(delay: Delay) -> float | dict[str, list[float]]:

@@ -32,9 +32,10 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.optics.delays import Delay
 from testbed.topology import addresses
 from testbed.topology.model import IncSpec, LinkSpec, Topology, UnitSpec
-from testbed.topology.optical import Delay, OcsSpec
+from testbed.topology.optical import OcsSpec, with_values
 from testbed.topology.units import Unit
 from tests.bench.host import facts
 
@@ -43,7 +44,7 @@ UNITS, DARK_UNITS = "8x4,16x4,32x4,64x4,250x1", "4x1,16x1,64x1"
 OPTICAL_PORTS, RATE_MBPS = 2, 200.0
 CHANGES, DARK_TIMES, JOBS = 9, 1000, 8
 SEEN_US = 200.0
-DARK = OcsSpec(switch_ms=Delay("uniform", 1.0, 2.0), lock_ms=Delay("constant", 1.0))
+DARK = OcsSpec(with_values(switch_ms=Delay("uniform", 1.0, 2.0), lock_ms=Delay("constant", 1.0)))
 LIMIT_S, ANSWER_S = 600, 60.0
 ENDED = ("planned", "made", "dark", "routed", "lit", "settled")
 

@@ -14,10 +14,12 @@ from controller.decide import TRIES, decide
 from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
 from controller.state import State, begin
 from controller.steps import (
+    AskModel,
     Came,
     ChangeRoutes,
     Complain,
     Done,
+    Drawn,
     End,
     Event,
     Failed,
@@ -39,9 +41,10 @@ from controller.steps import (
     WaitUntil,
     Watch,
 )
+from testbed.discovery.optical import model_of
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
-from testbed.ocs.latency import draw, locks
+from testbed.optics.model import CircuitTurn, DarkTimes, Ends
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.load import parse
@@ -80,6 +83,8 @@ class World:
         self.now_ns = self.due_ns = 1_000
         self.turned_ns = 0
         self.dark_ns: dict[int, int] = {}  # of the ports of new circuits
+        self.longest_ns = 0
+        self.new: tuple[Ends, ...] = ()
         self.tors = {addresses.tor_dpid(unit.index): unit for unit in self.topology.units}
         self.dpids = [dpid for dpid, unit in self.tors.items() if unit.data_plane.is_bridge] + [OXC_DPID]
         self.dpids += [addresses.CORE_DPID] * ("core" in more)
@@ -96,10 +101,7 @@ class World:
         """Starts a controller's process that knows of the one before it what is in the file."""
         self.linked = set()
         self.state = begin(self.topology, self.has_plane, self.written)
-        self.random, self.twin = Random(self.topology.ocs.seed), Random(self.topology.ocs.seed)
-        for _ in self.written:
-            draw(self.topology.ocs, self.random)
-            draw(self.topology.ocs, self.twin)
+        self.model = model_of(self.topology)
 
     def numbers(self, ports: Iterable[str]) -> list[int]:
         return [addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in ports]
@@ -107,7 +109,7 @@ class World:
     # ---- an errand, from its event to its end ----
 
     def decide(self, event: Event) -> tuple[Task | End, ...]:
-        self.state, todo = decide(self.state, event, self.now_ns, self.random)
+        self.state, todo = decide(self.state, event, self.now_ns)
         return todo
 
     def run(self, event: Event) -> End:
@@ -138,7 +140,9 @@ class World:
         """Carries out a task's first step: what is left of the task, or its answer."""
         self.now_ns += self.chance.choice((0, 1_000, 400_000, 5_000_000))
         first, *rest = task.steps
-        mishaps = ["gone", "left", "died"] + ["before", "after"] * (not isinstance(first, TellTime))
+        mishaps = ["gone", "left", "died"] + ["before", "after"] * (
+            not isinstance(first, AskModel | TellTime)
+        )
         mishap = self.chance.random() < self.mishaps and self.chance.choice(mishaps)
         if mishap == "died":
             raise Died
@@ -173,8 +177,11 @@ class World:
     def carry_out(self, step: Step) -> Event | None:
         self.check(step)
         match step:
+            case AskModel(turn):
+                self.check_turn(turn)
+                return Drawn(self.note(self.model.dark_times(turn)))
             case TellTime():
-                self.due_ns = self.now_ns + self.draw()
+                self.due_ns = self.now_ns + max(self.dark_ns.values(), default=self.longest_ns)
                 return Timed(self.now_ns / 1e9)
             case Read(dpid):
                 flows = frozenset(self.switch(dpid).values())
@@ -215,16 +222,26 @@ class World:
                 pass
         return None
 
-    def draw(self) -> int:
-        """Draw as the controller must have drawn: how long each new circuit is dark, and the last of them."""
-        dark = draw(self.topology.ocs, self.twin)
-        change = self.state.errand and self.state.errand.change
-        assert change
-        locked = locks(self.topology.ocs, dark, len(self.written) + 1, change.added).dark_ns
+    def check_turn(self, turn: CircuitTurn) -> None:
+        """The model is asked about the change that is the next in the history."""
+        errand, circuits = self.state.errand, self.state.current
+        assert errand
+        assert errand.target is not None
+        assert turn.number == len(self.written) + 1
+        assert [past.number for past in turn.history] == [record["id"] for record in self.written]
+        assert turn.before == {c.ports for c in circuits}
+        assert turn.after == {c.ports for c in errand.target}
+        self.new = turn.added
+
+    def note(self, times: DarkTimes) -> DarkTimes:
+        """Note how long each new circuit must be dark."""
+        self.longest_ns = times.longest.total_ns
         self.dark_ns = {
-            port: locked.get(c, dark.total_ns) for c in change.added for port in self.numbers(c.ports)
+            port: times.circuits.get(ends, times.longest).total_ns
+            for ends in self.new
+            for port in self.numbers(ends)
         }
-        return max(locked.values(), default=dark.total_ns)
+        return times
 
     def turn(self, peers: Peers) -> None:
         for port, peer in peers:

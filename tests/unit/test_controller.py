@@ -14,6 +14,7 @@ import pytest
 
 from controller.conductor import Conductor
 from controller.flows import Flow, circuits_of, oxc_flows, routes_of, tor_flows
+from controller.model import Model
 from controller.planes import Plane
 from controller.switch import Switch, _Asked
 from testbed.errors import RequestError, SettingError, TestbedError
@@ -37,8 +38,9 @@ def connected(
     plane: Plane | None = None,
     oxc: ModelSwitch | None = None,
     topology: Topology | None = None,
+    model: Model | None = None,
 ) -> tuple[Conductor, dict[int, ModelSwitch]]:
-    conductor = Conductor(topology or quick(), plane, tmp_path / "history")
+    conductor = Conductor(topology or quick(), plane, tmp_path / "history", model=model)
     switches = {unit.index: ModelSwitch(unit.index) for unit in TOPOLOGY.units}
     switches[addresses.OXC_DPID] = oxc or ModelSwitch(addresses.OXC_DPID)
     for switch in switches.values():

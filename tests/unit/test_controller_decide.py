@@ -16,6 +16,8 @@ from controller.decide import decide
 from controller.flows import Flow, oxc_flows, routes_of
 from controller.steps import (
     LIGHT,
+    MODEL,
+    AskModel,
     Began,
     Came,
     ChangeRoutes,
@@ -172,9 +174,20 @@ def settled(engines: tuple[str, ...], has_plane: bool) -> World:
     return world
 
 
+def planned(world: World, todo: tuple[Task | End, ...]) -> tuple[Task | End, ...]:
+    """The tasks after the one that asks the model, which is the only one."""
+    (task,) = todo
+    assert isinstance(task, Task)
+    (ask,) = task.steps
+    assert (task.about, type(ask)) == (MODEL, AskModel)
+    answer = world.carry_out(ask)
+    assert answer
+    return world.decide(answer)
+
+
 def asked(world: World, target: frozenset[Circuit]) -> tuple[Task, ...]:
     """The tasks of a change, from the moment at which it begins."""
-    (task,) = world.decide(Ordered(target))
+    (task,) = planned(world, world.decide(Ordered(target)))
     assert task == Task(OXC_DPID, (TellTime(),))
     world.now_ns = 1_000_000
     time = world.carry_out(TellTime())
@@ -276,13 +289,15 @@ def test_a_change_is_told_twice_whatever_was_told_in_a_repair_before_it(repairs:
         asked(world, world.state.current - {circuit("u1o1", "u2o1")})
         world.decide(Failed(OXC_DPID, TestbedError("no answer")))
     target = world.state.current - {circuit("u1o1", "u2o1")}
-    task = of_the_optical_switch(world.decide(Ordered(target)))
+    todo = world.decide(Ordered(target))
     if repairs:
+        task = of_the_optical_switch(todo)
         assert task.steps == (Read(OXC_DPID),)
         for _ in range(repairs):
             task = of_the_optical_switch(world.decide(Held(OXC_DPID, frozenset())))
             assert Modify(OXC_DPID, frozenset(), before) in task.steps
-        task = of_the_optical_switch(world.decide(Held(OXC_DPID, before)))
+        todo = world.decide(Held(OXC_DPID, before))
+    task = of_the_optical_switch(planned(world, todo))
     assert task.steps == (TellTime(),)
     change, *_ = of_the_optical_switch(world.decide(Timed(0.001))).steps
     assert change == Modify(OXC_DPID, before - oxc_flows(target), frozenset())
@@ -306,9 +321,19 @@ def test_what_is_there_needs_no_step() -> None:
 def test_a_decision_depends_on_its_arguments_alone() -> None:
     world = settled(SWITCHED, True)
     target = world.state.current - {circuit("u1o1", "u2o1")}
-    first, second = (decide(world.state, Ordered(target), 5, Random(3)) for _ in range(2))
+    first, second = (decide(world.state, Ordered(target), 5) for _ in range(2))
     assert first == second
     assert world.state.errand is None, "and leaves the state that it was given as it was"
+
+
+def test_a_model_that_fails_fails_the_change_alone() -> None:
+    world = settled(SWITCHED, True)
+    before = world.state
+    world.decide(Ordered(before.current - {circuit("u1o1", "u2o1")}))
+    (end,) = world.decide(Failed(MODEL, TestbedError("it raised")))
+    assert isinstance(end, End)
+    assert (str(end.failure), end.record) == ("it raised", None)
+    assert world.state == before, "no switch was told anything, and each counts as read back still"
 
 
 def test_a_change_whose_light_does_not_come_is_in_the_history() -> None:

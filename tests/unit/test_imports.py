@@ -25,6 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     ),
     frozenset(
         {
+            "testbed.optics",
             "testbed.topology",
             "testbed.ocs",
             "testbed.aggregation",
@@ -76,6 +77,7 @@ RUNNING = frozenset({"__import__", "compile", "eval", "exec"})
 LOADERS = {
     "testbed/__main__.py": "the command that was typed, alone",
     "testbed/up.py": "loads nothing: asks whether the host has the modules that a testbed needs",
+    "testbed/discovery/optical.py": "the optical models, a file each",
     "testbed/discovery/registry.py": "the systems, which are above whoever asks for one by its name",
     "testbed/discovery/user_class.py": "a user's class, in a process of that user's",
     "testbed/dataplanes/folders.py": "an engine's folder, whose libraries need not be there for another's",
@@ -106,8 +108,12 @@ SOLE_IMPORTERS = {
 CONTROLLER_MAY = frozenset(
     {
         "testbed.errors",
+        "testbed.encoding",
+        "testbed.optics",
         "testbed.ocs",
         "testbed.topology",
+        "testbed.discovery.optical",
+        "testbed.discovery.user_class",
         "testbed.client",
         "testbed.dataplanes.folders",
         "testbed.dataplanes.xdp",

@@ -1,15 +1,12 @@
-"""Circuits, plans, latency and routes: properties on random fabrics."""
+"""Circuits, plans and routes: properties on random fabrics."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections import Counter
-from dataclasses import replace
-from random import Random
 
 import networkx as nx
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,12 +14,10 @@ from hypothesis import strategies as st
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.exact import counted, exact
-from testbed.ocs.latency import MOST_DARK_NS, DarkTime, draw, expected_ms, locks
 from testbed.ocs.plan import plan, plan_planes, servable
 from testbed.ocs.routes import next_hops, tree
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology.addresses import CORE_UNIT, CORE_WAY, optical_port_name, parse_optical_port
-from testbed.topology.optical import Delay, OcsSpec, OpticalPlane, Transceiver
 
 
 def ports(units: int, each: int) -> dict[int, tuple[str, ...]]:
@@ -349,108 +344,3 @@ def test_what_is_servable_is_known_without_a_plan(
 
     monkeypatch.setattr("testbed.ocs.plan.plan", refuse)
     assert servable([(1, 2), (1, 2), (1, 2), (1, 3)], OF_PLANES, named) == [(1, 2), (1, 2)]
-
-
-def test_each_plane_draws_its_own_dark_time() -> None:
-    fast = OpticalPlane("b", Delay("constant", 0.05), Transceiver(Delay("constant", 1.0)))
-    spec = OcsSpec(Delay("uniform", 20.0, 40.0), Delay("constant", 5.0), planes=(OpticalPlane("a"), fast))
-    made = [circuit("u1o1", "u2o1"), circuit("u1o2", "u2o2"), circuit("u3o1", "u3o2")]
-    planes = {**PLANES, "u3o2": "a"}
-    drawn = [locks(spec, BASE, number, made, planes=planes).dark_ns for number in range(20)]
-    assert {each[made[1]] for each in drawn} == {1_050_000}
-    assert all(25_000_000 <= each[made[0]] == each[made[2]] <= 45_000_000 for each in drawn)
-    assert len({each[made[0]] for each in drawn}) > 10
-    for number in range(20):
-        both, slow, fast = (
-            locks(spec, BASE, number, new, planes=planes) for new in (made, made[:1], made[1:2])
-        )
-        assert both.longest == slow.longest, "that of the circuit that is lit last, in its parts"
-        assert (slow.longest.total_ns, slow.longest.lock_ns) == (slow.dark_ns[made[0]], 5_000_000)
-        assert fast.longest == DarkTime(50_000, 1_000_000)
-        for new, gone, longest in (((), made, slow), ((), made[1:2], fast), (made[1:2], made[:1], fast)):
-            assert locks(spec, BASE, number, new, gone, planes).longest == longest.longest, (new, gone)
-    assert expected_ms(spec.of_plane("b")) == 1.05
-    assert expected_ms(spec.of_plane("a")) == 35.0
-
-
-def test_latency_is_drawn_from_the_model() -> None:
-    random = Random(3)
-    spec = OcsSpec(Delay("constant", 7.0), Delay("uniform", 2.0, 4.0))
-    draws = [draw(spec, random) for _ in range(101)]
-    assert {d.switch_ns for d in draws} == {7_000_000}
-    assert all(2_000_000 <= d.lock_ns <= 4_000_000 for d in draws)
-    assert len({d.lock_ns for d in draws}) > 50
-    spec = OcsSpec(Delay("normal", 1.0, 9.0), Delay("constant", 0.0))
-    assert min(draw(spec, random).total_ns for _ in range(101)) == 0
-    spec = OcsSpec(Delay("values", values=(1.0, 5.0)), Delay("constant", 0.0))
-    assert {draw(spec, random).total_ns for _ in range(101)} == {1_000_000, 5_000_000}
-
-
-def test_log_normal_times_have_the_mean_and_the_deviation_that_are_said() -> None:
-    random, spec = Random(5), OcsSpec(Delay("lognormal", 10.0, 4.0), Delay("constant", 0.0))
-    times_ms = np.array([draw(spec, random).total_ns / 1e6 for _ in range(20_000)])
-    assert times_ms.min() > 0
-    assert np.isclose(times_ms.mean(), 10.0, rtol=0.02)
-    assert np.isclose(times_ms.std(), 4.0, rtol=0.05)
-    assert np.isclose(np.log(times_ms).std(), np.sqrt(np.log(1.16)), rtol=0.03), "not a normal one"
-
-
-def test_no_draw_is_longer_than_a_minute() -> None:
-    spec = OcsSpec(Delay("lognormal", 60_000.0, 60_000.0), Delay("normal", 60_000.0, 60_000.0))
-    draws = [draw(spec, Random(seed)) for seed in range(101)]
-    assert max(max(d.switch_ns, d.lock_ns) for d in draws) == 60_000_000_000
-
-
-MADE = [circuit("u1o1", "u2o1"), circuit("u3o1", "u4o1")]
-BASE = DarkTime(7_000_000, 3_000_000)
-
-
-def test_transceivers_that_lock_alike_need_no_times_of_their_own() -> None:
-    assert (locks(OcsSpec(), BASE, 1, MADE).dark_ns, locks(OcsSpec(), BASE, 1, MADE).failed) == ({}, {})
-
-
-def test_a_circuit_is_dark_until_its_slower_end_has_locked() -> None:
-    own = (("u2o1", Transceiver(Delay("constant", 20.0))), ("u3o1", Transceiver(Delay("constant", 1.0))))
-    locked = locks(OcsSpec(ports=own), BASE, 1, MADE)
-    assert locked.dark_ns == {MADE[0]: 27_000_000, MADE[1]: 10_000_000}
-    assert locked.failed == {}
-
-
-def test_attempts_that_fail_take_their_time_and_are_counted() -> None:
-    spec = OcsSpec(lock_failure=0.5, retry_ms=Delay("constant", 2.0))
-    failures: Counter[int] = Counter()
-    for number in range(1, 2001):
-        locked = locks(spec, BASE, number, MADE)
-        for made in MADE:
-            counts = [locked.failed.get(port, 0) for port in made.ports]
-            failures.update(counts)
-            assert locked.dark_ns[made] == BASE.total_ns + 2_000_000 * max(counts)
-    ports = failures.total()
-    for count in range(4):
-        expected = ports * 0.5 ** (count + 1)
-        assert abs(failures[count] - expected) < 5 * np.sqrt(expected)
-
-
-def test_what_a_port_draws_is_its_own_and_repeats() -> None:
-    spec = OcsSpec(lock_failure=0.7)
-    both, second = locks(spec, BASE, 9, MADE), locks(spec, BASE, 9, MADE[1:])
-    assert second.dark_ns[MADE[1]] == both.dark_ns[MADE[1]], "whatever else is turned"
-    assert both == locks(spec, BASE, 9, reversed(MADE))
-    assert len({locks(spec, BASE, number, MADE).dark_ns[MADE[0]] for number in range(20)}) > 5
-    assert locks(replace(spec, seed=2), BASE, 9, MADE) != both
-
-
-def test_a_transceiver_that_has_failed_for_two_minutes_locks() -> None:
-    spec = OcsSpec(lock_failure=0.9, retry_ms=Delay("constant", 50_000.0))
-    locked = [locks(spec, BASE, number, MADE) for number in range(100)]
-    assert max(max(each.dark_ns.values()) for each in locked) == MOST_DARK_NS
-    assert max(max(each.failed.values(), default=0) for each in locked) == 3
-
-
-def test_the_mean_dark_time_is_that_of_the_slowest_port() -> None:
-    assert expected_ms(OcsSpec()) == 20.0
-    spec = OcsSpec(lock_failure=0.5, retry_ms=Delay("values", values=(2.0, 4.0)))
-    assert expected_ms(spec) == 23.0
-    slow = Transceiver(Delay("lognormal", 40.0, 9.0), 0.75)
-    assert expected_ms(replace(spec, ports=(("u1o1", slow),))) == 10.0 + 40.0 + 3 * 3.0
-    assert expected_ms(replace(spec, ports=(("u1o1", Transceiver(Delay("constant", 1.0))),))) == 23.0

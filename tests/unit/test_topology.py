@@ -13,11 +13,12 @@ import yaml
 from testbed.aggregation.site import racks_of
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError
+from testbed.optics.delays import Delay
+from testbed.optics.models.transceivers import Transceivers
 from testbed.topology import catalogue
 from testbed.topology.addresses import CORE_DPID, CORE_UNIT, tor_dpid, tor_name
 from testbed.topology.load import load, parse
 from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, Topology
-from testbed.topology.optical import Delay, Transceiver
 from testbed.topology.places import at_tor
 from testbed.topology.words import words
 
@@ -180,9 +181,10 @@ def test_ports_are_of_planes_with_latencies_of_their_own() -> None:
         frozenset(pair) for pair in (("u1o1", "u2o1"), ("u3o1", "u1o2"), ("u1o3", "u2o2"))
     }
     assert topology.scheduled_ports == {1: ("u1o1", "u1o2"), 2: ("u2o1",), 3: ("u3o1",)}
-    fast = topology.ocs.of_plane("fast")
-    assert (fast.switch_ms, fast.lock_failure) == (Delay("constant", 0.05), 0.1)
-    assert topology.ocs.of_plane("mems").switch_ms == Delay("constant", 10.0)
+    model = Transceivers(topology.ocs.settings)
+    assert model.at_plane("switch_ms", "fast") == Delay("constant", 0.05)
+    assert model.at_plane("lock_failure", "fast") == 0.1
+    assert model.at_plane("switch_ms", "mems") == Delay("constant", 10.0)
     assert Topology.from_json(topology.to_json()) == topology
     assert parse(words(topology), "other") == topology
     assert set(parse(GOOD, "plain").planes.values()) == {""}
@@ -197,11 +199,12 @@ def test_transceivers_and_distributions_survive_json_and_words() -> None:
         "ports": ports,
     }
     topology = parse({**GOOD, "ocs": ocs}, "optics")
-    assert topology.ocs.at("u1o2") == Transceiver(
-        Delay("lognormal", 40.0, 10.0), 0.3, Delay("normal", 5.0, 1.0)
-    )
-    assert topology.ocs.at("u2o1") == Transceiver(None, 0.1, Delay("constant", 9.0))
-    assert topology.ocs.at("u1o1") == Transceiver(None, 0.1, Delay("normal", 5.0, 1.0))
+    model = Transceivers(topology.ocs.settings)
+    keys = ("lock_ms", "lock_failure", "retry_ms")
+    of_u1o2 = (Delay("lognormal", 40.0, 10.0), 0.3, Delay("normal", 5.0, 1.0))
+    assert model.at_port("u1o2") == dict(zip(keys, of_u1o2, strict=True))
+    assert model.at_port("u2o1") == dict(zip(keys, (None, 0.1, Delay("constant", 9.0)), strict=True))
+    assert model.at_port("u1o1") == dict(zip(keys, (None, 0.1, Delay("normal", 5.0, 1.0)), strict=True))
     assert Topology.from_json(topology.to_json()) == topology
     assert parse(words(topology), "other") == topology
 
@@ -211,10 +214,10 @@ def test_a_trace_is_a_file_beside_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "traced.yaml"
     file.write_text(yaml.safe_dump({**GOOD, "ocs": {"switch_ms": {"trace_us": "mems.txt"}}}))
     topology = load(file)
-    assert topology.ocs.switch_ms == Delay("values", values=(11.5, 12.0005, 9.0))
+    assert topology.ocs.settings["switch_ms"] == Delay("values", values=(11.5, 12.0005, 9.0))
     assert parse(words(topology), "traced") == topology
     file.write_text(yaml.safe_dump({**GOOD, "ocs": {"switch_ms": {"trace_ms": str(tmp_path / "mems.txt")}}}))
-    assert load(file).ocs.switch_ms.values == (11500.0, 12000.5, 9000.0)
+    assert load(file).ocs.settings["switch_ms"].values == (11500.0, 12000.5, 9000.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""An optical model by FILE.py:CLASS: before a testbed comes up, the class is loaded and tried in a process of
+its user's, never as root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from testbed.client.caller import Caller
+from testbed.discovery.optical import in_words, model_of
+from testbed.discovery.user_class import is_users
+from testbed.emulation.user_topo import answer_of
+from testbed.errors import RequestError
+from testbed.optics.model import Settings
+from testbed.topology.model import Topology
+from testbed.topology.optical import OcsSpec
+
+
+def settled(topology: Topology, folder: Path | None, caller: Caller, environ: Mapping[str, str]) -> Topology:
+    """Return a topology whose optical model has read its settings and said its mean dark times. Files that
+    settings name are in `folder`. RequestError, in one line, where the class or a setting is none that it
+    takes.
+    """
+    spec = topology.ocs
+    if spec.is_usual:
+        return topology
+    if not is_users(spec.model):
+        model = model_of(topology, folder)
+        means_ms = {plane: model.mean_ms(plane) for plane in spec.planes or ("",)}
+        return replace(topology, ocs=_with(spec, in_words(model.settings), means_ms))
+    question = {"topology": topology.to_json(), "folder": str(folder) if folder else None, "check": True}
+    try:
+        words = ("testbed.emulation.model_host", spec.model)
+        answer = answer_of(words, question, "dark times", caller, environ)
+        if "refused" in answer:
+            raise RequestError(" ".join(str(answer["refused"]).split()))
+        means_ms = {str(plane): float(mean_ms) for plane, mean_ms in answer["means_ms"].items()}
+        settings = Settings(**answer["settings"])
+    except RequestError as error:
+        line = str(error)
+        raise RequestError(line if line.startswith("ocs") else f"ocs.model: {spec.model}: {line}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"ocs.model: {spec.model}: its answer is none: {error}") from error
+    return replace(topology, ocs=_with(spec, settings, means_ms))
+
+
+def _with(spec: OcsSpec, settings: Settings, means_ms: Mapping[str, Any]) -> OcsSpec:
+    return replace(spec, settings=settings, means_ms=means_ms)
