@@ -5,8 +5,8 @@
  *
  * A tree's entry says which program works on it (testbed/contract/places.py, Program). Those of systems are
  * programs of the kernel of their own, NAME_port for contributions and results and NAME_tick_port for ticks,
- * since the verifier has no room for them beside the core's sum. Each is made by PORT_PROGRAM and TICK_PROGRAM
- * of one function, which says what is to be sent (SEND_*).
+ * since the verifier has no room for them beside the core's sum. PORT_PROGRAM and TICK_PROGRAM make each of
+ * one function, which says what is to be sent (SEND_*).
  */
 #ifndef PORT_H
 #define PORT_H
@@ -185,44 +185,44 @@ static __always_inline struct port *port_by(u32 ifindex)
 }
 
 /*
- * The program NAME_port, at a ToR's port: `enter` says what is to be sent of what comes there, `other` what of
- * what comes by a device that is no port.
+ * The program NAME_port, at a ToR's port: `enter` says what is to be sent of what comes there, `other` what
+ * of what comes by a device that is no port.
  */
-#define PORT_PROGRAM(name, enter, other)                                                                       \
-	int name##_port(struct xdp_md *ctx)                                                                    \
-	{                                                                                                      \
-		u32 verdict = V_FINE;                                                                          \
-		struct port *port = port_by(ctx->ingress_ifindex);                                             \
-		struct leaving by = {.from = ctx->ingress_ifindex};                                            \
-		struct gradient_packet packet = {};                                                            \
-		int send = other;                                                                              \
-                                                                                                               \
-		if (port) {                                                                                    \
-			by.owner = port->owner;                                                                \
-			send = enter(ctx, &packet, port, &by, &verdict);                                       \
-		}                                                                                              \
-		send = leave(ctx, &packet, &by, send, 0, &verdict);                                            \
-		return counted(verdict, send);                                                                 \
+#define PORT_PROGRAM(name, enter, other)							\
+	int name##_port(struct xdp_md *ctx)							\
+	{											\
+		u32 verdict = V_FINE;								\
+		struct port *port = port_by(ctx->ingress_ifindex);				\
+		struct leaving by = {.from = ctx->ingress_ifindex};				\
+		struct gradient_packet packet = {};						\
+		int send = other;								\
+												\
+		if (port) {									\
+			by.owner = port->owner;							\
+			send = enter(ctx, &packet, port, &by, &verdict);			\
+		}										\
+		send = leave(ctx, &packet, &by, send, 0, &verdict);				\
+		return counted(verdict, send);							\
 	}
 
 /* The program NAME_tick_port: `tick` says what is to be sent at a well-formed tick of a tree here. */
-#define TICK_PROGRAM(name, tick)                                                                               \
-	int name##_tick_port(struct xdp_md *ctx)                                                               \
-	{                                                                                                      \
-		void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;                      \
-		struct iphdr *ip = ipv4_of(data, end);                                                         \
-		struct gradient_packet packet;                                                                 \
-		struct leaving by = {};                                                                        \
-		u32 verdict = V_MALFORMED;                                                                     \
-		int send = SEND_NOTHING;                                                                       \
-                                                                                                               \
-		if (ip) {                                                                                      \
-			place_of(ctx, data, &by);                                                              \
-			if (is_tick(ctx, &packet, &by, &verdict))                                              \
-				send = tick(ctx, &packet, by.entry, &verdict);                                 \
-		}                                                                                              \
-		send = leave(ctx, &packet, &by, send, 0, &verdict);                                            \
-		return counted(verdict, send);                                                                 \
+#define TICK_PROGRAM(name, tick)								\
+	int name##_tick_port(struct xdp_md *ctx)						\
+	{											\
+		void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;	\
+		struct iphdr *ip = ipv4_of(data, end);						\
+		struct gradient_packet packet;							\
+		struct leaving by = {};								\
+		u32 verdict = V_MALFORMED;							\
+		int send = SEND_NOTHING;							\
+												\
+		if (ip) {									\
+			place_of(ctx, data, &by);						\
+			if (is_tick(ctx, &packet, &by, &verdict))				\
+				send = tick(ctx, &packet, by.entry, &verdict);			\
+		}										\
+		send = leave(ctx, &packet, &by, send, 0, &verdict);				\
+		return counted(verdict, send);							\
 	}
 
 #endif

@@ -32,8 +32,8 @@ static __always_inline void merge(struct slot *s, u64 *lanes, int is_vote)
 }
 
 /* A contribution to a slot whose lock is held. */
-static __always_inline int put_largest(struct gradient_packet *p, struct entry *entry, struct slot *s, u64 bit,
-		int is_vote, u32 *verdict)
+static __always_inline int put_largest(struct gradient_packet *p, struct entry *entry, struct slot *s,
+		u64 bit, int is_vote, u32 *verdict)
 {
 	u32 fragment = bpf_ntohl(p->inc->fragment), is_push = p->inc->op == WIRE_OP_PUSH;
 	int is_other = s->state == SLOT_EMPTY || s->generation != entry->generation, i;

@@ -133,7 +133,9 @@ def test_workers_push_signs_and_take_the_sign_of_the_sum(testbed: Testbed, folde
 
 
 def test_a_program_of_a_configuration_works_on_its_packets(folder: Path) -> None:
-    """Within a rack and across two, with losses on both sides of both switches; and the core's beside it."""
+    """It is right within a rack and across two, with losses on both sides of both switches; and the core's is
+    beside it.
+    """
     (folder / "largest.py").write_text(LARGEST)
     config = folder / "own.yaml"
     config.write_text(f"units: [{{hosts: 2}}, {{hosts: 2}}]\nprograms: [{EXAMPLE}:Program]\n")
