@@ -126,14 +126,14 @@ def _check_testbed(paper: str, name: str) -> None:
 
 def _named(argv: list[str]) -> tuple[str, str, list[str]]:
     """The paper, the figure, and what is left. Without both it says which there are, and ends."""
-    from testbed.discovery.papers import papers
+    from testbed.discovery.papers import NONE, papers
 
     known = papers()
     parser = environment.Parser(
         prog="testbed reproduce",
         description="Run a published evaluation again, print its figures beside ours, and write JSON "
         "and a plot.",
-        epilog="; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known)
+        epilog=("; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known) or NONE)
         + "; `testbed reproduce PAPER FIGURE --help` says more",
     )
     parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or FILE.py:CLASS, a system's")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.aleph.live import accuracy, example, training
+from reproductions.aleph.live.cores import CoreSamples, TakenCores
+from reproductions.aleph.live.figure import OnTestbed
+from reproductions.aleph.live.setting import ALEPH, PRINTED, PS, RING, WAYS
+from reproductions.live import trust
+from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.errors import RequestError
-from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.systems.aleph.figures.live import accuracy, example, training
-from testbed.systems.aleph.figures.live.cores import CoreSamples, TakenCores
-from testbed.systems.aleph.figures.live.figure import OnTestbed
-from testbed.systems.aleph.figures.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from testbed.topology.load import parse
 
 CORES = {"process_cores": 0.1, "kernel_cores": 0.2}

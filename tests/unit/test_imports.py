@@ -16,7 +16,9 @@ import pytest
 from testbed.__main__ import COMMANDS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-OURS = ("testbed", "controller", "workloads")
+CORE = ("testbed", "controller", "workloads")
+REPRODUCTIONS = "reproductions"  # above all layers: imports the library, and nothing of the core imports it
+OURS = (*CORE, REPRODUCTIONS)
 
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
@@ -76,6 +78,7 @@ RUNNING = frozenset({"__import__", "compile", "eval", "exec"})
 LOADERS = {
     "testbed/__main__.py": "the command that was typed, alone",
     "testbed/up.py": "loads nothing: asks whether the host has the modules that a testbed needs",
+    "testbed/discovery/papers.py": "the figures of packages that are installed, above all of the testbed",
     "testbed/discovery/registry.py": "the systems, which are above whoever asks for one by its name",
     "testbed/discovery/user_class.py": "a user's class, in a process of that user's",
     "testbed/dataplanes/folders.py": "an engine's folder, whose libraries need not be there for another's",
@@ -224,6 +227,29 @@ def test_imports_go_downward() -> None:
     assert not broken, _told(broken)
 
 
+def _reproductions_named(file: Path) -> list[str]:
+    """Return where a file names the package in a dotted name, such as a loader takes: imports, and texts."""
+    tree = ast.parse(file.read_text(), str(file))
+    texts = (
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    imports = ((each.line, each.name) for each in _imports(tree, file))
+    return [
+        f"{file.relative_to(CHECKOUT)}:{line} names {text}"
+        for line, text in (*imports, *texts)
+        if text == REPRODUCTIONS or text.startswith(f"{REPRODUCTIONS}.")
+    ]
+
+
+def test_nothing_of_the_core_imports_a_reproduction() -> None:
+    """Neither by a statement, deferred or not, nor by a name that a loader is given."""
+    files = [file for top in CORE for file in sorted((CHECKOUT / top).rglob("*.py"))]
+    assert [named for file in files for named in _reproductions_named(file)] == []
+    assert _reproductions_named(CHECKOUT / REPRODUCTIONS / "p4inc" / "__init__.py"), "it sees none anywhere"
+
+
 def test_packages_import_each_other_in_no_circle() -> None:
     """Imports inside functions and for the type checker alone count, too."""
     graph = nx.DiGraph((statement.importer, statement.imported) for statement in ALL)
@@ -250,12 +276,8 @@ def test_testbed_imports_neither_its_controller_nor_its_jobs_code() -> None:
 
 
 def _is_pure(an_import: Import) -> bool:
-    """Return whether the importer is pure: of a system, all but its figures."""
-    of_system = an_import.importer == "testbed.systems"
     of_controller = an_import.file.parent.name == "controller" and an_import.file.stem in PURE_CONTROLLER
-    return (
-        an_import.importer in PURE or of_controller or (of_system and "figures" not in an_import.file.parts)
-    )
+    return an_import.importer in PURE or of_controller or an_import.importer == "testbed.systems"
 
 
 def test_pure_packages_touch_nothing() -> None:
@@ -266,7 +288,7 @@ def test_pure_packages_touch_nothing() -> None:
 
 
 def _loads(file: Path) -> bool:
-    """Return whether a file imports what loads by name, or runs code."""
+    """Return whether a file imports what loads by name, asks for entry points, or runs code."""
     tree = ast.parse(file.read_text(), str(file))
     names = [statement.name for statement in _imports(tree, file) if statement.name not in READING]
     called = {
@@ -274,7 +296,7 @@ def _loads(file: Path) -> bool:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    return bool({name.split(".")[0] for name in names} & LOADING or called & RUNNING)
+    return bool({name.split(".")[0] for name in names} & LOADING or called & (RUNNING | {"entry_points"}))
 
 
 def test_what_loads_by_name_is_on_a_list() -> None:

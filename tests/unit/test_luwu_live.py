@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.live import trust
+from reproductions.luwu.live import claims, runs, setting
+from reproductions.luwu.live.figure import PLANS, TrainingFigure
+from reproductions.luwu.live.runs import LiveRun
+from reproductions.verdicts import AGREES, DIFFERS, TIE
 from testbed.errors import RequestError
-from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.luwu import pipeline, scaled
-from testbed.systems.luwu.figures.live import claims, runs, setting
-from testbed.systems.luwu.figures.live.figure import PLANS, TrainingFigure
-from testbed.systems.luwu.figures.live.runs import LiveRun
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
 from workloads.luwu import rates
 from workloads.luwu.jobs.text import ByteModel

@@ -16,15 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from testbed import reproduce
-from testbed.aggregation.site import Rack
-from testbed.errors import RequestError, TestbedError
-from testbed.queue import submission
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
-from testbed.scheduling.live import limits_of
-from testbed.scheduling.model import Decision, Job, State
-from testbed.systems.p4inc.figures.live import ahead, figure, plots, prediction, queue, setting, tables
-from testbed.systems.p4inc.figures.live.claims import (
+from reproductions.p4inc.live import ahead, figure, plots, prediction, queue, setting, tables
+from reproductions.p4inc.live.claims import (
     CLAIMS,
     CONNECTIONS,
     JCT,
@@ -34,9 +27,16 @@ from testbed.systems.p4inc.figures.live.claims import (
     reduction,
     verdict,
 )
-from testbed.systems.p4inc.figures.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
-from testbed.systems.p4inc.figures.live.prediction import Asked, Given, Queue, predict
-from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from reproductions.p4inc.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
+from reproductions.p4inc.live.prediction import Asked, Given, Queue, predict
+from reproductions.p4inc.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
+from testbed import reproduce
+from testbed.aggregation.site import Rack
+from testbed.errors import RequestError, TestbedError
+from testbed.queue import submission
+from testbed.scheduling.live import limits_of
+from testbed.scheduling.model import Decision, Job, State
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.fluid import simulate
 from testbed.topology.load import parse
