@@ -78,7 +78,7 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     if name not in figures:
         raise RequestError(f"no figure {name!r}; accepted: {', '.join(figures)}")
     figure = figures[name]
-    parser = environment.Parser(prog=f"testbed reproduce {paper} {name}", description=type(figure).__doc__)
+    parser = environment.Parser(prog=f"testbed reproduce {paper} {name}", description=_described(figure))
     folder = Path("out") / Path(paper).stem
     parser.add_argument(
         "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
@@ -104,6 +104,12 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
         if options.json:
             print(json.dumps(report, indent=1), file=stdout)
     return 0
+
+
+def _described(figure: Figure) -> str | None:
+    """Return what a figure says of itself for `--help`, else what its class does."""
+    about: str | None = getattr(figure, "about", None)
+    return about or type(figure).__doc__
 
 
 def _check_testbed(paper: str, name: str) -> None:

@@ -4,13 +4,8 @@ by simulation.
 
 from __future__ import annotations
 
-from reproductions.aleph.live.figure import OnTestbed
-from reproductions.aleph.micro.figure import NAMES, MicroFigure
-from reproductions.aleph.simulated.figure import DataCenterFigure
-from testbed.aggregation.figure import Figure
+from reproductions.aleph.live import figure as live
+from reproductions.aleph.micro import figure as micro
+from reproductions.aleph.simulated import figure as simulated
 
-FIGURES: tuple[Figure, ...] = (
-    *(OnTestbed(name) for name in ("table1", "fig9", "fig10", "fig11", "fig12")),
-    *(MicroFigure(name) for name in NAMES),
-    *(DataCenterFigure(name) for name in ("fig13", "fig14", "fig15", "fig16")),
-)
+FIGURES = (*live.EXPERIMENTS, *micro.EXPERIMENTS, *simulated.EXPERIMENTS)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from reproductions.luwu.live import figure as live
-from reproductions.luwu.predicted.figure import PLANS, PredictedFigure
-from testbed.aggregation.figure import Figure
+from reproductions.luwu.predicted import figure as predicted
 
-FIGURES: tuple[Figure, ...] = (
-    *(PredictedFigure(name) for name in PLANS),
-    *(live.TrainingFigure(name) for name in live.PLANS),
-)
+FIGURES = (*predicted.EXPERIMENTS, *live.EXPERIMENTS)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from reproductions.p4inc.live.figure import LiveFigure
-from reproductions.p4inc.simulated.figure import SimulatedFigure
-from testbed.aggregation.figure import Figure
+from reproductions.p4inc.live import figure as live
+from reproductions.p4inc.simulated import figure as simulated
 
-FIGURES: tuple[Figure, ...] = (
-    *(SimulatedFigure(name) for name in ("table1", "fig8", "fig9", "fig10", "fig11", "fig12")),
-    *(LiveFigure(name) for name in ("fig5", "fig6", "fig7")),
-)
+FIGURES = (*simulated.EXPERIMENTS, *live.EXPERIMENTS)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from reproductions.trio.accuracy.figure import AccuracyFigure
-from reproductions.trio.packets.figure import PLANS, PacketsFigure
-from reproductions.trio.slow.figure import SlowWorkersFigure
-from testbed.aggregation.figure import Figure
+from reproductions.trio.accuracy import figure as accuracy
+from reproductions.trio.packets import figure as packets
+from reproductions.trio.slow import figure as slow
 
-FIGURES: tuple[Figure, ...] = (
-    AccuracyFigure(),
-    SlowWorkersFigure(),
-    *(PacketsFigure(name) for name in PLANS),
-)
+FIGURES = (*accuracy.EXPERIMENTS, *slow.EXPERIMENTS, *packets.EXPERIMENTS)

@@ -129,7 +129,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     def install(*points: str, code: str = EXTRA) -> None:
         (tmp_path / "shelf").mkdir()
         (tmp_path / "shelf" / "far.py").write_text(code)
-        said = [EntryPoint(*point.split(" = "), papers.GROUP) for point in points]
+        halves = [point.partition(" = ") for point in points]
+        said = [EntryPoint(name=name, value=value, group=papers.GROUP) for name, _, value in halves]
         monkeypatch.setattr(papers, "entry_points", lambda group: said if group == papers.GROUP else [])
         papers.installed.cache_clear()
 

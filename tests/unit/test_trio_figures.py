@@ -14,7 +14,7 @@ from rich.console import Console
 
 from reproductions.live import trust
 from reproductions.trio.slow import iterations, tables
-from reproductions.trio.slow.figure import SlowWorkersFigure
+from reproductions.trio.slow.figure import EXPERIMENTS
 from reproductions.trio.slow.setting import (
     SWITCHML,
     SWITCHML_64,
@@ -28,7 +28,7 @@ from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import RequestError
 from testbed.topology.load import parse
 
-FIGURE = SlowWorkersFigure()
+(FIGURE,) = EXPERIMENTS
 
 
 def row(way: ComparedWay, p: float, ms: float, expected_ms: float, model: str = "resnet50") -> dict[str, Any]:

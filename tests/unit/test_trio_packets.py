@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.experiment import Experiment
 from reproductions.trio import FIGURES
 from reproductions.trio.packets import claims
-from reproductions.trio.packets.figure import PLANS, PacketsFigure
+from reproductions.trio.packets.figure import PLANS
 from reproductions.trio.packets.runs import latency_us, network, rate
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.errors import RequestError
@@ -53,8 +54,8 @@ WINDOWS = [
 ROWS = {"fig14": AGED, "fig15": SIZES, "fig16": WINDOWS}
 
 
-def figure(name: str) -> PacketsFigure:
-    return next(each for each in FIGURES if each.name == name)  # type: ignore[return-value]
+def figure(name: str) -> Experiment:
+    return next(each for each in FIGURES if each.name == name)
 
 
 def report_of(name: str) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reproductions.example_jobs import JOBS
 from reproductions.live import TestbedOfFigures
 from testbed.client.caller import Caller
-from testbed.client.environment import CHECKOUT
 from testbed.topology import catalogue
 
-JOBS = CHECKOUT / "workloads" / "jobs"
 MTU = 9000
 
 

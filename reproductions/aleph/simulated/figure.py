@@ -1,20 +1,19 @@
-"""Figures 13 to 16 as figures of the paper: options, runs, claims. Imports nothing heavy before it is asked
-for something.
-"""
+"""Figures 13 to 16 as experiments. Imports nothing heavy before it is asked for something."""
 
 from __future__ import annotations
 
-import argparse
+import math
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
 from testbed.aggregation.figure import Report
+from testbed.errors import RequestError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from testbed.systems.aleph.simulator import Scene
 
 VERSION = 1
@@ -52,123 +51,115 @@ def _listed(values: Sequence[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
 
 
-@dataclass(frozen=True, slots=True)
-class DataCenterFigure:
-    """Runs ALEPH's clusterings, a parameter server and a ring with every seed at every value, in the fat tree
-    of 320 servers and the leaf and spine of 300 of section 6.4. What was chosen, and why: docs/aleph.md.
-    """
+def _declared(figure: str) -> tuple[ExperimentOption, ...]:
+    plan = PLANS[figure]
+    usual, quick = _listed(plan.values), _listed(plan.quick)
+    return (
+        ExperimentOption("quick", "the smallest sweep that shows something, with 2 seeds", bool),
+        ExperimentOption(
+            "seeds",
+            f"random rates and draws ({SEEDS}, {QUICK_SEEDS} if quick)",
+            usual=SEEDS,
+            quick=QUICK_SEEDS,
+            accepted=(1, math.inf),
+        ),
+        ExperimentOption(
+            "values", f"of the swept {plan.sweep} ({usual}, {quick} if quick)", str, "A,B", usual, quick
+        ),
+        ExperimentOption("workers", f"({plan.workers})", usual=plan.workers),
+        ExperimentOption("deviation", "of ratios (0.1)", float, "D", usual=0.1),
+        ExperimentOption("reach", "a worker can head: anybody, rack (anybody)", str, "WHOM", "anybody"),
+        ExperimentOption("place", "workers are: packed rack by rack, random (packed)", str, "HOW", "packed"),
+    )
 
-    name: str
 
-    @property
-    def on_testbed(self) -> bool:
-        return False
+def _complete(figure: str, options: Namespace) -> None:
+    """Raise RequestError for a setting that there is not, before anything runs."""
+    _settings(figure, options)
 
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        plan = PLANS[self.name]
-        parser.add_argument(
-            "--quick", action="store_true", help="the smallest sweep that shows something, with 2 seeds"
-        )
-        parser.add_argument(
-            "--seeds", type=int, metavar="N", help=f"random rates and draws ({SEEDS}, {QUICK_SEEDS} if quick)"
-        )
-        parser.add_argument(
-            "--values",
-            metavar="A,B",
-            help=f"of the swept {plan.sweep} ({_listed(plan.values)}, {_listed(plan.quick)} if quick)",
-        )
-        parser.add_argument("--workers", type=int, default=plan.workers, metavar="N", help="(%(default)s)")
-        parser.add_argument("--deviation", type=float, default=0.1, metavar="D", help="of ratios (0.1)")
-        parser.add_argument(
-            "--reach", default="anybody", metavar="WHOM", help="a worker can head: anybody, rack (anybody)"
-        )
-        parser.add_argument(
-            "--place",
-            default="packed",
-            metavar="HOW",
-            help="workers are: packed rack by rack, random (packed)",
-        )
 
-    def check(self, options: argparse.Namespace) -> None:
-        from testbed.errors import RequestError
+def _settings(figure: str, options: Namespace) -> list[tuple[float, Scene]]:
+    """Return the setting at each value. RequestError for what is none."""
+    from testbed.systems.aleph import simulator
 
-        if options.seeds is None:
-            options.seeds = QUICK_SEEDS if options.quick else SEEDS
-        if options.values is None:
-            plan = PLANS[self.name]
-            options.values = _listed(plan.quick if options.quick else plan.values)
-        if options.seeds < 1:
-            raise RequestError(f"--seeds {options.seeds}: at least 1 is accepted")
-        for _ in self._settings(options):
-            pass
+    plan = PLANS[figure]
+    try:
+        values = sorted({float(value) for value in options.values.split(",")})
+    except ValueError:
+        raise RequestError(f"--values {options.values}: numbers with commas are accepted") from None
+    setting = simulator.Scene(options.workers, options.deviation, options.reach, options.place)
+    return [(value, simulator.swept(setting, plan.sweep, value)) for value in values]
 
-    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from reproductions.progress import progress
-        from testbed.systems.aleph import simulator
 
-        plan, runs = PLANS[self.name], []
-        settings = self._settings(options)
-        seeds = range(1, options.seeds + 1)
-        with progress(
-            f"{self.name}, {plan.about}", len(simulator.TOPOLOGIES) * len(settings) * len(seeds)
-        ) as on_done:
-            for topology in simulator.TOPOLOGIES:
-                for value, setting in settings:
-                    for seed in seeds:
-                        world = simulator.World(topology, setting, seed)
-                        runs += [world.measured(scheme, value) for scheme in simulator.TITLES]
-                        on_done(f"{topology}, {plan.sweep} {value:g}, seed {seed}")
-        return {
-            "version": VERSION,
-            "about": plan.about,
-            "sweep": plan.sweep,
-            "options": {key: getattr(options, key) for key in ("workers", "deviation", "reach", "place")},
-            "seeds": list(seeds),
-            "means": self._means(runs),
-            "runs": [asdict(run) for run in runs],
+def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
+    from reproductions.progress import progress
+    from testbed.systems.aleph import simulator
+
+    plan, runs = PLANS[figure], []
+    settings = _settings(figure, options)
+    seeds = range(1, options.seeds + 1)
+    with progress(
+        f"{figure}, {plan.about}", len(simulator.TOPOLOGIES) * len(settings) * len(seeds)
+    ) as on_done:
+        for topology in simulator.TOPOLOGIES:
+            for value, setting in settings:
+                for seed in seeds:
+                    world = simulator.World(topology, setting, seed)
+                    runs += [world.measured(scheme, value) for scheme in simulator.TITLES]
+                    on_done(f"{topology}, {plan.sweep} {value:g}, seed {seed}")
+    return {
+        "version": VERSION,
+        "about": plan.about,
+        "sweep": plan.sweep,
+        "options": {key: getattr(options, key) for key in ("workers", "deviation", "reach", "place")},
+        "seeds": list(seeds),
+        "means": _means(runs),
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+def _means(runs: Sequence[Any]) -> list[dict[str, Any]]:
+    from reproductions.aleph.simulated.claims import METRICS, sweeps
+
+    return [
+        {
+            "topology": topology,
+            "value": value,
+            "scheme": scheme,
+            **{metric: asdict(sweep.spread(scheme, value, metric)) for metric in METRICS},
         }
+        for topology, sweep in sweeps(runs).items()
+        for value in sweep.values
+        for scheme in sweep.schemes
+    ]
 
-    def _settings(self, options: argparse.Namespace) -> list[tuple[float, Scene]]:
-        """Return the setting at each value. RequestError for what is none."""
-        from testbed.errors import RequestError
-        from testbed.systems.aleph import simulator
 
-        plan = PLANS[self.name]
-        try:
-            values = sorted({float(value) for value in options.values.split(",")})
-        except ValueError:
-            raise RequestError(f"--values {options.values}: numbers with commas are accepted") from None
-        setting = simulator.Scene(options.workers, options.deviation, options.reach, options.place)
-        return [(value, simulator.swept(setting, plan.sweep, value)) for value in values]
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.aleph.simulated.claims import findings, sweeps
+    from testbed.systems.aleph.simulator import Iteration
 
-    def _means(self, runs: Sequence[Any]) -> list[dict[str, Any]]:
-        from reproductions.aleph.simulated.claims import METRICS, sweeps
+    runs = [Iteration(**run) for run in report["runs"]]
+    return [asdict(finding) for finding in findings(figure, sweeps(runs))]
 
-        return [
-            {
-                "topology": topology,
-                "value": value,
-                "scheme": scheme,
-                **{metric: asdict(sweep.spread(scheme, value, metric)) for metric in METRICS},
-            }
-            for topology, sweep in sweeps(runs).items()
-            for value in sweep.values
-            for scheme in sweep.schemes
-        ]
 
-    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        from reproductions.aleph.simulated.claims import findings, sweeps
-        from testbed.systems.aleph.simulator import Iteration
+def _chart() -> Chart:
+    from reproductions.aleph.simulated import plots, tables
 
-        runs = [Iteration(**run) for run in report["runs"]]
-        return [asdict(finding) for finding in findings(self.name, sweeps(runs))]
+    return Chart(tables.show, plots.draw)
 
-    def show(self, report: Report, console: Console) -> None:
-        from reproductions.aleph.simulated import tables
 
-        tables.show(report, console)
-
-    def draw(self, report: Report, path: Path) -> None:
-        from reproductions.aleph.simulated import plots
-
-        plots.draw(report, path)
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=False,
+        about="Runs ALEPH's clusterings, a parameter server and a ring with every seed at every value, in "
+        "the fat tree of 320 servers and the leaf and spine of 300 of section 6.4. What was chosen, and why: "
+        "docs/aleph.md.",
+        declared=_declared(name),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+    )
+    for name in PLANS
+)

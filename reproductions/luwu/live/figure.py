@@ -1,21 +1,19 @@
-"""Figures 2 to 4 and 16, and live runs beside the predictions of figures 10, 14 and 15: options, runs,
-claims. Imports nothing heavy before it is asked for something.
+"""Figures 2 to 4 and 16, and live runs beside the predictions of figures 10, 14 and 15, as experiments.
+Imports nothing heavy before it is asked for something.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
 from testbed.aggregation.figure import Report
-from testbed.errors import RequestError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from reproductions.luwu.live.runs import LiveRun
 
 VERSION = 1
@@ -29,83 +27,73 @@ PLANS: Mapping[str, str] = {
     "fig16": "loss curves of LuWu and FSDP",
     "fsdp": "an iteration by blocks, beside FSDP as it is over gloo, and tuned",
 }
-SEEDS, QUICK_SEEDS = 3, 1
-ITERATIONS, QUICK_ITERATIONS = 1000, 20
 FAST_SCALE = 100
 """Links that two cores cannot fill, where nothing is timed."""
 UNTIMED = ("fig10-live", "fig16")
+ITERATIONS = 1000
+DECLARED = {
+    "fig16": (
+        ExperimentOption("seeds", "of models and batches (3)", usual=3, quick=1, accepted=(1, 100)),
+        ExperimentOption(
+            "iterations", f"of each job ({ITERATIONS})", usual=ITERATIONS, quick=20, accepted=(5, 100_000)
+        ),
+    )
+}
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFigure:
-    """Train a byte-level model of OPT's shape on a testbed that the command brings up and ends, by LuWu and
-    by what it is compared with. What was chosen, and why: docs/studies/luwu.md.
-    """
+def _estimate_s(figure: str, options: Namespace) -> float:
+    """Return about how many seconds its runs take."""
+    a_run_s = 0.1 * options.iterations if figure == "fig16" else 20.0
+    return len(_asked(figure, options)) * (15.0 + a_run_s)
 
-    name: str
 
-    @property
-    def on_testbed(self) -> bool:
-        return True
+def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+    from reproductions.live import runs_folder, trust
+    from reproductions.luwu.live import runs, setting
+    from reproductions.progress import progress
 
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--quick", action="store_true", help="the smallest experiment that shows something"
-        )
-        if self.name == "fig16":
-            parser.add_argument("--seeds", type=int, metavar="N", help=f"of models and batches ({SEEDS})")
-            parser.add_argument("--iterations", type=int, metavar="N", help=f"of each job ({ITERATIONS})")
+    asked = _asked(figure, options)
+    scale = FAST_SCALE if figure in UNTIMED else setting.SCALE
+    folder = runs_folder(out, figure)
+    with progress(f"luwu {figure}", len(asked), lines=True) as on_done:
+        rows = runs.measure(figure, asked, scale, folder, on_done)
+    if figure not in UNTIMED:
+        runs.predicted(rows, scale)
+    about = {"version": VERSION, "about": PLANS[figure], "quick": options.quick, "scale": scale}
+    return {**about, "rows": rows, "trust": trust(rows)}
 
-    def check(self, options: argparse.Namespace) -> None:
-        if self.name != "fig16":
-            return
-        usual = (QUICK_SEEDS, QUICK_ITERATIONS) if options.quick else (SEEDS, ITERATIONS)
-        for key, value in zip(("seeds", "iterations"), usual, strict=True):
-            if getattr(options, key) is None:
-                setattr(options, key, value)
-        for key, low, high in (("seeds", 1, 100), ("iterations", 5, 100_000)):
-            value = getattr(options, key)
-            if not low <= value <= high:
-                raise RequestError(f"--{key} {value}: {low} to {high} are accepted")
 
-    def lasts_s(self, options: argparse.Namespace) -> float:
-        """Return about how many seconds its runs take."""
-        a_run_s = 0.1 * options.iterations if self.name == "fig16" else 20.0
-        return len(self._asked(options)) * (15.0 + a_run_s)
+def _asked(figure: str, options: Namespace) -> list[LiveRun]:
+    from reproductions.luwu.live import runs
 
-    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from reproductions.live import runs_folder, trust
-        from reproductions.luwu.live import runs, setting
-        from reproductions.progress import progress
+    if figure == "fig16":
+        return runs.convergence(options.seeds, options.iterations)
+    return runs.PLANS[figure](options.quick)
 
-        asked = self._asked(options)
-        scale = FAST_SCALE if self.name in UNTIMED else setting.SCALE
-        folder = runs_folder(out, self.name)
-        with progress(f"luwu {self.name}", len(asked), lines=True) as on_done:
-            rows = runs.measure(self.name, asked, scale, folder, on_done)
-        if self.name not in UNTIMED:
-            runs.predicted(rows, scale)
-        about = {"version": VERSION, "about": PLANS[self.name], "quick": options.quick, "scale": scale}
-        return {**about, "rows": rows, "trust": trust(rows)}
 
-    def _asked(self, options: argparse.Namespace) -> list[LiveRun]:
-        from reproductions.luwu.live import runs
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.luwu.live.claims import findings
 
-        if self.name == "fig16":
-            return runs.convergence(options.seeds, options.iterations)
-        return runs.PLANS[self.name](options.quick)
+    return [asdict(finding) for finding in findings(figure, report["rows"])]
 
-    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        from reproductions.luwu.live.claims import findings
 
-        return [asdict(finding) for finding in findings(self.name, report["rows"])]
+def _chart() -> Chart:
+    from reproductions.luwu.live import plots, tables
 
-    def show(self, report: Report, console: Console) -> None:
-        from reproductions.luwu.live import tables
+    return Chart(tables.show, plots.draw)
 
-        tables.show(report, console)
 
-    def draw(self, report: Report, path: Path) -> None:
-        from reproductions.luwu.live import plots
-
-        plots.draw(report, path)
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=True,
+        about="Train a byte-level model of OPT's shape on a testbed that the command brings up and ends, by "
+        "LuWu and by what it is compared with. What was chosen, and why: docs/studies/luwu.md.",
+        declared=(QUICK, *DECLARED.get(name, ())),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        estimate_s=_estimate_s,
+    )
+    for name in PLANS
+)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import live
+from reproductions.example_jobs import COMPARED
 from reproductions.luwu.live import setting
 from reproductions.luwu.live.setting import DDP, FSDP, LUWU, ON_DISKS, TUNED, WAYS, TrainingWay
 from testbed.client.caller import Caller
@@ -73,7 +74,7 @@ def _row(testbed: live.TestbedOfFigures, run: LiveRun, scale: int, stem: str, fo
     try:
         testbed.command(
             *("run", "--place", f"u1:{run.workers}", "--sync", way.sync, "--json", str(result_file)),
-            *(str(setting.SCRIPT), *_words(run, way, scale), "--out", str(out)),
+            *(str(COMPARED), *_words(run, way, scale), "--out", str(out)),
             *(word for disk in disks for word in ("--states", str(disk))),
         )
     finally:

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.client.environment import CHECKOUT
 from testbed.systems.luwu.shapes import PARAMETER_BYTES
 from testbed.topology import catalogue
 
-SCRIPT = CHECKOUT / "workloads" / "luwu" / "jobs" / "compared.py"
 LINK_BYTES_S = 100e9 / 8
 """The paper's, before it is scaled."""
 SCALE = 2000

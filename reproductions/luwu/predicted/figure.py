@@ -1,20 +1,20 @@
-"""Figures 10 to 15 as figures of the paper: options, predictions, claims. Imports nothing heavy before it is
-asked for something.
+"""Figures 10 to 15 as experiments: predictions by the model of testbed/systems/luwu. Imports nothing heavy
+before it is asked for something.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
 from testbed.aggregation.figure import Report
+from testbed.errors import RequestError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from testbed.systems.luwu.hardware import Hardware
 
 VERSION = 1
@@ -31,68 +31,40 @@ DISKS = (4, 8, 12)
 Row = dict[str, Any]
 
 
-class PredictedFigure:
-    """Predicts one of figures 10 to 15 by the model of testbed/systems/luwu: no testbed, no GPU. What was
-    declared, and where our ratios are not the paper's: docs/luwu.md.
-    """
+def _complete(_: str, options: Namespace) -> None:
+    for key in ("link_gbps", "disk_gb_s"):
+        value = getattr(options, key)
+        if not 0 < value < 1e6:
+            option = "--" + key.replace("_", "-")
+            raise RequestError(f"{option} {value:g}: more than 0 and less than 1e6 is accepted")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
 
-    @property
-    def name(self) -> str:
-        return self._name
+def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
+    from testbed.systems.luwu.hardware import Hardware
 
-    @property
-    def on_testbed(self) -> bool:
-        return False
+    hardware = Hardware(
+        link_bytes_s=options.link_gbps * 1e9 / 8,
+        disk_bytes_s=options.disk_gb_s * 1e9,
+        worker_disks_bytes_s=options.disk_gb_s * 1e9 * 12 / 8,
+    )
+    return {
+        "version": VERSION,
+        "about": PLANS[figure],
+        "hardware": asdict(hardware),
+        "rows": _RUNS[figure](hardware),
+    }
 
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--link-gbps", type=float, default=100.0, metavar="R", help="of every link, each way (100)"
-        )
-        parser.add_argument(
-            "--disk-gb-s", type=float, default=26 / 12, metavar="R", help="GB/s of a disk, each way (2.167)"
-        )
 
-    def check(self, options: argparse.Namespace) -> None:
-        from testbed.errors import RequestError
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.luwu.predicted.claims import findings
 
-        for key in ("link_gbps", "disk_gb_s"):
-            value = getattr(options, key)
-            if not 0 < value < 1e6:
-                option = "--" + key.replace("_", "-")
-                raise RequestError(f"{option} {value:g}: more than 0 and less than 1e6 is accepted")
+    return [asdict(finding) for finding in findings(figure, report["rows"])]
 
-    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from testbed.systems.luwu.hardware import Hardware
 
-        hardware = Hardware(
-            link_bytes_s=options.link_gbps * 1e9 / 8,
-            disk_bytes_s=options.disk_gb_s * 1e9,
-            worker_disks_bytes_s=options.disk_gb_s * 1e9 * 12 / 8,
-        )
-        return {
-            "version": VERSION,
-            "about": PLANS[self.name],
-            "hardware": asdict(hardware),
-            "rows": _RUNS[self.name](hardware),
-        }
+def _chart() -> Chart:
+    from reproductions.luwu.predicted import plots, tables
 
-    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        from reproductions.luwu.predicted.claims import findings
-
-        return [asdict(finding) for finding in findings(self.name, report["rows"])]
-
-    def show(self, report: Report, console: Console) -> None:
-        from reproductions.luwu.predicted import tables
-
-        tables.show(report, console)
-
-    def draw(self, report: Report, path: Path) -> None:
-        from reproductions.luwu.predicted import plots
-
-        plots.draw(report, path)
+    return Chart(tables.show, plots.draw)
 
 
 def _largest(hardware: Hardware) -> list[Row]:
@@ -196,3 +168,20 @@ _RUNS: Mapping[str, Callable[[Any], list[Row]]] = {
     "fig14": _by_workers,
     "fig15": _by_disks,
 }
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=False,
+        about="Predicts one of figures 10 to 15 by the model of testbed/systems/luwu: no testbed, no GPU. "
+        "What was declared, and where our ratios are not the paper's: docs/luwu.md.",
+        declared=(
+            ExperimentOption("link-gbps", "of every link, each way (100)", float, "R", usual=100.0),
+            ExperimentOption("disk-gb-s", "GB/s of a disk, each way (2.167)", float, "R", usual=26 / 12),
+        ),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+    )
+    for name in PLANS
+)

@@ -1,27 +1,28 @@
-"""Figures 5 to 7 as figures of the paper: options, runs, claims of its experiment on a testbed (section
-VII-B). Imports nothing heavy before it is asked for something.
+"""Figures 5 to 7 as experiments: the paper's on a testbed (section VII-B). Imports nothing heavy before it is
+asked for something.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
+from reproductions.p4inc.live.setting import FOUR, SCALE
 from testbed.aggregation.figure import Report
 from testbed.errors import RequestError
 from testbed.systems.p4inc.policies import catalogue
+from workloads import models
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from reproductions.p4inc.live.model import JobKind
     from reproductions.p4inc.live.queue import LiveTrial
     from testbed.topology.model import Topology
 
 VERSION = 1
+NAMES = ("fig5", "fig6", "fig7")
 ITERATIONS = {"resnet50": 20, "vgg16": 12}
 """Three to four slots with INC."""
 OPTICAL_GBPS = 40.0
@@ -36,96 +37,6 @@ SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
 """Without reconfiguration a job waits for ever where a circuit to its parameter server is lacking."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFigure:
-    """Run the paper's experiment (section VII-B) on a testbed that the command brings up and ends.
-
-    Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why:
-    docs/studies/p4inc-aoi.md, "The testbed experiment".
-    """
-
-    name: str
-
-    @property
-    def on_testbed(self) -> bool:
-        return True
-
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        _add_options(self.name, parser)
-
-    def check(self, options: argparse.Namespace) -> None:
-        _complete(self.name, options)
-        _check(self.name, options)
-
-    def lasts_s(self, options: argparse.Namespace) -> float:
-        """Return about how many seconds its runs take; of a queue, as its schedules say."""
-        if self.name == "fig5":
-            from reproductions.p4inc.live import throughput
-
-            return len(options.models) * len(throughput.CASES) * (10.0 + (options.iterations or 12))
-        return _queue_lasts_s(self.name, options)
-
-    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from reproductions.live import runs_folder
-
-        runs = runs_folder(out, self.name)
-        report = _fig5(options, runs) if self.name == "fig5" else _queue(self.name, options, runs)
-        return {"version": VERSION, **report}
-
-    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        from reproductions.p4inc.live import tables, throughput
-
-        claims = throughput.claims if self.name == "fig5" else tables.claims
-        return claims(report["rows"])
-
-    def show(self, report: Report, console: Console) -> None:
-        from reproductions.p4inc.live import tables
-
-        tables.show(report, console)
-
-    def draw(self, report: Report, path: Path) -> None:
-        from reproductions.p4inc.live import plots
-
-        plots.draw(report, path)
-
-
-def _add_options(figure: str, parser: argparse.ArgumentParser) -> None:
-    from reproductions.p4inc.live import queue
-    from reproductions.p4inc.live.setting import SCALE
-    from workloads import models
-
-    parser.add_argument("--quick", action="store_true", help="the smallest experiment that shows something")
-    parser.add_argument(
-        "--scale",
-        type=int,
-        default=SCALE,
-        metavar="N",
-        help=f"links and gradients are divided by it ({SCALE})",
-    )
-    parser.add_argument("--iterations", type=int, metavar="N", help="of each job")
-    parser.add_argument("--models", type=_words, metavar="A,B", help=f"of {', '.join(models.CLASSIFIERS)}")
-    if figure == "fig5":
-        return
-    four = ",".join(queue.FOUR)
-    parser.add_argument(
-        "--jobs", type=_numbers, metavar="N,N", help=f"jobs of a run ({JOBS}); the paper's: 10,20,40,60"
-    )
-    parser.add_argument("--runs", type=int, metavar="N", help="with another seed each (3)")
-    parser.add_argument("--schemes", type=_words, metavar="A,B", help=f"of {', '.join(SCHEMES)} ({four})")
-    parser.add_argument(
-        "--slot", type=float, default=SLOT_S, metavar="S", help="in which one job arrives, seconds (1)"
-    )
-    parser.add_argument(
-        "--ports", type=int, default=PORTS[0], metavar="N", help=f"optical ports of a rack ({PORTS[0]})"
-    )
-    parser.add_argument(
-        "--optical-gbps", type=float, default=OPTICAL_GBPS, metavar="R", help=f"of a port ({OPTICAL_GBPS:g})"
-    )
-    parser.add_argument(
-        "--inc", type=int, default=4, metavar="N", help="jobs for which a switch sums at once (4)"
-    )
-
-
 def _words(text: str) -> list[str]:
     """Return the words of a list with commas, each once."""
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
@@ -138,27 +49,32 @@ def _numbers(text: str) -> list[int]:
         raise RequestError(f"--jobs {text}: numbers such as 6,10 are accepted") from None
 
 
-def _complete(figure: str, options: argparse.Namespace) -> None:
-    """Fill in what was left out: the defaults, smaller ones with --quick."""
-    from reproductions.p4inc.live import queue
-    from workloads import models
+EVERY = (
+    QUICK,
+    ExperimentOption(
+        "scale", f"links and gradients are divided by it ({SCALE})", usual=SCALE, accepted=(1, 100_000)
+    ),
+    ExperimentOption("iterations", "of each job", quick=QUICK_ITERATIONS, accepted=(5, 10_000)),
+    ExperimentOption("models", f"of {', '.join(models.CLASSIFIERS)}", _words, "A,B"),
+)
+QUEUE = (
+    ExperimentOption(
+        "jobs", f"jobs of a run ({JOBS}); the paper's: 10,20,40,60", _numbers, "N,N", [JOBS], [QUICK_JOBS]
+    ),
+    ExperimentOption("runs", "with another seed each (3)", usual=3, quick=1, accepted=(1, 1_000)),
+    ExperimentOption("schemes", f"of {', '.join(SCHEMES)} ({','.join(FOUR)})", _words, "A,B", list(FOUR)),
+    ExperimentOption("slot", "in which one job arrives, seconds (1)", float, "S", usual=SLOT_S),
+    ExperimentOption("ports", f"optical ports of a rack ({PORTS[0]})", usual=PORTS[0], accepted=PORTS),
+    ExperimentOption("optical-gbps", f"of a port ({OPTICAL_GBPS:g})", float, "R", usual=OPTICAL_GBPS),
+    ExperimentOption("inc", "jobs for which a switch sums at once (4)", usual=4, accepted=(0, 64)),
+)
 
-    quick = options.quick
+
+def _complete(figure: str, options: Namespace) -> None:
+    """Choose the models, fewer with --quick. RequestError for what cannot be."""
     if options.models is None:
         every = list(models.CLASSIFIERS if figure == "fig5" else ITERATIONS)
-        options.models = every if not quick else every[-2:] if figure == "fig5" else every[:1]
-    if quick and options.iterations is None:
-        options.iterations = QUICK_ITERATIONS
-    if figure != "fig5":
-        options.jobs = [QUICK_JOBS if quick else JOBS] if options.jobs is None else options.jobs
-        options.runs = (1 if quick else 3) if options.runs is None else options.runs
-        options.schemes = list(queue.FOUR) if options.schemes is None else options.schemes
-
-
-def _check(figure: str, options: argparse.Namespace) -> None:
-    """Raise RequestError for what cannot be."""
-    from workloads import models
-
+        options.models = every if not options.quick else every[-2:] if figure == "fig5" else every[:1]
     for name, accepted in (("models", models.CLASSIFIERS), ("schemes", SCHEMES)):
         chosen = getattr(options, name, None)
         for word in chosen or ():
@@ -166,17 +82,6 @@ def _check(figure: str, options: argparse.Namespace) -> None:
                 raise RequestError(f"--{name} {word}: accepted are {', '.join(accepted)}")
         if chosen == []:
             raise RequestError(f"--{name}: one or more of {', '.join(accepted)} are accepted")
-    ranges = {
-        "iterations": (5, 10_000),
-        "scale": (1, 100_000),
-        "runs": (1, 1_000),
-        "ports": PORTS,
-        "inc": (0, 64),
-    }
-    for name, (least, most) in ranges.items():
-        value = getattr(options, name, None)
-        if value is not None and not least <= value <= most:
-            raise RequestError(f"--{name} {value}: {least} to {most} are accepted")
     if figure == "fig5":
         return
     if not options.jobs or not all(1 <= jobs <= 1_000 for jobs in options.jobs):
@@ -187,7 +92,7 @@ def _check(figure: str, options: argparse.Namespace) -> None:
         raise RequestError(f"--slot {options.slot:g}: 0.5 to 60 seconds are accepted")
 
 
-def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+def _fig5(options: Namespace, runs: Path) -> dict[str, Any]:
     from reproductions.live import trust
     from reproductions.p4inc.live import throughput
     from reproductions.progress import progress
@@ -203,7 +108,37 @@ def _fig5(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
     }
 
 
-def _queue_lasts_s(figure: str, options: argparse.Namespace) -> float:
+def _estimate_s(figure: str, options: Namespace) -> float:
+    """Return about how many seconds its runs take; of a queue, as its schedules say."""
+    if figure == "fig5":
+        from reproductions.p4inc.live import throughput
+
+        return len(options.models) * len(throughput.CASES) * (10.0 + (options.iterations or 12))
+    return _queue_lasts_s(figure, options)
+
+
+def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+    from reproductions.live import runs_folder
+
+    runs = runs_folder(out, figure)
+    report = _fig5(options, runs) if figure == "fig5" else _queue(figure, options, runs)
+    return {"version": VERSION, **report}
+
+
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.p4inc.live import tables, throughput
+
+    claims = throughput.claims if figure == "fig5" else tables.claims
+    return claims(report["rows"])
+
+
+def _chart() -> Chart:
+    from reproductions.p4inc.live import plots, tables
+
+    return Chart(tables.show, plots.draw)
+
+
+def _queue_lasts_s(figure: str, options: Namespace) -> float:
     """Return how long the schedules are. A schedule that never ends shows here."""
     from reproductions.p4inc.live import ahead
 
@@ -212,7 +147,7 @@ def _queue_lasts_s(figure: str, options: argparse.Namespace) -> float:
 
 
 def _planned(
-    figure: str, options: argparse.Namespace
+    figure: str, options: Namespace
 ) -> tuple[Topology, dict[str, Any], list[JobKind], list[LiveTrial]]:
     """Return the network, its configuration, the kinds of jobs, and the runs."""
     from reproductions.p4inc.live import queue, setting
@@ -231,7 +166,7 @@ def _planned(
     return parse(config, figure), config, kinds, trials
 
 
-def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+def _queue(figure: str, options: Namespace, runs: Path) -> dict[str, Any]:
     from reproductions.p4inc.live import ahead, queue, tables
     from reproductions.progress import progress
 
@@ -255,3 +190,21 @@ def _queue(figure: str, options: argparse.Namespace, runs: Path) -> dict[str, An
         "optical_gbps": options.optical_gbps,
         "inc": options.inc,
     }
+
+
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=True,
+        about="Run the paper's experiment (section VII-B) on a testbed that the command brings up and ends. "
+        "Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why: "
+        'docs/studies/p4inc-aoi.md, "The testbed experiment".',
+        declared=EVERY if name == "fig5" else (*EVERY, *QUEUE),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+        estimate_s=_estimate_s,
+    )
+    for name in NAMES
+)

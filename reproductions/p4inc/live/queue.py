@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import live
-from reproductions.p4inc.live import setting
+from reproductions.example_jobs import LAYERS
 from reproductions.p4inc.live.model import JobKind, Pace, iteration_s
 from reproductions.p4inc.live.prediction import Asked, Given, Predicted, Queue, predict
 from testbed.aggregation.site import racks_of
@@ -34,7 +34,6 @@ from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.model import Topology
 from testbed.topology.yaml_text import written
 
-FOUR = ("noinc-fcfs", "noinc-tw", "inc-fcfs", "inc-tw")
 WORKERS = (2, 4)
 STEP_GBPS = 10.0
 LIMIT_S = 120.0
@@ -100,7 +99,7 @@ def submission(
         jobs.append(
             {
                 "name": f"job-{number}",
-                "script": str(setting.SCRIPT),
+                "script": str(LAYERS),
                 "arguments": words,
                 "workers": workers,
                 "iterations": kind.iterations,

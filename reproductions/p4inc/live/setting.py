@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.client.environment import CHECKOUT
-
 SCALE = 400
 """Four workers in a rack, each at a declared 40 Gb/s, are more than two cores carry at 200."""
-SCRIPT = CHECKOUT / "workloads" / "jobs" / "layers.py"
+FOUR = ("noinc-fcfs", "noinc-tw", "inc-fcfs", "inc-tw")
 
 
 def configuration(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import live
+from reproductions.example_jobs import LAYERS
 from reproductions.p4inc.live import setting
 from reproductions.p4inc.live.claims import NOISE
 from reproductions.p4inc.live.model import JobKind, iteration_s
@@ -71,7 +72,7 @@ def measure(
 
 def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
     result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
-    script = [str(setting.SCRIPT), "--model", kind.model, "--iterations", str(kind.iterations)]
+    script = [str(LAYERS), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
     testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
     with Caller.of_this_process().acting():

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import live
+from reproductions.example_jobs import TIMED_DIGITS
 from reproductions.trio.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, ComparedWay, network
 from testbed.client.caller import Caller
-from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import TestbedError
 from testbed.reproduction import kept
@@ -25,7 +25,6 @@ PROFILE, MODEL = "a100", "resnet50"
 """Whose declared computing and batch an iteration has."""
 SCALE = 1000
 """Of links: 14,074 gradients are near ResNet50's 25.6 million over it."""
-SCRIPT = CHECKOUT / "workloads" / "jobs" / "timed_digits.py"
 IDEAL = "ideal"
 Row = dict[str, Any]
 
@@ -73,7 +72,15 @@ def _row(
     result_file = stem.with_name(f"{stem.name}.run.json")
     words = ["run", "--place", f"u1:{WORKERS}", "--sync", way.sync, *way.options]
     words += ["--stragglers", str(pattern)] if pattern else []
-    words += ["--json", str(result_file), str(SCRIPT), "--iterations", str(iterations), "--seed", str(seed)]
+    words += [
+        "--json",
+        str(result_file),
+        str(TIMED_DIGITS),
+        "--iterations",
+        str(iterations),
+        "--seed",
+        str(seed),
+    ]
     words += ["--batch", str(BATCHES[MODEL]), "--compute-ms", f"{compute_ms():g}", "--out", str(stem)]
     testbed.command(*words)
     with Caller.of_this_process().acting():

@@ -1,20 +1,16 @@
-"""Figures 14 to 16 as figures of the paper: options, runs, claims. Imports nothing heavy before it is asked
-for something.
-"""
+"""Figures 14 to 16 as experiments. Imports nothing heavy before it is asked for something."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
 from testbed.aggregation.figure import Report
 from testbed.errors import RequestError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 VERSION = 1
 TIMEOUTS_MS, QUICK_TIMEOUTS_MS = (1.0, 2.0, 5.0, 10.0, 20.0), (1.0, 20.0)
@@ -39,84 +35,80 @@ PLANS: Mapping[str, PacketPlan] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PacketsFigure:
-    """Runs the paper's experiment on a testbed that the command brings up and ends. What was chosen, and why:
-    docs/trio.md.
-    """
+def _complete(figure: str, options: Namespace) -> None:
+    from reproductions.trio.packets.runs import MOST_AGED_RUNS
 
-    name: str
-
-    @property
-    def on_testbed(self) -> bool:
-        return True
-
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        plan = PLANS[self.name]
-        parser.add_argument(
-            "--quick", action="store_true", help="the smallest experiment that shows something"
-        )
-        parser.add_argument("--runs", type=int, metavar="N", help=f"of each setting ({plan.runs})")
-        if self.name != "fig14":
-            parser.add_argument("--packets", type=int, metavar="N", help=f"of a run ({PACKETS})")
-
-    def check(self, options: argparse.Namespace) -> None:
-        from reproductions.trio.packets.runs import MOST_AGED_RUNS
-
-        plan = PLANS[self.name]
-        options.runs = _or(options.runs, plan.quick_runs if options.quick else plan.runs)
-        most = MOST_AGED_RUNS if self.name == "fig14" else 1000
-        if not 1 <= options.runs <= most:
-            raise RequestError(f"--runs {options.runs}: 1 to {most} are accepted")
-        if self.name != "fig14":
-            options.packets = _or(options.packets, QUICK_PACKETS if options.quick else PACKETS)
-            least = max(QUICK_WINDOWS if options.quick else WINDOWS) if self.name == "fig16" else 1
-            if not least <= options.packets <= 100_000:
-                raise RequestError(f"--packets {options.packets}: {least} to 100000 are accepted")
-
-    def lasts_s(self, options: argparse.Namespace) -> float:
-        """Return about how many seconds it takes, the load around each run included."""
-        if self.name == "fig14":
-            return 2 * len(QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS) * 5.0
-        return len(self._settings(options.quick)) * 8.0
-
-    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from reproductions.live import runs_folder
-        from reproductions.progress import progress
-        from reproductions.trio.packets import runs
-
-        folder, title = runs_folder(out, self.name), f"figure {self.name.removeprefix('fig')}"
-        if self.name == "fig14":
-            timeouts_ms = QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS
-            with progress(title, 2 * len(timeouts_ms), lines=True) as on_done:
-                rows = runs.aged(timeouts_ms, options.runs, folder, on_done)
-        else:
-            settings = self._settings(options.quick)
-            with progress(title, len(settings), lines=True) as on_done:
-                rows = runs.streamed(self.name, settings, options.packets, options.runs, folder, on_done)
-        return {"version": VERSION, "about": PLANS[self.name].about, "runs": options.runs, "rows": rows}
-
-    def _settings(self, quick: bool) -> list[tuple[int, int]]:
-        """Return gradients of a packet and window of each setting."""
-        if self.name == "fig15":
-            return [(size, 1) for size in (QUICK_SIZES if quick else SIZES)]
-        return [(size, window) for size in (512, 1024) for window in (QUICK_WINDOWS if quick else WINDOWS)]
-
-    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        from reproductions.trio.packets import claims
-
-        return claims.of(self.name, report["rows"])
-
-    def show(self, report: Report, console: Console) -> None:
-        from reproductions.trio.packets import tables
-
-        tables.show(report, console)
-
-    def draw(self, report: Report, path: Path) -> None:
-        from reproductions.trio.packets import plots
-
-        plots.draw(report, path)
+    most = MOST_AGED_RUNS if figure == "fig14" else 1000
+    if not 1 <= options.runs <= most:
+        raise RequestError(f"--runs {options.runs}: 1 to {most} are accepted")
+    if figure != "fig14":
+        least = max(QUICK_WINDOWS if options.quick else WINDOWS) if figure == "fig16" else 1
+        if not least <= options.packets <= 100_000:
+            raise RequestError(f"--packets {options.packets}: {least} to 100000 are accepted")
 
 
-def _or(asked: int | None, usual: int) -> int:
-    return usual if asked is None else asked
+def _estimate_s(figure: str, options: Namespace) -> float:
+    """Return about how many seconds it takes, the load around each run included."""
+    if figure == "fig14":
+        return 2 * len(QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS) * 5.0
+    return len(_settings(figure, options.quick)) * 8.0
+
+
+def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+    from reproductions.live import runs_folder
+    from reproductions.progress import progress
+    from reproductions.trio.packets import runs
+
+    folder, title = runs_folder(out, figure), f"figure {figure.removeprefix('fig')}"
+    if figure == "fig14":
+        timeouts_ms = QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS
+        with progress(title, 2 * len(timeouts_ms), lines=True) as on_done:
+            rows = runs.aged(timeouts_ms, options.runs, folder, on_done)
+    else:
+        settings = _settings(figure, options.quick)
+        with progress(title, len(settings), lines=True) as on_done:
+            rows = runs.streamed(figure, settings, options.packets, options.runs, folder, on_done)
+    return {"version": VERSION, "about": PLANS[figure].about, "runs": options.runs, "rows": rows}
+
+
+def _settings(figure: str, quick: bool) -> list[tuple[int, int]]:
+    """Return gradients of a packet and window of each setting."""
+    if figure == "fig15":
+        return [(size, 1) for size in (QUICK_SIZES if quick else SIZES)]
+    return [(size, window) for size in (512, 1024) for window in (QUICK_WINDOWS if quick else WINDOWS)]
+
+
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.trio.packets import claims
+
+    return claims.of(figure, report["rows"])
+
+
+def _chart() -> Chart:
+    from reproductions.trio.packets import plots, tables
+
+    return Chart(tables.show, plots.draw)
+
+
+def _declared(figure: str) -> tuple[ExperimentOption, ...]:
+    plan = PLANS[figure]
+    runs = ExperimentOption("runs", f"of each setting ({plan.runs})", usual=plan.runs, quick=plan.quick_runs)
+    packets = ExperimentOption("packets", f"of a run ({PACKETS})", usual=PACKETS, quick=QUICK_PACKETS)
+    return (QUICK, runs) if figure == "fig14" else (QUICK, runs, packets)
+
+
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=True,
+        about="Runs the paper's experiment on a testbed that the command brings up and ends. What was "
+        "chosen, and why: docs/trio.md.",
+        declared=_declared(name),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+        estimate_s=_estimate_s,
+    )
+    for name in PLANS
+)

@@ -1,118 +1,35 @@
-"""Figure 13 as a figure of the paper: options, runs, claims. Imports nothing heavy before it is asked for
-something.
-"""
+"""Figure 13 as an experiment. Imports nothing heavy before it is asked for something."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption, words_of
 from testbed.aggregation.figure import Report
 from testbed.errors import RequestError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 VERSION = 1
 SCALE = 1000
 USUAL_P, QUICK_P = (0.0, 0.04, 0.08, 0.16), (0.0, 0.16)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowWorkersFigure:
-    """Run the paper's experiment on a testbed that the command brings up and ends. What was chosen, and why:
-    docs/trio.md.
-    """
-
-    name: str = "fig13"
-
-    @property
-    def on_testbed(self) -> bool:
-        return True
-
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--quick", action="store_true", help="the smallest experiment that shows something"
-        )
-        parser.add_argument("--models", metavar="A,B", help="of resnet50, vgg11, densenet161")
-        parser.add_argument(
-            "--p", metavar="P,P", help="probabilities of a delay at each of three points (0,0.04,0.08,0.16)"
-        )
-        parser.add_argument("--iterations", type=int, metavar="N", help="of each job (40)")
-        parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the delays (1)")
-        parser.add_argument(
-            "--scale", type=int, default=SCALE, metavar="N", help=f"links are divided by it ({SCALE})"
-        )
-
-    def check(self, options: argparse.Namespace) -> None:
-        if options.iterations is None:
-            options.iterations = 8 if options.quick else 40
-        _check(options, iterations=(2, 10_000), scale=(1, 100_000), seed=(0, 2**32 - 1))
-        options.models = _models(options.models, options.quick)
-        options.p = _probabilities(options.p, options.quick)
-
-    def lasts_s(self, options: argparse.Namespace) -> float:
-        """Return about how many seconds its runs take: 24 of 40 iterations took 14 minutes."""
-        from reproductions.trio.slow import iterations
-
-        return float(iterations.count(options.models, options.p) * (10.0 + 0.6 * options.iterations))
-
-    def run(self, options: argparse.Namespace, out: Path) -> dict[str, Any]:
-        from reproductions.live import runs_folder, trust
-        from reproductions.progress import progress
-        from reproductions.trio.slow import iterations
-
-        runs = runs_folder(out, self.name)
-        with progress("figure 13", iterations.count(options.models, options.p), lines=True) as on_done:
-            rows = iterations.measure(
-                options.models, options.p, options.iterations, options.seed, options.scale, runs, on_done
-            )
-        settings = {"scale": options.scale, "iterations": options.iterations, "seed": options.seed}
-        return {"version": VERSION, "rows": rows, "trust": trust(rows), **settings}
-
-    def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        from reproductions.trio.slow import iterations
-
-        return iterations.claims(report["rows"])
-
-    def show(self, report: Report, console: Console) -> None:
-        from reproductions.trio.slow import tables
-
-        tables.show(report, console)
-
-    def draw(self, report: Report, path: Path) -> None:
-        from reproductions.trio.slow import plots
-
-        plots.draw(report, path)
-
-
-def _check(options: argparse.Namespace, **accepted: tuple[int, int]) -> None:
-    for name, (low, high) in accepted.items():
-        value = getattr(options, name)
-        if not low <= value <= high:
-            raise RequestError(f"--{name} {value}: {low} to {high} are accepted")
-
-
-def _models(asked: str | None, quick: bool) -> list[str]:
-    """Return the models asked for. RequestError for one that there is not."""
+def _complete(_: str, options: Namespace) -> None:
     from reproductions.trio.slow.setting import BATCHES
 
-    if asked is None:
-        return list(BATCHES)[: 1 if quick else None]
-    chosen = list(dict.fromkeys(word.strip() for word in asked.split(",") if word.strip()))
-    for model in chosen or [asked]:
-        if model not in BATCHES:
-            raise RequestError(f"--models {model}: accepted are {', '.join(BATCHES)}")
-    return chosen
+    if options.models is None:
+        options.models = list(BATCHES)[: 1 if options.quick else None]
+    else:
+        options.models = words_of("models", options.models, list(BATCHES))
+    if options.p is None:
+        options.p = list(QUICK_P if options.quick else USUAL_P)
+    else:
+        options.p = _probabilities(options.p)
 
 
-def _probabilities(asked: str | None, quick: bool) -> list[float]:
+def _probabilities(asked: str) -> list[float]:
     """Return the probabilities asked for. RequestError for what is none."""
-    if asked is None:
-        return list(QUICK_P if quick else USUAL_P)
     chosen = []
     for word in asked.split(","):
         try:
@@ -125,3 +42,63 @@ def _probabilities(asked: str | None, quick: bool) -> list[float]:
     if not any(chosen):
         raise RequestError(f"--p {asked}: one at least is to be more than 0")
     return sorted({0.0, *chosen})
+
+
+def _estimate_s(_: str, options: Namespace) -> float:
+    """Return about how many seconds its runs take: 24 of 40 iterations took 14 minutes."""
+    from reproductions.trio.slow import iterations
+
+    return float(iterations.count(options.models, options.p) * (10.0 + 0.6 * options.iterations))
+
+
+def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+    from reproductions.live import runs_folder, trust
+    from reproductions.progress import progress
+    from reproductions.trio.slow import iterations
+
+    runs = runs_folder(out, figure)
+    with progress("figure 13", iterations.count(options.models, options.p), lines=True) as on_done:
+        rows = iterations.measure(
+            options.models, options.p, options.iterations, options.seed, options.scale, runs, on_done
+        )
+    settings = {"scale": options.scale, "iterations": options.iterations, "seed": options.seed}
+    return {"version": VERSION, "rows": rows, "trust": trust(rows), **settings}
+
+
+def _claims(_: str, report: Report) -> Claims:
+    from reproductions.trio.slow import iterations
+
+    return iterations.claims(report["rows"])
+
+
+def _chart() -> Chart:
+    from reproductions.trio.slow import plots, tables
+
+    return Chart(tables.show, plots.draw)
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="fig13",
+        on_testbed=True,
+        about="Run the paper's experiment on a testbed that the command brings up and ends. What was chosen, "
+        "and why: docs/trio.md.",
+        declared=(
+            QUICK,
+            ExperimentOption("models", "of resnet50, vgg11, densenet161", str, "A,B"),
+            ExperimentOption(
+                "p", "probabilities of a delay at each of three points (0,0.04,0.08,0.16)", str, "P,P"
+            ),
+            ExperimentOption("iterations", "of each job (40)", usual=40, quick=8, accepted=(2, 10_000)),
+            ExperimentOption("seed", "of the delays (1)", usual=1, accepted=(0, 2**32 - 1)),
+            ExperimentOption(
+                "scale", f"links are divided by it ({SCALE})", usual=SCALE, accepted=(1, 100_000)
+            ),
+        ),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+        estimate_s=_estimate_s,
+    ),
+)

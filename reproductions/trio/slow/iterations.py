@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import live
+from reproductions.example_jobs import LAYERS
 from reproductions.trio.slow.setting import (
     AGE_OUT_MS,
     BATCHES,
@@ -32,7 +33,6 @@ from reproductions.trio.slow.setting import (
 )
 from reproductions.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.client.caller import Caller
-from testbed.client.environment import CHECKOUT
 from testbed.contract.stragglers import SlowWorkers
 from testbed.reproduction import kept
 from testbed.reproduction.judged import runs_of
@@ -94,7 +94,7 @@ def _row(
     pattern = SlowWorkers(p, seed, iteration_s=typical_ms and typical_ms / 1e3)
     words = ["run", "--place", f"u1:{WORKERS}", "--sync", way.sync, *way.options]
     words += ["--stragglers", str(pattern)] if p else []
-    words += ["--json", str(result_file), str(CHECKOUT / "workloads" / "jobs" / "layers.py")]
+    words += ["--json", str(result_file), str(LAYERS)]
     words += ["--profile", "a100", "--model", model, "--batch", str(BATCHES[model])]
     words += ["--scale", str(testbed.topology.scale), "--iterations", str(iterations), "--warm-up", "0"]
     words += ["--out", str(script_file), *(["--degraded"] if way is TRIO else [])]
