@@ -127,6 +127,31 @@ WORKLOADS_MAY = frozenset(
         "testbed.discovery.user_class",
     }
 )
+# The part of the library that the reproductions use as anybody's package may.
+OFFERED = frozenset(
+    {
+        "testbed",
+        "testbed.errors",
+        "testbed.topology",
+        "testbed.aggregation",
+        "testbed.scheduling",
+        "testbed.discovery",
+        "testbed.report",
+        "testbed.reproduction",
+        "testbed.systems",
+        "workloads",
+        REPRODUCTIONS,
+    }
+)
+# Where they reach below it, and for what: each is something that the library does not offer yet.
+REACHES = {
+    "testbed.client": "files written as the user behind sudo; a testbed for a block's time, and its folder",
+    "testbed.contract": "the packets of a worker that pushes its own, and the limits of their numbers",
+    "testbed.dataplanes.xdp": "programs of the microbenchmarks' own, compiled and run",
+    "testbed.emulation": "namespaces, links and polling threads of their own; processes that end with theirs",
+    "testbed.interpreters": "the start of Python in a process of their own",
+    "testbed.jobs": "the hosts that a queued job gets, for a prediction of it",
+}
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.
 BARE = ("testbed.client.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
@@ -248,6 +273,12 @@ def test_nothing_of_the_core_imports_a_reproduction() -> None:
     files = [file for top in CORE for file in sorted((CHECKOUT / top).rglob("*.py"))]
     assert [named for file in files for named in _reproductions_named(file)] == []
     assert _reproductions_named(CHECKOUT / REPRODUCTIONS / "p4inc" / "__init__.py"), "it sees none anywhere"
+
+
+def test_where_the_reproductions_reach_below_the_library_is_on_a_list() -> None:
+    reached = {statement.imported for statement in ALL if statement.importer == REPRODUCTIONS}
+    ours = {noun for noun in reached if noun.split(".")[0] in OURS}
+    assert sorted(ours - OFFERED) == sorted(REACHES)
 
 
 def test_packages_import_each_other_in_no_circle() -> None:
