@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from reproductions.aleph.live.setting import WAYS
 from reproductions.aleph.live.training import PAPER_CORES, PAPER_S, ROLES, picked
+from reproductions.tables import plain, plain_claims, show_trust
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,23 +25,12 @@ def show(report: Report, console: Console) -> None:
         _show_accuracy(rows, console)
     else:
         _show_training(rows, console)
-    _show_claims(report["claims"], console)
-    trust = report["trust"]
-    reasons = ", ".join(f"{name} {count}" for name, count in trust["reasons"].items())
-    console.print(
-        f"{trust['trustworthy']} of {trust['of']} runs trustworthy{f' ({reasons})' if reasons else ''}"
-    )
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    return table
+    console.print(plain_claims(report["claims"]))
+    show_trust(report["trust"], console)
 
 
 def _show_example(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
-    table = _table("Table 1: 4.2 Gb of each worker summed", "", "seconds", "paper's", "links allow")
+    table = plain("Table 1: 4.2 Gb of each worker summed", "", "seconds", "paper's", "links allow")
     for row in rows:
         table.add_row(
             row["title"], f"{row['seconds']:.3f}", f"{row['paper_s']:.2f}", f"{row['bound_ms'] / 1e3:.3f}"
@@ -59,7 +47,7 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         *(f"{name}, Gb/s" for name in names),
         "cores busy",
     )
-    table = _table("Section 6.3: communication of an iteration", "", *columns)
+    table = plain("Section 6.3: communication of an iteration", "", *columns)
     for row in rows:
         paper_s = PAPER_S[row["model"]].get(row["way"]) if row["profile"] == "none" else None
         computing = f", computing {row['compute_ms']:.0f} ms" if row["profile"] != "none" else ""
@@ -78,7 +66,7 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
 def _show_cores(rows: Sequence[Mapping[str, Any]], names: Sequence[str], console: Console) -> None:
     """Print what each role takes of the cores, beside what the paper says of its Agg2."""
     title = "Figure 10: cores of a host: its processes + the kernel for its devices"
-    table = _table(title, "", *names, "the paper's Agg2")
+    table = plain(title, "", *names, "the paper's Agg2")
     for row in rows:
         paper = PAPER_CORES[row["model"]].get(row["way"])
         taken = [f"{its['process_cores']:.3f} + {its['kernel_cores']:.3f}" for its in _known(row, names)]
@@ -95,7 +83,7 @@ def _known(row: Mapping[str, Any], names: Sequence[str]) -> list[Mapping[str, fl
 
 
 def _show_accuracy(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
-    table = _table("Figure 12: accuracy by communication time", "", "epochs", "accuracy", "communication, s")
+    table = plain("Figure 12: accuracy by communication time", "", "epochs", "accuracy", "communication, s")
     for row in rows:
         table.add_row(
             row["title"],
@@ -103,13 +91,6 @@ def _show_accuracy(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
             f"{row['accuracy'][-1]:.1%}",
             f"{row['communication_s'][-1]:.1f}",
         )
-    console.print(table)
-
-
-def _show_claims(claims: Sequence[Mapping[str, Any]], console: Console) -> None:
-    table = _table("The paper's claims", "", "paper", "ours", "")
-    for claim in claims:
-        table.add_row(claim["text"], claim["paper"], claim["ours"], claim["verdict"])
     console.print(table)
 
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from reproductions.tables import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +111,7 @@ def show(report: Report, console: Console) -> None:
         highlight=False,
     )
     shows[report["figure"]](rows, console)
-    table = _table("What the paper says", "paper", "ours", "verdict")
+    table = plain("What the paper says", "", "paper", "ours", "verdict")
     for claim in report["claims"]:
         table.add_row(claim["text"], claim["paper"], claim["ours"], claim["verdict"] or "not to be seen")
     console.print(table)
@@ -122,14 +122,6 @@ def show(report: Report, console: Console) -> None:
             + "".join(f"; {count}: {reason}" for reason, count in trusted["reasons"].items()),
             highlight=False,
         )
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="")
-    table.add_column("")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
 
 
 def title_of(row: Row) -> str:
@@ -146,7 +138,8 @@ def trusted(row: Row) -> bool:
 
 
 def _costs(rows: Sequence[Row], console: Console) -> None:
-    table = _table("The head's cost", "cores", "asked", "Gb/s", "load", "Gb/s a core", "ns a packet", "loss")
+    columns = ("cores", "asked", "Gb/s", "load", "Gb/s a core", "ns a packet", "loss")
+    table = plain("The head's cost", "", *columns)
     for row in rows:
         packet = row.get("ns_per_packet")
         asked = row.get("target_gbps") or row.get("offered")
@@ -164,7 +157,7 @@ def _costs(rows: Sequence[Row], console: Console) -> None:
 
 
 def _losses(rows: Sequence[Row], console: Console) -> None:
-    table = _table("Loss by the head's load", "offered", "packets/s", "load", "loss")
+    table = plain("Loss by the head's load", "", "offered", "packets/s", "load", "loss")
     for row in rows:
         offered = "as many as are taken" if row["offered"] is None else f"{row['offered']:.0%}"
         table.add_row(
@@ -174,8 +167,8 @@ def _losses(rows: Sequence[Row], console: Console) -> None:
 
 
 def _times(rows: Sequence[Row], console: Console) -> None:
-    table = _table(
-        "Time of one packet, there and back", "packets/s", "median us", "mean us", "99 % us", "lost"
+    table = plain(
+        "Time of one packet, there and back", "", "packets/s", "median us", "mean us", "99 % us", "lost"
     )
     for row in rows:
         if row["median_us"] is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from reproductions.tables import ruled, statements
 from testbed.systems.aleph.simulator import TITLES
 
 Report = Mapping[str, Any]
@@ -28,20 +27,13 @@ COLUMNS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "fig15": (("hops", "gradient\nhops", 2), ("time_s", "communi-\ncation, s", 2)),
     "fig16": (("hops", "gradient\nhops", 2), ("time_s", "communi-\ncation, s", 2)),
 }
-STYLES = {
-    "agrees": "green",
-    "same sign, other size": "yellow",
-    "in part": "yellow",
-    "tie": "blue",
-    "differs": "red",
-}
 
 
 def show(report: Report, console: Console) -> None:
     """Print what came out by topology, and the paper's claims with ours."""
     columns = COLUMNS[report["figure"]]
     for topology in dict.fromkeys(mean["topology"] for mean in report["means"]):
-        table = _table(
+        table = ruled(
             f"Fig. {report['figure'].removeprefix('fig')}: {report['about']}, {topology}",
             [report["sweep"], "scheme", *(title for _, title, _ in columns)],
             left=2,
@@ -54,11 +46,7 @@ def show(report: Report, console: Console) -> None:
                 table.add_row(value, TITLES[mean["scheme"]], *cells)
                 before = mean["value"]
         console.print(table)
-    table = _table("The paper's statements, and what our runs say of each", ["", "paper", "ours", ""])
-    for claim in report["claims"]:
-        verdict = Text(claim["verdict"], style=STYLES[claim["verdict"]])
-        table.add_row(claim["text"], claim["paper"], claim["ours"], verdict)
-    console.print(table)
+    console.print(statements(report["claims"], "our runs say"))
     options = report["options"]
     console.print(
         Text(
@@ -69,15 +57,6 @@ def show(report: Report, console: Console) -> None:
             style="dim",
         )
     )
-
-
-def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right")
-    return table
 
 
 def _spread(spread: Mapping[str, float], digits: int) -> str:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from reproductions.p4inc.live.claims import (
     CLAIMS,
     CONNECTIONS,
@@ -21,6 +19,7 @@ from reproductions.p4inc.live.claims import (
 )
 from reproductions.p4inc.live.plots import MODELS
 from reproductions.p4inc.live.throughput import CASES, PAPER
+from reproductions.tables import plain
 from reproductions.verdicts import Tally
 from testbed.reproduction.judged import runs_of
 from testbed.systems.p4inc.policies.catalogue import TITLES
@@ -103,20 +102,13 @@ def show(report: Report, console: Console) -> None:
     _show_trust(report, console)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    return table
-
-
 def _show_throughput(report: Report, console: Console) -> None:
     rows = report["rows"]
     by = {(row["model"], row["case"]): row for row in rows}
     said = {(claim["model"], claim["over"]): claim for claim in report["claims"]}
     names = [case.title for case in CASES]
     gains = ("gain", "", "gain at 10 Gb/s", "")
-    table = _table(
+    table = plain(
         "Figure 5: images/s of two workers, and INC's gain over noINC", "", *names, "paper's", *gains
     )
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -136,7 +128,7 @@ def _show_throughput(report: Report, console: Console) -> None:
 def _show_queue(report: Report, console: Console) -> None:
     rows = report["rows"]
     columns = ("jobs", "total JCT s", "least", "most", "less start-ups", "connections", "with INC")
-    table = _table("Figures 6 and 7: means over the runs", "", *columns)
+    table = plain("Figures 6 and 7: means over the runs", "", *columns)
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
         for scheme in dict.fromkeys(row["scheme"] for row in rows):
             cells = [
@@ -154,7 +146,7 @@ def _show_queue(report: Report, console: Console) -> None:
 def _show_claims(report: Report, console: Console) -> None:
     jobs = sorted({row["jobs"] for row in report["ahead"]["rows"]})
     simulated = f"simulated, {', '.join(map(str, jobs)) or 'no'} jobs"
-    table = _table("What the paper says", "", "paper", "ours", "less start-ups", "", simulated, "")
+    table = plain("What the paper says", "", "paper", "ours", "less start-ups", "", simulated, "")
     for claim, foreseen in zip(report["claims"], report["ahead"]["claims"], strict=True):
         if claim["verdict"] is None and foreseen["verdict"] is None:
             continue  # a scheme or a model was left out
@@ -194,7 +186,7 @@ def _show_prediction(report: Report, console: Console) -> None:
         "training, error",
         "absolute",
     )
-    table = _table("Prediction and measurement: means over the runs", "", *columns)
+    table = plain("Prediction and measurement: means over the runs", "", *columns)
     for means in report["prediction"]:
         texts = [f"{means[key]:.1f}" for key in (JCT, "predicted_total_jct_s")]
         texts += _signed_and_absolute(means["total_jct_error"])

@@ -4,26 +4,19 @@ rich.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from reproductions.tables import ruled, statements
 from testbed.systems.p4inc.policies.catalogue import TITLES
 
 Report = Mapping[str, Any]
 
 AXES = {"job_count": "jobs", "units": "units", "inc": "INC jobs\na switch", "slot_s": "slot, s"}
-VERDICTS = {
-    "agrees": "green",
-    "same sign, other size": "yellow",
-    "in part": "yellow",
-    "tie": "blue",
-    "differs": "red",
-}
 
 
 def title_of(scheme: str) -> str:
@@ -35,17 +28,8 @@ def show(report: Report, console: Console) -> None:
     console.print(_offered(report))
     console.print(_table1(report) if report["figure"] == "table1" else _means(report))
     if report["claims"]:
-        console.print(_claims(report))
+        console.print(statements(report["claims"], "our runs say"))
     console.print(_footnote(report))
-
-
-def _table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right")
-    return table
 
 
 def _spread(spread: Mapping[str, float], digits: int, scale: float = 1.0) -> str:
@@ -70,7 +54,7 @@ def _rows(report: Report) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _offered(report: Report) -> Table:
-    table = _table(
+    table = ruled(
         "What is asked for",
         [_axis(report), "of the AOI,\nwithout INC", "of the INC\nplaces", "jobs in\none unit"],
     )
@@ -88,7 +72,7 @@ def _means(report: Report) -> Table:
         "reconfigured\nconnections",
         "slots with\nreconfigurations",
     ]
-    table = _table(_title(report), [*columns, "mean\nJCT, s", "deciding\ntook, s"], left=2)
+    table = ruled(_title(report), [*columns, "mean\nJCT, s", "deciding\ntook, s"], left=2)
     for value, mean in _rows(report):
         table.add_row(
             value,
@@ -118,7 +102,7 @@ def _table1(report: Report) -> Table:
         "slots\nwith",
         "above the\nbound, %",
     ]
-    table = _table(_title(report), columns, left=2)
+    table = ruled(_title(report), columns, left=2)
     for value, mean in _rows(report):
         paper = mean.get("paper", {})
         delta = "" if mean["scheme"] == "milp" or "delta" not in mean else _spread(mean["delta"], 1, 100)
@@ -137,14 +121,6 @@ def _table1(report: Report) -> Table:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
-
-
-def _claims(report: Report) -> Table:
-    table = _table("The paper's statements, and what our runs say of each", ["", "paper", "ours", ""])
-    for claim in report["claims"]:
-        verdict = Text(claim["verdict"], style=VERDICTS[claim["verdict"]])
-        table.add_row(claim["text"], claim["paper"], claim["ours"], verdict)
-    return table
 
 
 def _title(report: Report) -> str:

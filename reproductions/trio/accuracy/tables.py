@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from reproductions.tables import plain, plain_claims, show_trust
 from reproductions.trio.accuracy.runs import final, reached, reached_s, titles
-from reproductions.trio.slow.tables import lacking, show_claims, titled
+from reproductions.trio.slow.tables import lacking
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +19,7 @@ def show(report: Report, console: Console) -> None:
     """Print a report."""
     target = report["target"]
     columns = ("iterations", "seconds", "all iterations, s", "accuracy in the end", "blocks that lacked some")
-    table = titled(f"Figure 12: to an accuracy of {target:.0%} beside stragglers", "", *columns)
+    table = plain(f"Figure 12: to an accuracy of {target:.0%} beside stragglers", "", *columns)
     for row in report["rows"]:
         number, seconds = reached(row, target), reached_s(row, target)
         table.add_row(
@@ -30,7 +31,8 @@ def show(report: Report, console: Console) -> None:
             lacking(row),
         )
     console.print(table)
-    show_claims(report, console)
+    console.print(plain_claims(report["claims"]))
+    show_trust(report["trust"], console)
 
 
 def headline(report: Report) -> str:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from reproductions.tables import plain, plain_claims
 from reproductions.trio.packets.runs import latency_us, rate
-from reproductions.trio.slow.tables import titled
 from testbed.reproduction.judged import trusted
 from testbed.reproduction.load import QUIET
 
@@ -22,7 +22,7 @@ def show(report: Report, console: Console) -> None:
     number = report["figure"].removeprefix("fig")
     title = f"Figure {number}: {report['about']}"
     if report["figure"] == "fig14":
-        table = titled(title, "timeout", "machine", "timeouts: median", "most", "packets")
+        table = plain(title, "timeout", "machine", "timeouts: median", "most", "packets")
         for row in report["rows"]:
             table.add_row(
                 f"{row['timeout_ms']:g} ms",
@@ -33,7 +33,7 @@ def show(report: Report, console: Console) -> None:
             )
     else:
         columns = ("gradients", "window", "latency, us", "gradients/us", "Gb/s", "runs, us", "others' load")
-        table = titled(title, *columns)
+        table = plain(title, *columns)
         for row in report["rows"]:
             by_run = sorted(row["window"] * 1e6 * each / row["packets"] for each in row["seconds"])
             table.add_row(
@@ -46,10 +46,7 @@ def show(report: Report, console: Console) -> None:
                 f"{row['load']:.0%}",
             )
     console.print(table)
-    table = titled("The paper's claims", "", "paper", "ours", "")
-    for claim in report["claims"]:
-        table.add_row(claim["text"], claim["paper"], claim["ours"], claim["verdict"])
-    console.print(table)
+    console.print(plain_claims(report["claims"]))
     good, of = sum(map(trusted, report["rows"])), len(report["rows"])
     console.print(f"{good} of {of} runs trustworthy: others use at most {QUIET:.0%} of the cores")
     console.print("Servers at one switch without declared rates: absolute values are this machine's.")

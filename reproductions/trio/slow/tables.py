@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
+from reproductions.tables import plain, plain_claims, show_trust
 from reproductions.trio.slow.iterations import ideal_ms, models_of, picked
 from reproductions.trio.slow.setting import SWITCHML, SWITCHML_64, TRIO, WAYS
 
@@ -21,7 +20,7 @@ def show(report: Report, console: Console) -> None:
     """Print a report."""
     rows = report["rows"]
     columns = ("p", "ms", "of Ideal", "expected, ms", "of this seed, ms", "blocks that lacked some")
-    table = titled("Figure 13: an iteration beside stragglers", "", *columns)
+    table = plain("Figure 13: an iteration beside stragglers", "", *columns)
     for row in rows:
         table.add_row(
             f"{row['model']}, {TITLES[row['way']]}",
@@ -33,34 +32,14 @@ def show(report: Report, console: Console) -> None:
             lacking(row),
         )
     console.print(table)
-    show_claims(report, console)
+    console.print(plain_claims(report["claims"]))
+    show_trust(report["trust"], console)
 
 
 def lacking(row: Mapping[str, Any]) -> str:
     """Return the share of blocks that went without the worker that most went without."""
     workers = [count for source, count in (row["without"] or {}).items() if source.isdecimal()]
     return f"{max(workers) / row['blocks']:.0%} at most" if workers and row["blocks"] else ""
-
-
-def titled(title: str, *columns: str) -> Table:
-    """Return an empty table."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    return table
-
-
-def show_claims(report: Report, console: Console) -> None:
-    """Print what the paper says beside ours, and how many runs are to be trusted."""
-    table = titled("The paper's claims", "", "paper", "ours", "")
-    for claim in report["claims"]:
-        table.add_row(claim["text"], claim["paper"], claim["ours"], claim["verdict"])
-    console.print(table)
-    trust = report["trust"]
-    reasons = ", ".join(f"{name} {count}" for name, count in trust["reasons"].items())
-    console.print(
-        f"{trust['trustworthy']} of {trust['of']} runs trustworthy{f' ({reasons})' if reasons else ''}"
-    )
 
 
 def headline(report: Report) -> str:
