@@ -1,4 +1,5 @@
-"""The package: its metadata, its one command and its place in torch. Tool settings are in pyproject.toml.
+"""The package: its metadata, its one command, its place in torch, and the papers whose figures it has. Tool
+settings are in pyproject.toml.
 
 Host packages and the pinned versions are not repeated here: `scripts/setup.py` installs both. `pip install .`
 takes the packages that the project imports itself, as they are pinned there; `testbed doctor` then says what
@@ -21,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # pip leaves it out
 from testbed import native  # noqa: E402
 
+PAPERS = ("aleph", "luwu", "p4inc", "trio")  # folders of reproductions/
 TORCH = "torch>=2.11,<2.14"  # workloads/native/build.py: OLDEST to NEWEST
 # bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in
 # share/optinc.
@@ -76,12 +78,12 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     install_requires=direct_requirements((HERE / "scripts" / "requirements.txt").read_text(encoding="utf-8")),
-    packages=find_packages(include=["testbed*", "controller*", "workloads*"]),
+    packages=find_packages(include=["testbed*", "controller*", "workloads*", "reproductions*"]),
     package_data={
         "": ["*.yaml", "*.json", "py.typed"],
         "workloads.native": ["*.cpp", "*.hpp", "contract.h"],
         "testbed.webpage": ["assets/*.css"],
-        "testbed.systems.aleph.figures.micro": ["*.c", "*.h"],
+        "reproductions.aleph.micro": ["*.c", "*.h"],
     },
     data_files=DATA,
     # called through ctypes: no Python headers, only a C compiler
@@ -99,5 +101,6 @@ setup(
     entry_points={
         "console_scripts": ["testbed = testbed.__main__:main"],
         "torch.backends": ["inc = workloads.autoload:register"],
+        "testbed.papers": [f"{paper} = reproductions.{paper}:FIGURES" for paper in PAPERS],
     },
 )

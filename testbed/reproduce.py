@@ -78,7 +78,7 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     if name not in figures:
         raise RequestError(f"no figure {name!r}; accepted: {', '.join(figures)}")
     figure = figures[name]
-    parser = environment.Parser(prog=f"testbed reproduce {paper} {name}", description=type(figure).__doc__)
+    parser = environment.Parser(prog=f"testbed reproduce {paper} {name}", description=_described(figure))
     folder = Path("out") / Path(paper).stem
     parser.add_argument(
         "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
@@ -106,6 +106,12 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     return 0
 
 
+def _described(figure: Figure) -> str | None:
+    """Return what a figure says of itself for `--help`, else what its class does."""
+    about: str | None = getattr(figure, "about", None)
+    return about or type(figure).__doc__
+
+
 def _check_testbed(paper: str, name: str) -> None:
     """Raise HostError, which says what to do, where a figure without root's rights has no testbed: one of the
     project's own brings testbeds up, and a user's takes one that is.
@@ -126,14 +132,14 @@ def _check_testbed(paper: str, name: str) -> None:
 
 def _named(argv: list[str]) -> tuple[str, str, list[str]]:
     """The paper, the figure, and what is left. Without both it says which there are, and ends."""
-    from testbed.discovery.papers import papers
+    from testbed.discovery.papers import NONE, papers
 
     known = papers()
     parser = environment.Parser(
         prog="testbed reproduce",
         description="Run a published evaluation again, print its figures beside ours, and write JSON "
         "and a plot.",
-        epilog="; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known)
+        epilog=("; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known) or NONE)
         + "; `testbed reproduce PAPER FIGURE --help` says more",
     )
     parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or FILE.py:CLASS, a system's")

@@ -96,11 +96,11 @@ class System(Protocol):
     `programs` names, by engine, the data-plane program that its places run ("sum" is the core's own); those
     of an engine that it does not name cannot sum for it. `instead` names the system that a job is summed by
     where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
-    is the name of its paper on the command line, `figures` are those that can be run again; `clusterer` is
-    what `testbed cluster` asks, where workers head others. `chooses_heads` says that it chooses among the
-    workers who sums: a job that starts again is laid out anew, for a site that spares those that failed.
-    `age_out_ms` is how long a place that sums by blocks waits for a source, if the job does not say; 0: as
-    long as it takes.
+    is the name of its paper on the command line, `figures` are those of it that the system brings itself
+    (packages bring others: testbed/discovery/papers.py); `clusterer` is what `testbed cluster` asks, where
+    workers head others. `chooses_heads` says that it chooses among the workers who sums: a job that starts
+    again is laid out anew, for a site that spares those that failed. `age_out_ms` is how long a place that
+    sums by blocks waits for a source, if the job does not say; 0: as long as it takes.
     """
 
     name: str

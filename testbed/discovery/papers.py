@@ -1,36 +1,68 @@
-"""The papers and their figures by name, as the systems and their packages say them. Owns no figure."""
+"""The papers and their figures by name: those that systems bring, and those of packages that are installed,
+which say them by entry points. Owns no figure.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
 from testbed.discovery.registry import simulations, systems
 from testbed.discovery.user_class import in_a_line, is_users, load
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import HostError, RequestError, TestbedError
 
 Figures = Mapping[str, Figure]
+GROUP = "testbed.papers"
+"""The entry points of packages: PAPER = MODULE:NAME, the paper's figures."""
+NONE = (
+    "no paper's figures are installed: this project's are its package reproductions, which set-up installs; "
+    "run: sudo make setup"
+)
 
 
 def papers() -> dict[str, Figures]:
-    """Return by paper its figures by name. TestbedError for a name that a paper's figures have twice."""
+    """Return by paper its figures by name. TestbedError for a name that a paper's figures have twice, and for
+    a package that cannot be imported.
+    """
     by_paper: dict[str, list[Figure]] = {}
     for system in systems().values():
         if system.paper is not None:
             by_paper.setdefault(system.paper, []).extend(system.figures)
     for paper, figures in simulations():
         by_paper.setdefault(paper, []).extend(figures)
-    return {paper: _by_name(paper, figures) for paper, figures in by_paper.items()}
+    for paper, figures in installed():
+        by_paper.setdefault(paper, []).extend(figures)
+    return {paper: _by_name(paper, figures) for paper, figures in by_paper.items() if figures}
+
+
+@functools.cache
+def installed() -> tuple[tuple[str, tuple[Figure, ...]], ...]:
+    """Return papers, each with the figures that a package has of it. One whose entry point is there and which
+    itself is not has none. TestbedError names what cannot be imported.
+    """
+    brought: list[tuple[str, tuple[Figure, ...]]] = []
+    for point in entry_points(group=GROUP):
+        try:
+            brought.append((point.name, tuple(point.load())))
+        except Exception as error:  # a package of somebody's may raise anything
+            if isinstance(error, ModuleNotFoundError) and error.name == point.module.partition(".")[0]:
+                continue
+            raise TestbedError(f"import {point.value}: {in_a_line(error)}") from error
+    return tuple(brought)
 
 
 def figures_of(paper: str) -> Figures:
     """Return a paper's figures by name; of FILE.py:CLASS, those of a user's own system. RequestError names
-    the papers that there are, or what is wrong with the user's.
+    the papers that there are, or what is wrong with the user's; HostError says that none is installed.
     """
     if is_users(paper):
         return _by_name(paper, _users(paper))
     known = papers()
+    if not known:
+        raise HostError(NONE)
     if paper not in known:
         raise RequestError(f"no paper {paper!r}; accepted: {', '.join(known)}, FILE.py:CLASS")
     return known[paper]

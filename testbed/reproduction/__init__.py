@@ -1,1 +1,3 @@
-"""The parts that figures of any paper share: sweeps, runs in several processes, claims and their words."""
+"""The parts of `testbed reproduce` that are the same for any figure, a user's included: the gate before its
+words, its finished runs, its stamp, the machine's load.
+"""

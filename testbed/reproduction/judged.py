@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
-from testbed.reproduction.verdicts import AGREES, WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -69,16 +68,6 @@ def claims(figure: Figure, report: Report) -> list[dict[str, Any]]:
                 words |= {"verdict": UNJUDGED, "not_trustworthy": bad, "of": of, "runs": claim.get("runs")}
         said.append(words)
     return said
-
-
-def tally(claims_: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many of the paper's statements agree, of those that have a verdict."""
-    words = [claim["verdict"] for claim in claims_ if claim.get("paper") != "not said"]
-    of = [word for word in words if word in WORDS]
-    if not of:
-        return "no statement is judged"
-    rest = f", {len(words) - len(of)} are not judged" if len(of) < len(words) else ""
-    return f"{of.count(AGREES)} of {len(of)} statements agree{rest}"
 
 
 def headline(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
 from testbed.client import environment
 from testbed.discovery.papers import papers
@@ -44,12 +45,18 @@ def lines(system: System) -> Iterator[str]:
         yield "engines: none needed"
     yield f"server: {system.server}"
     yield f"policies: {', '.join(system.policies.factories) if system.policies else 'none'}"
-    if system.paper is None:
+    figures = figures_beside(system)
+    if not figures:
         yield "figures: none"
         return
-    simulated = [figure.name for figure in system.figures if not figure.on_testbed]
-    live = [f"{figure.name} (as root)" for figure in system.figures if figure.on_testbed]
+    simulated = [figure.name for figure in figures if not figure.on_testbed]
+    live = [f"{figure.name} (as root)" for figure in figures if figure.on_testbed]
     yield f"figures of {system.paper}: {', '.join([*simulated, *live])}"
+
+
+def figures_beside(system: System) -> tuple[Figure, ...]:
+    """Return the figures of a system's paper that are there: its own, and those of packages."""
+    return tuple(papers().get(system.paper, {}).values()) if system.paper else ()
 
 
 def described(system: System) -> dict[str, Any]:
@@ -61,5 +68,7 @@ def described(system: System) -> dict[str, Any]:
         "server": system.server,
         "policies": list(system.policies.factories) if system.policies else [],
         "paper": system.paper,
-        "figures": [{"name": figure.name, "on_testbed": figure.on_testbed} for figure in system.figures],
+        "figures": [
+            {"name": figure.name, "on_testbed": figure.on_testbed} for figure in figures_beside(system)
+        ],
     }

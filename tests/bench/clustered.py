@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from reproductions import live
 from testbed.aggregation.site import declared_site
 from testbed.contract.spec import lanes_for
-from testbed.reproduction import live
 from testbed.systems.aleph import clusterings
 from testbed.systems.aleph.site import instance_at
 from testbed.telemetry.demand import frame_bytes, pushed_frames

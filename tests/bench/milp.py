@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from reproductions.p4inc.simulated.claims import TABLE1
 from testbed.systems.p4inc.checker import check
-from testbed.systems.p4inc.figures.simulated.claims import TABLE1
 from testbed.systems.p4inc.milp import solve
 from testbed.systems.p4inc.simulator.settings import MILP, SETTINGS
 from tests.bench.host import facts

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reproductions import live
 from testbed.client.environment import CHECKOUT
-from testbed.reproduction import live
 from tests.bench.host import facts
 
 MTU = 4200  # 1,024 gradients of a packet, and headers

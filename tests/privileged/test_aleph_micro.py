@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.systems.aleph.figures.micro.clocks import kernel_threads_are_seen
+from reproductions.aleph.micro.clocks import kernel_threads_are_seen
 from tests.conftest import lacking
 from tests.privileged.commands import command
 
@@ -70,6 +70,6 @@ def _inside() -> list[str]:
             words = (entry / "cmdline").read_text().split("\0")
         except OSError:
             continue
-        if "testbed.systems.aleph.figures.micro.session" in words:
+        if "reproductions.aleph.micro.session" in words:
             running.append(" ".join(words))
     return running

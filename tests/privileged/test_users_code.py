@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.reproduction import live
+from reproductions import live
 from testbed.topology import catalogue
 from tests.privileged.commands import ROOT, WAIT_S, environment, fresh_name, open_folder
 from tests.privileged.owned import GROUP, OWNER, owned

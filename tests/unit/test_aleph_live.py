@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.aleph.live import accuracy, example, training
+from reproductions.aleph.live.cores import CoreSamples, TakenCores
+from reproductions.aleph.live.setting import ALEPH, PRINTED, PS, RING, WAYS
+from reproductions.live import trust
+from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
+from testbed.discovery.papers import figures_of
 from testbed.errors import RequestError
-from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.systems.aleph.figures.live import accuracy, example, training
-from testbed.systems.aleph.figures.live.cores import CoreSamples, TakenCores
-from testbed.systems.aleph.figures.live.figure import OnTestbed
-from testbed.systems.aleph.figures.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from testbed.topology.load import parse
 
+FIGURES = figures_of("aleph")
 CORES = {"process_cores": 0.1, "kernel_cores": 0.2}
 TRUSTED = {"trustworthy": True, "reasons": []}
 
@@ -112,7 +113,7 @@ def test_cores_stand_beside_the_papers_where_they_are_known() -> None:
     assert not [claim for claim in training.claims(rows) if "CPU time" in claim["text"]]
     console = Console(file=io.StringIO(), width=200)
     report = {"figure": "fig10", "rows": rows, "trust": trust(rows), "scale": 400, "claims": []}
-    OnTestbed("fig10").show(report, console)
+    FIGURES["fig10"].show(report, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert "cores by role are not known: the kernel's threads are hidden" in said
 
@@ -184,7 +185,7 @@ def test_who_has_learnt_less_when_aleph_is_done() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_reports_are_shown_and_drawn(name: str, tmp_path: Path) -> None:
-    figure = OnTestbed(name)
+    figure = FIGURES[name]
     rows = ROWS[name]
     report: dict[str, Any] = {"figure": name, "rows": rows, "trust": trust(rows), "scale": 400}
     report["claims"] = list(figure.claims(report))
@@ -197,9 +198,9 @@ def test_reports_are_shown_and_drawn(name: str, tmp_path: Path) -> None:
 
 def options(name: str, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    OnTestbed(name).options(parser)
+    FIGURES[name].options(parser)
     parsed = parser.parse_args(words)
-    OnTestbed(name).check(parsed)
+    FIGURES[name].check(parsed)
     return parsed
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.aleph import FIGURES
+from reproductions.aleph.simulated.figure import PLANS
 from testbed import reproduce
 from testbed.errors import RequestError
-from testbed.systems.aleph.figures import FIGURES
-from testbed.systems.aleph.figures.simulated.figure import PLANS
 from testbed.systems.aleph.model import Clustering
 from testbed.systems.aleph.near import nearer
 from testbed.systems.aleph.simulator import (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.reproduction.verdicts import (
+from reproductions.p4inc.simulated.claims import CLAIMS, TABLE1, findings, headline
+from reproductions.p4inc.simulated.means import AOI, CT_BTI, BoundedSweep
+from reproductions.p4inc.simulated.trials import Measured, trials_of
+from reproductions.verdicts import (
     AGREES,
     DIFFERS,
     PARTLY,
@@ -16,9 +19,6 @@ from testbed.reproduction.verdicts import (
     of_ratio,
     of_size,
 )
-from testbed.systems.p4inc.figures.simulated.claims import CLAIMS, TABLE1, findings, headline
-from testbed.systems.p4inc.figures.simulated.means import AOI, CT_BTI, BoundedSweep
-from testbed.systems.p4inc.figures.simulated.trials import Measured, trials_of
 from testbed.systems.p4inc.simulator.settings import FOUR, SETTINGS
 
 

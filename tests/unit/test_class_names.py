@@ -1,5 +1,5 @@
-"""One word, one meaning: a public class of the testbed or its controller has a name that no other has, but
-for those on a list, each with the reason why both have it.
+"""One word, one meaning: a public class of the testbed, its controller or the reproductions has a name that
+no other has, but for those on a list, each with the reason why both have it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TWICE = {
 def _public_classes() -> dict[str, list[str]]:
     """Return the files in which each public class is defined, by its name."""
     files = defaultdict(list)
-    for top in ("testbed", "controller"):
+    for top in ("testbed", "controller", "reproductions"):
         for file in sorted((CHECKOUT / top).rglob("*.py")):
             for node in ast.parse(file.read_text(), str(file)).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

@@ -12,7 +12,7 @@ from tests.bench.tour import rewritten
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-FOLDERS = ("testbed", "controller", "workloads", "scripts", "tests", "bpf", "p4", "docs")
+FOLDERS = ("testbed", "controller", "workloads", "reproductions", "scripts", "tests", "bpf", "p4", "docs")
 README_LINES = 150
 KINDS = frozenset({".py", ".c", ".h", ".p4", ".md", ".yaml"})
 NAMING = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in KINDS)
@@ -118,14 +118,15 @@ def test_a_name_that_is_not_in_the_file_is_seen(tmp_path: Path) -> None:
 def test_what_the_architecture_names_is_in_the_sources() -> None:
     text = without_code((ROOT / "docs" / "architecture.md").read_text())
     sources = "\n".join(
-        source_of(ROOT / folder) for folder in ("testbed", "controller", "workloads", "bpf", "p4")
+        source_of(ROOT / folder)
+        for folder in ("testbed", "controller", "workloads", "reproductions", "bpf", "p4")
     )
     names = {part for name in re.findall(NAMES, text) for part in name.strip("`").split(".")}
     assert len(names) > 30
     assert sorted(name for name in names if not re.search(rf"\b{name}\b", sources)) == []
 
 
-ROOMS = r"(?:testbed|controller|workloads|tests|bpf|p4|scripts|wireshark)"
+ROOMS = r"(?:testbed|controller|workloads|reproductions|tests|bpf|p4|scripts|wireshark)"
 NAMED_PATH = re.compile(rf"(?<![\w/.<-])({ROOMS}/[\w./-]*[\w/])")
 NOT_THERE = frozenset(
     {

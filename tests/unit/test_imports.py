@@ -16,7 +16,9 @@ import pytest
 from testbed.__main__ import COMMANDS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-OURS = ("testbed", "controller", "workloads")
+CORE = ("testbed", "controller", "workloads")
+REPRODUCTIONS = "reproductions"  # above all layers: imports the library, and nothing of the core imports it
+OURS = (*CORE, REPRODUCTIONS)
 
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
@@ -78,6 +80,7 @@ LOADERS = {
     "testbed/__main__.py": "the command that was typed, alone",
     "testbed/up.py": "loads nothing: asks whether the host has the modules that a testbed needs",
     "testbed/discovery/optical.py": "the optical models, a file each",
+    "testbed/discovery/papers.py": "the figures of packages that are installed, above all of the testbed",
     "testbed/discovery/registry.py": "the systems, which are above whoever asks for one by its name",
     "testbed/discovery/user_class.py": "a user's class, in a process of that user's",
     "testbed/dataplanes/folders.py": "an engine's folder, whose libraries need not be there for another's",
@@ -130,6 +133,31 @@ WORKLOADS_MAY = frozenset(
         "testbed.discovery.user_class",
     }
 )
+# The part of the library that the reproductions use as anybody's package may.
+OFFERED = frozenset(
+    {
+        "testbed",
+        "testbed.errors",
+        "testbed.topology",
+        "testbed.aggregation",
+        "testbed.scheduling",
+        "testbed.discovery",
+        "testbed.report",
+        "testbed.reproduction",
+        "testbed.systems",
+        "workloads",
+        REPRODUCTIONS,
+    }
+)
+# Where they reach below it, and for what: each is something that the library does not offer yet.
+REACHES = {
+    "testbed.client": "files written as the user behind sudo; a testbed for a block's time, and its folder",
+    "testbed.contract": "the packets of a worker that pushes its own, and the limits of their numbers",
+    "testbed.dataplanes.xdp": "programs of the microbenchmarks' own, compiled and run",
+    "testbed.emulation": "namespaces, links and polling threads of their own; processes that end with theirs",
+    "testbed.interpreters": "the start of Python in a process of their own",
+    "testbed.jobs": "the hosts that a queued job gets, for a prediction of it",
+}
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.
 BARE = ("testbed.client.environment", "testbed.__main__", *(f"testbed.{command}" for command in COMMANDS))
@@ -230,6 +258,35 @@ def test_imports_go_downward() -> None:
     assert not broken, _told(broken)
 
 
+def _reproductions_named(file: Path) -> list[str]:
+    """Return where a file names the package in a dotted name, such as a loader takes: imports, and texts."""
+    tree = ast.parse(file.read_text(), str(file))
+    texts = (
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    imports = ((each.line, each.name) for each in _imports(tree, file))
+    return [
+        f"{file.relative_to(CHECKOUT)}:{line} names {text}"
+        for line, text in (*imports, *texts)
+        if text == REPRODUCTIONS or text.startswith(f"{REPRODUCTIONS}.")
+    ]
+
+
+def test_nothing_of_the_core_imports_a_reproduction() -> None:
+    """Neither by a statement, deferred or not, nor by a name that a loader is given."""
+    files = [file for top in CORE for file in sorted((CHECKOUT / top).rglob("*.py"))]
+    assert [named for file in files for named in _reproductions_named(file)] == []
+    assert _reproductions_named(CHECKOUT / REPRODUCTIONS / "p4inc" / "__init__.py"), "it sees none anywhere"
+
+
+def test_where_the_reproductions_reach_below_the_library_is_on_a_list() -> None:
+    reached = {statement.imported for statement in ALL if statement.importer == REPRODUCTIONS}
+    ours = {noun for noun in reached if noun.split(".")[0] in OURS}
+    assert sorted(ours - OFFERED) == sorted(REACHES)
+
+
 def test_packages_import_each_other_in_no_circle() -> None:
     """Imports inside functions and for the type checker alone count, too."""
     graph = nx.DiGraph((statement.importer, statement.imported) for statement in ALL)
@@ -256,12 +313,8 @@ def test_testbed_imports_neither_its_controller_nor_its_jobs_code() -> None:
 
 
 def _is_pure(an_import: Import) -> bool:
-    """Return whether the importer is pure: of a system, all but its figures."""
-    of_system = an_import.importer == "testbed.systems"
     of_controller = an_import.file.parent.name == "controller" and an_import.file.stem in PURE_CONTROLLER
-    return (
-        an_import.importer in PURE or of_controller or (of_system and "figures" not in an_import.file.parts)
-    )
+    return an_import.importer in PURE or of_controller or an_import.importer == "testbed.systems"
 
 
 def test_pure_packages_touch_nothing() -> None:
@@ -272,7 +325,7 @@ def test_pure_packages_touch_nothing() -> None:
 
 
 def _loads(file: Path) -> bool:
-    """Return whether a file imports what loads by name, or runs code."""
+    """Return whether a file imports what loads by name, asks for entry points, or runs code."""
     tree = ast.parse(file.read_text(), str(file))
     names = [statement.name for statement in _imports(tree, file) if statement.name not in READING]
     called = {
@@ -280,7 +333,7 @@ def _loads(file: Path) -> bool:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    return bool({name.split(".")[0] for name in names} & LOADING or called & RUNNING)
+    return bool({name.split(".")[0] for name in names} & LOADING or called & (RUNNING | {"entry_points"}))
 
 
 def test_what_loads_by_name_is_on_a_list() -> None:

@@ -18,14 +18,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions import verdicts
+from reproductions.aleph.micro import tables as micro_tables
+from reproductions.claims import tally as statements
+from reproductions.live import trust
+from reproductions.p4inc.live import queue, tables
 from testbed.aggregation.figure import Figure
 from testbed.discovery.papers import figures_of, papers
 from testbed.errors import TestbedError
 from testbed.report import plots
-from testbed.reproduction import judged, verdicts
-from testbed.reproduction.live import trust
-from testbed.systems.aleph.figures.micro import tables as micro_tables
-from testbed.systems.p4inc.figures.live import queue, tables
+from testbed.reproduction import judged
 from tests.unit import (
     test_aleph_live,
     test_aleph_micro,
@@ -205,12 +207,12 @@ def _change(row: dict[str, Any]) -> None:
 
 def test_statements_are_counted_of_those_that_are_judged() -> None:
     def tally(*words: str | None) -> str:
-        return judged.tally([{"verdict": word, "paper": "1"} for word in words])
+        return statements([{"verdict": word, "paper": "1"} for word in words])
 
     assert tally("agrees", "differs") == "1 of 2 statements agree"
     assert tally("agrees", judged.UNJUDGED, None) == "1 of 1 statements agree, 2 are not judged"
     assert tally(judged.UNJUDGED) == "no statement is judged"
-    assert judged.tally([{"verdict": "differs", "paper": "not said"}]) == "no statement is judged"
+    assert statements([{"verdict": "differs", "paper": "not said"}]) == "no statement is judged"
 
 
 def test_one_run_takes_the_words_of_those_claims_that_rest_on_it() -> None:
@@ -250,8 +252,8 @@ def test_what_needs_no_trust_is_one_of_few_kinds() -> None:
 
 
 def test_pictures_of_papers_have_their_headline_from_the_gate() -> None:
-    """Nothing below a system's figures takes the function that prints any headline."""
-    for path in sorted((ROOT / "testbed" / "systems").glob("*/figures/**/*.py")):
+    """Nothing of the reproductions takes the function that prints any headline."""
+    for path in sorted((ROOT / "reproductions").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "testbed.report.plots":
                 assert "headline" not in {alias.name for alias in node.names}, path

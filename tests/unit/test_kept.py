@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from reproductions import live
+from reproductions.aleph.live import example
 from testbed import reproduce
 from testbed.discovery.papers import figures_of, papers
-from testbed.reproduction import kept, live, load
-from testbed.systems.aleph.figures.live import example
+from testbed.reproduction import kept, load
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVE = [(paper, name) for paper, all_ in papers().items() for name, each in all_.items() if each.on_testbed]
@@ -94,7 +95,7 @@ def test_a_command_that_was_cut_goes_on_behind_what_is_done(
 def test_every_figure_on_a_testbed_keeps_its_runs() -> None:
     """Each function that brings a testbed up for runs has them by `kept`."""
     figures = 0
-    for path in sorted((ROOT / "testbed" / "systems").glob("*/figures/**/*.py")):
+    for path in sorted((ROOT / "reproductions").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
                 text = ast.unparse(node)

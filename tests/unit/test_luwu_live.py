@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.live import trust
+from reproductions.luwu.live import claims, runs, setting
+from reproductions.luwu.live.figure import PLANS
+from reproductions.luwu.live.runs import LiveRun
+from reproductions.verdicts import AGREES, DIFFERS, TIE
+from testbed.discovery.papers import figures_of
 from testbed.errors import RequestError
-from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, TIE
 from testbed.systems.luwu import pipeline, scaled
-from testbed.systems.luwu.figures.live import claims, runs, setting
-from testbed.systems.luwu.figures.live.figure import PLANS, TrainingFigure
-from testbed.systems.luwu.figures.live.runs import LiveRun
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
 from workloads.luwu import rates
 from workloads.luwu.jobs.text import ByteModel
 
+FIGURES = figures_of("luwu")
 TRUSTED = {"trustworthy": True, "reasons": []}
 FRAMED = 4 * scaled.PACKET_BYTES / scaled.PAYLOAD_BYTES
 
@@ -76,7 +78,7 @@ def report_of(figure: str, quick: bool = False) -> dict[str, Any]:
     made = rows(figure, quick)
     about = {"figure": figure, "about": PLANS[figure], "scale": setting.SCALE, "trust": trust(made)}
     report: dict[str, Any] = {**about, "rows": made}
-    return {**report, "claims": list(TrainingFigure(figure).claims(report))}
+    return {**report, "claims": list(FIGURES[figure].claims(report))}
 
 
 def said(report: dict[str, Any], text: str) -> dict[str, Any]:
@@ -90,9 +92,9 @@ def test_all_is_shown_and_drawn(figure: str, quick: bool, tmp_path: Path) -> Non
     report = report_of(figure, quick)
     assert report["claims"]
     out = io.StringIO()
-    TrainingFigure(figure).show(report, Console(file=out, width=200))
+    FIGURES[figure].show(report, Console(file=out, width=200))
     assert PLANS[figure] in out.getvalue()
-    TrainingFigure(figure).draw(report, tmp_path / "picture.png")
+    FIGURES[figure].draw(report, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -188,17 +190,17 @@ def test_a_rate_makes_up_for_idle_time() -> None:
 
 def options(figure: str, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    TrainingFigure(figure).options(parser)
+    FIGURES[figure].options(parser)
     return parser.parse_args(words)
 
 
 def test_what_is_asked_is_completed_or_refused() -> None:
     asked = options("fig16", "--quick")
-    TrainingFigure("fig16").check(asked)
+    FIGURES["fig16"].check(asked)
     assert (asked.seeds, asked.iterations) == (1, 20)
     asked = options("fig16", "--seeds", "2")
-    TrainingFigure("fig16").check(asked)
+    FIGURES["fig16"].check(asked)
     assert (asked.seeds, asked.iterations) == (2, 1000)
     with pytest.raises(RequestError, match="--seeds 0: 1 to 100 are accepted"):
-        TrainingFigure("fig16").check(options("fig16", "--seeds", "0"))
-    TrainingFigure("fig2").check(options("fig2"))
+        FIGURES["fig16"].check(options("fig16", "--seeds", "0"))
+    FIGURES["fig2"].check(options("fig2"))

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from reproductions.luwu import FIGURES
 from testbed.errors import RequestError
 from testbed.systems.luwu import memory, pipeline, prediction, sharded
-from testbed.systems.luwu.figures import FIGURES
 from testbed.systems.luwu.hardware import Hardware, gpu_rate
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode

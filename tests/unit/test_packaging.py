@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from testbed.discovery.papers import NONE
+from testbed.errors import HostError
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("README.md", "setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE")
-FOLDERS = ("testbed", "controller", "workloads", "bpf", "p4", "wireshark", "scripts")
+FOLDERS = ("testbed", "controller", "workloads", "reproductions", "bpf", "p4", "wireshark", "scripts")
+PAPERS = sorted(folder.parent.name for folder in (ROOT / "reproductions").glob("*/__init__.py"))
 LIMIT_S = 120.0
 
 
@@ -61,6 +65,8 @@ def test_the_wheel_holds_the_data_planes_the_endpoint_and_nothing_of_the_tests(w
     sources = ("backend.cpp", "works.hpp", "line.hpp", "contract.h")
     assert {f"workloads/native/{name}" for name in sources} <= names
     assert not any(name.startswith("workloads/_backend.") for name in names)
+    # compiled where the figures of ALEPH's data plane are run
+    assert {f"reproductions/aleph/micro/{name}" for name in ("micro.c", "micro.h", "traffic.c")} <= names
     assert "testbed/py.typed" in names or not (ROOT / "testbed/py.typed").exists()
     assert not [name for name in names if name.startswith(("tests/", "scripts/"))]
     required = [line.split()[1] for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
@@ -91,4 +97,21 @@ def test_an_installed_copy_works_without_the_checkout(wheel: Path, tmp_path: Pat
     )
     for path in ran(python, "-c", code, cwd=tmp_path).splitlines():
         assert path.startswith(str(tmp_path)), path
-    assert "usage: testbed run" in ran(tmp_path / "venv/bin/testbed", "run", "--help", cwd=tmp_path)
+    testbed = tmp_path / "venv/bin/testbed"
+    assert "usage: testbed run" in ran(testbed, "run", "--help", cwd=tmp_path)
+    assert "fig10.json fig10.png" in ran(testbed, "reproduce", "luwu", "fig10", cwd=tmp_path)
+    assert (tmp_path / "out" / "luwu" / "fig10.png").exists()
+    systems = ran(testbed, "systems", cwd=tmp_path)
+    assert all(f"figures of {paper}: " in systems for paper in PAPERS)
+    shutil.rmtree(site / "reproductions")
+    ended = subprocess.run(
+        [testbed, "reproduce", "luwu", "fig10"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (HostError.exit_code, "")
+    assert ended.stderr == f"testbed reproduce: {NONE}\n"
+    ran(testbed, "systems", cwd=tmp_path)  # the core is whole without them

@@ -10,14 +10,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from testbed import reproduce
 from testbed import systems as package
-from testbed.discovery import policies, registry
-from testbed.errors import RequestError, TestbedError
+from testbed.discovery import papers, policies, registry
+from testbed.errors import HostError, RequestError, TestbedError
 from testbed.queue.policy_host import policy_of
 from testbed.scheduling.model import Limits, State
 from testbed.systems import main
@@ -117,6 +118,89 @@ def test_a_package_without_a_system_brings_simulations(registered: Registered, t
     assert json.loads((tmp_path / "out" / "fig42.json").read_text())["answers"] == [42]
     with pytest.raises(RequestError, match=r"no paper .deep.; accepted: .*far"):
         reproduce.main(["deep", "fig42"])
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Has the entry points of papers be these alone, PAPER = MODULE:NAME each, for a test; a module is a file
+    with EXTRA's code.
+    """
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(*points: str, code: str = EXTRA) -> None:
+        (tmp_path / "shelf").mkdir()
+        (tmp_path / "shelf" / "far.py").write_text(code)
+        halves = [point.partition(" = ") for point in points]
+        said = [EntryPoint(name=name, value=value, group=papers.GROUP) for name, _, value in halves]
+        monkeypatch.setattr(papers, "entry_points", lambda group: said if group == papers.GROUP else [])
+        papers.installed.cache_clear()
+
+    yield install
+    papers.installed.cache_clear()
+    for name in ("shelf", "shelf.far"):
+        sys.modules.pop(name, None)
+
+
+def test_an_installed_package_brings_figures_of_a_paper(
+    installed: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A paper that no system has, and one that a system has, which then lists them."""
+    installed("far = shelf.far:FIGURES", "trio = shelf.far:FIGURES", code=EXTRA + "FIGURES = [Answer()]\n")
+    assert reproduce.main(["far", "fig42", "--out", str(tmp_path / "out")]) == 0
+    assert json.loads((tmp_path / "out" / "fig42.json").read_text())["answers"] == [42]
+    capsys.readouterr()
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert "figures of trio: fig42\n" in printed
+    assert printed.count("figures: none\n") == len(registry.systems()) - 1
+    with pytest.raises(RequestError, match=r"^no paper 'p4inc'; accepted: trio, far, FILE.py:CLASS$"):
+        reproduce.main(["p4inc", "fig8"])
+
+
+@pytest.mark.parametrize("points", [(), ("p4inc = gone.p4inc:FIGURES", "trio = gone.trio:FIGURES")])
+def test_without_the_package_of_the_papers_a_line_says_so(
+    points: tuple[str, ...],
+    installed: Callable[..., None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No entry points; and those of a package that is gone. A figure of a user's file needs none."""
+    installed(*points)
+    line = r"^no paper's figures are installed: this project's are its package reproductions, .* make setup$"
+    for words in (["p4inc", "fig8"], ["nowhere", "fig1"]):
+        with pytest.raises(HostError, match=line):
+            reproduce.main(words)
+    with pytest.raises(SystemExit):
+        reproduce.main(["--help"])
+    assert " ".join(capsys.readouterr().out.split()).count("no paper's figures are installed: ") == 1
+    assert main([]) == 0
+    assert capsys.readouterr().out.count("figures: none\n") == len(registry.systems())
+    (tmp_path / "mine.py").write_text(EXTRA)
+    words = [f"{tmp_path / 'mine.py'}:Extra", "fig42", "--out", str(tmp_path / "out")]
+    assert reproduce.main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("point", "code", "message"),
+    [
+        ("far = shelf.far:FIGURES", "1 / 0", "import shelf.far:FIGURES: ZeroDivisionError: division by zero"),
+        ("far = shelf.far:FIGURES", "", "import shelf.far:FIGURES: AttributeError: .*'FIGURES'"),
+        ("far = shelf.near:FIGURES", "", "import shelf.near:FIGURES: ModuleNotFoundError: No module .*near"),
+        ("far = shelf.far:FIGURES", "import gone", "import shelf.far:FIGURES: ModuleNotFoundError: .*'gone'"),
+        (
+            "far = shelf.far:FIGURES",
+            EXTRA + "FIGURES = [Answer(), Answer()]",
+            "paper far: two figures have the name 'fig42'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_installed_package_is_a_line(
+    point: str, code: str, message: str, installed: Callable[..., None]
+) -> None:
+    installed(point, code=code)
+    with pytest.raises(TestbedError, match=f"^{message}") as error:
+        main([])
+    assert "\n" not in str(error.value)
 
 
 PROGRAM = """

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from reproductions.pool import Pool
 from testbed.errors import RequestError, TestbedError
-from testbed.reproduction.pool import Pool
 
 
 def work(piece: int, given: str) -> str:

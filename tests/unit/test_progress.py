@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.reproduction import progress
+from reproductions import progress
 
 
 def test_without_a_terminal_lines_say_what_begins_and_how_far_it_is(

@@ -14,7 +14,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("bpf", "controller", "docs", "p4", "scripts", "testbed", "tests", "wireshark", "workloads")
+FOLDERS = (
+    "bpf",
+    "controller",
+    "docs",
+    "p4",
+    "reproductions",
+    "scripts",
+    "testbed",
+    "tests",
+    "wireshark",
+    "workloads",
+)
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 MODULES = sorted([ROOT / "setup.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))])
 SOURCES = sorted(

@@ -152,7 +152,7 @@ def test_the_experiment_needs_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_kill_9_leaves_nothing_at_work() -> None:
     script = (
-        "import time\nfrom testbed.reproduction.pool import Pool\n"
+        "import time\nfrom reproductions.pool import Pool\n"
         "with Pool(time.sleep, (), 2) as pool:\n    for _ in pool.results([0, 600, 600]): print(flush=True)"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=CHECKOUT, stdout=subprocess.PIPE) as process:

@@ -16,15 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from testbed import reproduce
-from testbed.aggregation.site import Rack
-from testbed.errors import RequestError, TestbedError
-from testbed.queue import submission
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
-from testbed.scheduling.live import limits_of
-from testbed.scheduling.model import Decision, Job, State
-from testbed.systems.p4inc.figures.live import ahead, figure, plots, prediction, queue, setting, tables
-from testbed.systems.p4inc.figures.live.claims import (
+from reproductions.p4inc.live import ahead, figure, plots, prediction, queue, setting, tables
+from reproductions.p4inc.live.claims import (
     CLAIMS,
     CONNECTIONS,
     JCT,
@@ -34,9 +27,17 @@ from testbed.systems.p4inc.figures.live.claims import (
     reduction,
     verdict,
 )
-from testbed.systems.p4inc.figures.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
-from testbed.systems.p4inc.figures.live.prediction import Asked, Given, Queue, predict
-from testbed.systems.p4inc.figures.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from reproductions.p4inc.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
+from reproductions.p4inc.live.prediction import Asked, Given, Queue, predict
+from reproductions.p4inc.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
+from testbed import reproduce
+from testbed.aggregation.site import Rack
+from testbed.discovery.papers import figures_of
+from testbed.errors import RequestError, TestbedError
+from testbed.queue import submission
+from testbed.scheduling.live import limits_of
+from testbed.scheduling.model import Decision, Job, State
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.fluid import simulate
 from testbed.topology.load import parse
@@ -201,9 +202,9 @@ def test_jobs_that_would_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPa
 
 def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:
     kinds = [JobKind("resnet50", 5), JobKind("vgg16", 5)]
-    rows = list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
+    rows = list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), setting.FOUR, 1.0))
     assert len(rows) == 2 * 2 * 2 * 4
-    assert rows == list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), queue.FOUR, 1.0))
+    assert rows == list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), setting.FOUR, 1.0))
     totals = {(r["model"], r["jobs"], r["seed"], r["scheme"]): r[JCT] for r in rows}
     assert all(totals[m, n, s, "inc-fcfs"] <= totals[m, n, s, "noinc-fcfs"] for m, n, s, _ in totals)
     trial = queue.LiveTrial(kinds[0], "inc-tw", 10, 1)
@@ -269,7 +270,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
 
 def completed(name: str, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    fig = figure.LiveFigure(name)
+    fig = figures_of("p4inc")[name]
     fig.options(parser)
     options = parser.parse_args(words)
     fig.check(options)
@@ -330,12 +331,12 @@ def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
 
 
 def test_nothing_to_set_up_is_no_reduction() -> None:
-    rows = [row("vgg16", scheme, 1.0, 0) for scheme in queue.FOUR]
+    rows = [row("vgg16", scheme, 1.0, 0) for scheme in setting.FOUR]
     assert reduction(rows, CLAIMS[-1], CONNECTIONS) is None
 
 
 def test_trends_count_the_points_at_which_they_hold() -> None:
-    rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in queue.FOUR)]
+    rows = [*ROWS, *(row("resnet50", scheme, 50.0, 2) for scheme in setting.FOUR)]
     fewest, second, inc, shortest = TRENDS
     assert held(rows, fewest) == Tally(1, 1, 2), "equal is a tie"
     assert held(rows, second) == Tally(1, 1, 2)

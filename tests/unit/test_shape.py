@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = sorted(path for folder in ("testbed", "controller") for path in (ROOT / folder).rglob("*.py"))
+MODULES = sorted(
+    path for folder in ("testbed", "controller", "reproductions") for path in (ROOT / folder).rglob("*.py")
+)
 LIBRARYS = (
     "controller/ryu_api.py",
 )  # where a library's module has no other way to name a connection's class

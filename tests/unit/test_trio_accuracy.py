@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.live import trust
+from reproductions.trio.accuracy import claims
+from reproductions.trio.accuracy.figure import EXPERIMENTS
+from reproductions.trio.accuracy.runs import IDEAL, final, reached, reached_s
+from reproductions.trio.slow.setting import SWITCHML, TRIO, WORKERS
+from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.errors import RequestError
-from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.systems.trio.figures.accuracy import claims
-from testbed.systems.trio.figures.accuracy.figure import AccuracyFigure
-from testbed.systems.trio.figures.accuracy.runs import IDEAL, final, reached, reached_s
-from testbed.systems.trio.figures.slow.setting import SWITCHML, TRIO, WORKERS
 from workloads.jobs import timed_digits as training
 from workloads.jobs.digits import digits
 
-FIGURE = AccuracyFigure()
+(FIGURE,) = EXPERIMENTS
 RISING = [0.1, 0.5, 0.92, 0.91, 0.95]
 
 

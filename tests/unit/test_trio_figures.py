@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.contract.stragglers import SlowWorkers
-from testbed.errors import RequestError
-from testbed.reproduction.live import trust
-from testbed.reproduction.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.systems.trio.figures.slow import iterations, tables
-from testbed.systems.trio.figures.slow.figure import SlowWorkersFigure
-from testbed.systems.trio.figures.slow.setting import (
+from reproductions.live import trust
+from reproductions.trio.slow import iterations, tables
+from reproductions.trio.slow.figure import EXPERIMENTS
+from reproductions.trio.slow.setting import (
     SWITCHML,
     SWITCHML_64,
     TRIO,
@@ -26,9 +23,12 @@ from testbed.systems.trio.figures.slow.setting import (
     ComparedWay,
     network,
 )
+from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
+from testbed.contract.stragglers import SlowWorkers
+from testbed.errors import RequestError
 from testbed.topology.load import parse
 
-FIGURE = SlowWorkersFigure()
+(FIGURE,) = EXPERIMENTS
 
 
 def row(way: ComparedWay, p: float, ms: float, expected_ms: float, model: str = "resnet50") -> dict[str, Any]:

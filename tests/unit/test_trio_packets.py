@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reproductions.experiment import Experiment
+from reproductions.trio import FIGURES
+from reproductions.trio.packets import claims
+from reproductions.trio.packets.figure import PLANS
+from reproductions.trio.packets.runs import latency_us, network, rate
+from reproductions.verdicts import AGREES, DIFFERS
 from testbed.errors import RequestError
-from testbed.reproduction.verdicts import AGREES, DIFFERS
-from testbed.systems.trio.figures import FIGURES
-from testbed.systems.trio.figures.packets import claims
-from testbed.systems.trio.figures.packets.figure import PLANS, PacketsFigure
-from testbed.systems.trio.figures.packets.runs import latency_us, network, rate
 from testbed.topology.load import parse
 from tests.processes import alive
 
@@ -53,8 +54,8 @@ WINDOWS = [
 ROWS = {"fig14": AGED, "fig15": SIZES, "fig16": WINDOWS}
 
 
-def figure(name: str) -> PacketsFigure:
-    return next(each for each in FIGURES if each.name == name)  # type: ignore[return-value]
+def figure(name: str) -> Experiment:
+    return next(each for each in FIGURES if each.name == name)
 
 
 def report_of(name: str) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def test_one_line_for_what_cannot_be(name: str, words: list[str], says: str) -> 
 
 def test_busy_cores_end_with_a_command_that_is_killed() -> None:
     script = (
-        "import time\nfrom testbed.systems.trio.figures.packets.runs import _busy_cores\n"
+        "import time\nfrom reproductions.trio.packets.runs import _busy_cores\n"
         "with _busy_cores():\n    print(flush=True)\n    time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as process:

@@ -13,7 +13,6 @@ from testbed.contract.transports import PACKETS
 from testbed.systems.aleph import site as sites
 from testbed.systems.aleph import trees
 from testbed.systems.aleph.clusters import Clusters
-from testbed.systems.aleph.figures import FIGURES
 from testbed.topology.places import Host
 
 
@@ -25,7 +24,6 @@ class Aleph(System):
     programs: Mapping[str, str] = {"xdp": "sum"}
     server = SERVER_ALWAYS
     paper: str | None = "aleph"
-    figures = FIGURES
     clusterer: Clusterer | None = Clusters()
     chooses_heads = True
     way = "fastest"  # of clusterings.WAYS
@@ -50,7 +48,7 @@ class AlephUnbound(Aleph):
 
     name = "aleph-unbound"
     summary = "ALEPH with heads as slow as the least time takes, beyond the paper's capacities"
-    paper, figures, clusterer = None, (), None
+    paper, clusterer = None, None
     way = "unbound"
 
 
@@ -59,7 +57,7 @@ class AlephMwcha(Aleph):
 
     name = "aleph-mwcha"
     summary = "ALEPH with clusters by the paper's algorithm, M-WCHA, as it can be meant"
-    paper, figures, clusterer = None, (), None
+    paper, clusterer = None, None
     way = "mwcha"
 
 
@@ -68,7 +66,7 @@ class AlephServers(Aleph):
 
     name = "aleph-servers"
     summary = "ALEPH with a parameter server on each free host of cpu units, by shares of their rates"
-    paper, figures, clusterer = None, (), None
+    paper, clusterer = None, None
 
     def servers(self, workers: Sequence[Host], site: Site) -> tuple[Host, ...]:
         return sites.servers_at(site, workers)

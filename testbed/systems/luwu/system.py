@@ -10,7 +10,6 @@ from testbed.aggregation.forest import Forest, Tree, below_top
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, System
 from testbed.contract.transports import OWNED
-from testbed.systems.luwu.figures import FIGURES
 from testbed.topology import addresses
 from testbed.topology.places import Host, at_tor
 
@@ -27,7 +26,6 @@ class LuWu(System):
     programs: Mapping[str, str] = {"xdp": "owned", "bmv2": "owned"}
     server = SERVER_ALWAYS
     paper: str | None = "luwu"
-    figures = FIGURES
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree, whose owner is a free host of a unit of kind optimizer, or else of any."""

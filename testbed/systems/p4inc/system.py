@@ -1,6 +1,5 @@
 """P4INC-AOI's forest (section IV of the paper): one tree, workers - switch - parameter server's host; within
-one unit the switch alone, in a pod the ToRs below the pod switch. And what the system brings: its policies,
-and its paper's figures.
+one unit the switch alone, in a pod the ToRs below the pod switch. And what the system brings: its policies.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from testbed.aggregation.forest import Forest, below_top, meeting_switch
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import SERVER_ACROSS, Layout, Policies, Showing, System
 from testbed.contract.transports import PACKETS
-from testbed.systems.p4inc.figures import FIGURES
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.places import Host, at_host
 
@@ -32,7 +30,6 @@ class P4inc(System):
         usual="inc-tw",
     )
     paper = "p4inc"
-    figures = FIGURES
     showing = Showing("in the network (inc)", across=True)
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:

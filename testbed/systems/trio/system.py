@@ -10,7 +10,6 @@ from testbed.aggregation.forest import Forest, below_top, by_unit, meeting_switc
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, System
 from testbed.contract.transports import PACKETS
-from testbed.systems.trio.figures import FIGURES
 from testbed.topology.places import Host, switch
 
 
@@ -22,7 +21,6 @@ class Trio(System):
     programs: Mapping[str, str] = {"xdp": "blocks", "bmv2": "blocks"}
     age_out_ms = 10.0  # section 6.1
     paper: str | None = "trio"
-    figures = FIGURES
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """One tree; of units with equally many workers the first is the top."""

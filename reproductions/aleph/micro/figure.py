@@ -1,0 +1,111 @@
+"""Table 2 and figures 5 to 8 as experiments. Imports nothing heavy before it is asked for something."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
+from testbed.aggregation.figure import Report
+from testbed.errors import RequestError
+
+VERSION = 1
+NAMES = ("table2", "fig5", "fig6", "fig7", "fig8")
+PAPERS_LANES = 128
+SECONDS, QUICK_SECONDS = 1.0, 0.4
+ROUNDS = 3
+
+
+def _complete(_: str, options: Namespace) -> None:
+    if not 0.1 <= options.seconds <= 60:
+        raise RequestError(f"--seconds {options.seconds:g}: 0.1 to 60 are accepted")
+    if not 1 <= options.rounds <= 100:
+        raise RequestError(f"--rounds {options.rounds}: 1 to 100 are accepted")
+    if not 2 <= options.gradients <= 360 or options.gradients % 2:
+        raise RequestError(f"--gradients {options.gradients}: even numbers from 2 to 360 are accepted")
+
+
+def _estimate_s(figure: str, options: Namespace) -> float:
+    """Return about how many seconds it measures."""
+    from reproductions.aleph.micro.plan import Extent, count
+
+    asked = Extent(options.seconds, options.rounds, options.quick)
+    return float(count(figure, asked) * (options.seconds + 1.0))
+
+
+def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+    import sys
+
+    from reproductions.aleph.micro import session, tables
+    from reproductions.aleph.micro.plan import Extent, count, present
+    from reproductions.live import runs_folder
+    from reproductions.progress import progress
+    from testbed.reproduction import kept
+
+    asked = Extent(options.seconds, options.rounds, options.quick)
+    cores = len(present())
+    if cores == 1:
+        print("one core: hosts and head share it, and times are of both", file=sys.stderr, flush=True)
+    folder = runs_folder(out, figure)
+    with progress(figure, count(figure, asked), lines=True) as on_done:
+
+        def on_row(row: dict[str, Any]) -> None:
+            kept.keep(folder, tables.said(row), row)
+            on_done(tables.said(row))
+
+        rows = session.run(figure, asked, options.gradients, on_row)
+    tables.judge(rows)
+    return {
+        "version": VERSION,
+        "rows": rows,
+        "cores": cores,
+        "gradients": options.gradients,
+        "seconds": options.seconds,
+        "rounds": options.rounds,
+        "trust": tables.trust(rows),
+    }
+
+
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.aleph.micro import claims
+
+    return claims.claims(figure, report)
+
+
+def _chart() -> Chart:
+    from reproductions.aleph.micro import plots, tables
+
+    return Chart(tables.show, plots.draw)
+
+
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=True,
+        about="Measure what a head's data plane costs, by XDP and by sockets, on veth pairs in namespaces of "
+        "the command's own. What counts, and what differs from the paper's machines: docs/aleph.md, "
+        '"Microbenchmarks".',
+        declared=(
+            ExperimentOption("quick", "fewer points, shorter windows, one round", bool),
+            ExperimentOption(
+                "seconds",
+                f"that each is measured for ({SECONDS:g})",
+                float,
+                "S",
+                usual=SECONDS,
+                quick=QUICK_SECONDS,
+            ),
+            ExperimentOption("rounds", f"all in turn, so often ({ROUNDS})", usual=ROUNDS, quick=1),
+            ExperimentOption(
+                "gradients", f"of the smaller packet ({PAPERS_LANES}, the paper's)", usual=PAPERS_LANES
+            ),
+        ),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+        estimate_s=_estimate_s,
+    )
+    for name in NAMES
+)

@@ -1,0 +1,137 @@
+"""The measurements of a figure, in turn: one run gives all that its ratios are of. Runs inside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from reproductions.aleph.micro import measure
+from reproductions.aleph.micro.measure import Row
+from reproductions.aleph.micro.rig import Tools, cores
+
+TARGETS_GBPS = (5.0, 10.0)
+LOADS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
+QUICK_LOADS = (0.5, 0.9, 1.1)
+REACHED = 0.8
+"""Of what a core could take: a rate above is not asked for, but calculated from the whole."""
+NEEDS_LONG = ("table2", "fig5", "fig8")
+SHARES = (0.25, 0.5, 0.75)
+RATES_PER_S = (1.0, 10.0, 100.0, 1e3, 1e4, 3e4, 1e5, 2e5, 4e5, 0.0)
+QUICK_RATES_PER_S = (10.0, 1e3, 0.0)
+TIMED = (measure.INTO_MAP, "xdp-socket", "tcp")
+LEAST_PACKETS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A window's length, how often all take turns, and whether fewer points will do."""
+
+    seconds: float
+    rounds: int
+    quick: bool
+
+
+def rows(figure: str, tools: Tools, long: Tools | None, asked: Extent) -> Iterator[Row]:
+    """Measure what a figure shows; `long`, where a figure needs it, is for packets of MTU size."""
+    plans: dict[str, Callable[[Tools, Tools, Extent], Iterator[Row]]] = {
+        "table2": _table2,
+        "fig5": _fig5,
+        "fig6": _fig6,
+        "fig7": _fig7,
+        "fig8": _fig8,
+    }
+    for turn in range(asked.rounds):
+        for row in plans[figure](tools, long or tools, asked):
+            yield row | {"round": turn}
+
+
+def present() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def _table2(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
+    on = cores(1, present())
+    for each in (tools, long):
+        whole = measure.xdp_sum(each, "native", on, asked.seconds)
+        yield whole | {"target_gbps": None}
+        for target in TARGETS_GBPS:
+            if target < REACHED * whole["gbps_per_core"]:
+                per_s = target * 1e9 / (32 * each.lanes)
+                row = measure.xdp_sum(each, "native", on, asked.seconds, per_s)
+                yield row | {"target_gbps": target}
+    for case in ("tcp", "tcp-packet", "ps"):
+        whole = measure.tcp_sum(tools, case, on, asked.seconds)
+        yield whole | {"target_gbps": None}
+        for target in TARGETS_GBPS:
+            if case != "ps" and target < REACHED * whole["gbps_per_core"]:
+                row = measure.tcp_sum(tools, case, on, asked.seconds, target)
+                yield row | {"target_gbps": target}
+
+
+def _fig5(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
+    machine = present()
+    counts = sorted({1, len(machine)}) if asked.quick else range(1, len(machine) + 1)
+    for count in counts:
+        on = cores(count, machine)
+        for each in (tools, long):
+            for mode in ("native", "generic"):
+                yield measure.xdp_sum(each, mode, on, asked.seconds)
+        for case in ("tcp", "tcp-packet", "tcp-gro", "ps"):
+            yield measure.tcp_sum(tools, case, on, asked.seconds)
+    on = cores(1, machine)
+    for each in (tools, long):
+        for mode in ("native", "generic"):  # the profile: a program that counts and drops
+            yield measure.xdp_sum(each, mode, on, asked.seconds, program="take_only")
+
+
+def _fig6(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
+    on = cores(1, present())
+    for mode in ("native", "generic"):
+        most = measure.xdp_sum(tools, mode, on, asked.seconds)
+        yield most | {"offered": None}
+        for share in QUICK_LOADS if asked.quick else LOADS:
+            # of what a core could take in if it did nothing else
+            row = measure.xdp_sum(tools, mode, on, asked.seconds, share * 1e9 / most["ns_per_packet"])
+            yield row | {"offered": share}
+
+
+def _fig7(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
+    on = cores(1, present())
+    for per_s in QUICK_RATES_PER_S if asked.quick else RATES_PER_S:
+        seconds = max(asked.seconds, LEAST_PACKETS / per_s) if per_s else asked.seconds
+        for case in TIMED:
+            yield measure.one_packet(tools, case, on, per_s, seconds)
+
+
+def _fig8(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
+    on = cores(1, present())
+    shares: tuple[float, ...] = SHARES[1:2] if asked.quick else SHARES
+    for each in (tools, long):
+        most = measure.xdp_copies(each, on, asked.seconds)
+        yield most | {"offered": None}
+        for share in shares:
+            # of what a core could send if it did nothing else
+            per_s = share * most["gbps_per_core"] * 1e9 / (32 * each.lanes * measure.RECEIVERS)
+            row = measure.xdp_copies(each, on, asked.seconds, per_s)
+            yield row | {"offered": share}
+    for case in ("tcp", "tcp-packet"):
+        most = measure.tcp_copies(tools, case, on, asked.seconds)
+        yield most | {"offered": None}
+        for share in shares:
+            row = measure.tcp_copies(tools, case, on, asked.seconds, share * most["gbps_per_core"])
+            yield row | {"offered": share}
+
+
+def count(figure: str, asked: Extent) -> int:
+    """Return how many measurements a figure has at most, for its progress."""
+    machine = len(present())
+    counts = min(machine, 2) if asked.quick else machine
+    each = {
+        "table2": 13,  # fewer where a core does not take so much
+        "fig5": 8 * counts + 4,
+        "fig6": 2 + 2 * len(QUICK_LOADS if asked.quick else LOADS),
+        "fig7": len(TIMED) * len(QUICK_RATES_PER_S if asked.quick else RATES_PER_S),
+        "fig8": 4 * (2 if asked.quick else 1 + len(SHARES)),
+    }
+    return each[figure] * asked.rounds

@@ -1,0 +1,113 @@
+"""A figure's measurements in namespaces that end with them: the outside, which starts them, and pins kernel
+threads for them; and the inside, `python -m reproductions.aleph.micro.session FIGURE SETTINGS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from reproductions.aleph.micro.clocks import DONE, PINS
+from reproductions.aleph.micro.plan import NEEDS_LONG, Extent, rows
+from testbed.client import environment
+from testbed.contract.spec import LANES
+from testbed.emulation.namespaces import command, die_with_parent, private_mounts
+from testbed.errors import TestbedError, from_exit_code
+from testbed.interpreters import isolated
+
+ROW = "row "
+NAME = "micro"
+_MODULE = "reproductions.aleph.micro.session"
+_END_S = 10.0
+
+
+def run(
+    figure: str, asked: Extent, lanes: int, on_row: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """Return a figure's measurements, each handed to `on_row` as it comes. Raises what the inside raised."""
+    with tempfile.TemporaryFile("w+") as errors:
+        return _run(figure, asked, lanes, on_row, errors)
+
+
+def _run(
+    figure: str,
+    asked: Extent,
+    lanes: int,
+    on_row: Callable[[dict[str, Any]], None],
+    errors: IO[str],
+) -> list[dict[str, Any]]:
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    settings = json.dumps(asdict(asked) | {"lanes": lanes, "proc": proc})
+    argv = command(isolated("-m", _MODULE, figure, settings), NAME)
+    measured: list[dict[str, Any]] = []
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=environment.CHECKOUT,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=errors,
+            text=True,
+            pass_fds=[proc],
+            preexec_fn=die_with_parent,
+        )
+    finally:
+        os.close(proc)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith(PINS):
+                    for pid, core in json.loads(line.removeprefix(PINS)).items():
+                        os.sched_setaffinity(int(pid), {core})
+                    print(DONE, file=process.stdin, flush=True)
+                elif line.startswith(ROW):
+                    measured.append(json.loads(line.removeprefix(ROW)))
+                    on_row(measured[-1])
+            code = process.wait(_END_S)
+        finally:
+            process.kill()  # unshare, whose end is that of all in there
+    if code:
+        errors.seek(0)
+        said = errors.read().strip()
+        raise from_exit_code(code, f"{figure}: {(said.splitlines() or ['it said nothing'])[-1]}")
+    return measured
+
+
+def inside(figure: str, settings: dict[str, Any]) -> None:
+    """Measure, and print each row as it is there."""
+    from reproductions.aleph.micro.rig import Tools
+
+    proc, lanes = Path(f"/proc/self/fd/{settings.pop('proc')}"), settings.pop("lanes")
+    with ExitStack() as stack:
+        tools = stack.enter_context(Tools(lanes, proc))
+        long = stack.enter_context(Tools(LANES, proc)) if figure in NEEDS_LONG else None
+        for row in rows(figure, tools, long, Extent(**settings)):
+            print(ROW + json.dumps(row), flush=True)
+
+
+def main(words: list[str]) -> int:
+    figure, text = words
+    private_mounts(NAME)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        inside(figure, json.loads(text))
+    except TestbedError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""A reproduced figure of ALEPH's simulations as a picture: lines by scheme, with the spread of the seeds.
+Imports matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reproductions.claims import tally
+from testbed.report.plots import drawing, save
+from testbed.reproduction.judged import headline
+from testbed.systems.aleph.simulator import FAT_TREE, TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Report = Mapping[str, Any]
+# Okabe and Ito's: hue tells ALEPH from others, depth its clusterings
+LOOKS: Mapping[str, tuple[str, str]] = {
+    "ours": ("#009E73", "o"),
+    "mwcha": ("#0072B2", "s"),
+    "mwcha-printed": ("#9CCBEB", "v"),
+    "ps": ("#D55E00", "^"),
+    "ring": ("#E69F00", "D"),
+    "balanced": ("#A34F8A", "x"),
+}
+AXES = {"workers": "number of workers", "deviation": "standard deviation of the available bandwidth"}
+PANELS: Mapping[str, tuple[tuple[str, str | None, str, bool], ...]] = {
+    "fig13": (
+        ("workers_gbps", FAT_TREE, "(a) bandwidth usage of all workers, Gb/s", False),
+        ("servers_gbps", FAT_TREE, "(b) bandwidth usage of all PSs, Gb/s", False),
+    ),
+    "fig14": (
+        ("overhead_gb", "fat-tree", "(a) communication overhead, fat tree, GB", False),
+        ("overhead_gb", "leaf-spine", "(b) communication overhead, leaf and spine, GB", False),
+    ),
+    "fig15": (
+        ("hops", "fat-tree", "(a) gradient hops, fat tree", True),
+        ("hops", "leaf-spine", "(b) gradient hops, leaf and spine", True),
+    ),
+    "fig16": (
+        ("hops", "fat-tree", "(a) gradient hops, fat tree", False),
+        ("hops", "leaf-spine", "(b) gradient hops, leaf and spine", False),
+    ),
+}
+
+
+def draw(report: Report, path: Path) -> None:
+    """Write a PNG. Whiskers reach from the least to the most of the seeds."""
+    with drawing() as plt:
+        save(plt, picture(report), path)
+
+
+def picture(report: Report) -> Figure:
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.9))
+    for axes, (metric, topology, title, logarithmic) in zip(panels, PANELS[report["figure"]], strict=True):
+        _lines(axes, report, metric, topology)
+        axes.set_title(title)
+        axes.set_xlabel(AXES[report["sweep"]])
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.grid(True, axis="y")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, 0.0))
+    headline(figure, report, _headline(report), _detail(report))
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.235, wspace=0.16)
+    return figure
+
+
+def _lines(axes: Axes, report: Report, metric: str, topology: str | None) -> None:
+    means = [mean for mean in report["means"] if mean["topology"] == topology]
+    for scheme in dict.fromkeys(mean["scheme"] for mean in means):
+        its = [mean for mean in means if mean["scheme"] == scheme]
+        values, middles = [mean["value"] for mean in its], [mean[metric]["mean"] for mean in its]
+        if not any(middles):
+            continue  # a ring has no servers
+        colour, marker = LOOKS[scheme]
+        # equal values have a mean that is off by a rounding
+        below = [max(0.0, mean[metric]["mean"] - mean[metric]["least"]) for mean in its]
+        above = [max(0.0, mean[metric]["most"] - mean[metric]["mean"]) for mean in its]
+        axes.errorbar(
+            values,
+            middles,
+            (below, above),
+            color=colour,
+            marker=marker,
+            markersize=4.5,
+            capsize=2,
+            elinewidth=0.8,
+            label=TITLES[scheme],
+        )
+
+
+def _headline(report: Report) -> str:
+    """Return how many of the paper's statements agree."""
+    return f"{tally(report['claims'])}: {report['about']}"
+
+
+def _detail(report: Report) -> str:
+    seeds, options = len(report["seeds"]), report["options"]
+    fixed = (
+        f"deviation {options['deviation']:g}"
+        if report["sweep"] == "workers"
+        else f"{options['workers']} workers"
+    )
+    return (
+        f"Means of {seeds} seeds; whiskers: least and most. {fixed[0].upper()}{fixed[1:]}, 10 PSs; who can "
+        f"head whom: {options['reach']}; workers {options['place']}."
+    )

@@ -1,0 +1,196 @@
+"""A paper's claims on its runs, number by number, held against ours. Pure.
+
+A claim is made by what the paper says: that a scheme has less than another, or the least, that a metric
+falls, stays, or levels off over the sweep.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+from reproductions.sweep import Sweep
+from reproductions.verdicts import (
+    AGREES,
+    BAND,
+    DIFFERS,
+    FLAT,
+    LEVEL,
+    PARTLY,
+    SIZE,
+    TIE,
+    WEAK,
+    WORDS,
+    level,
+    of_gain,
+    standard_error,
+)
+from testbed.reproduction.judged import runs_of
+
+AnySweep = TypeVar("AnySweep", bound=Sweep[Any], contravariant=True)
+Said = tuple[str, str]
+"""Our number, and one of `verdicts.WORDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Generic[AnySweep]):
+    """`paper` is its number or word for `text`; `ours` gives ours, for a sweep that has the schemes
+    `needs`.
+    """
+
+    text: str
+    paper: str
+    needs: tuple[str, ...]
+    ours: Callable[[AnySweep], Said]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim's text, the paper's number or word, ours, and one of `verdicts.WORDS`; of live runs also the
+    numbers of those that it rests on (None: all), or what it compares that needs no trust
+    (`judged.UNTIMED`).
+    """
+
+    text: str
+    paper: str
+    ours: str
+    verdict: str
+    runs: Sequence[int] | None = None
+    untimed: str | None = None
+
+    def on(self, *rows: Mapping[str, Any]) -> Finding:
+        """Return the finding as one that rests on these runs."""
+        return replace(self, runs=runs_of(rows))
+
+
+def findings(claims: Sequence[Claim[AnySweep]], sweep: AnySweep) -> list[Finding]:
+    """Return what our runs say of each claim for which there are runs."""
+    return [Finding(c.text, c.paper, *c.ours(sweep)) for c in claims if sweep.has(*c.needs)]
+
+
+def least(sweep: Sweep[Any], schemes: Sequence[str], metric: str) -> list[str]:
+    """Return the scheme with the least of a metric over all swept values, and those that are level with it,
+    seed by seed.
+    """
+    totals = {
+        scheme: [
+            math.fsum(each)
+            for each in zip(*(sweep.each(scheme, v, metric) for v in sweep.values), strict=True)
+        ]
+        for scheme in schemes
+    }
+    first = min(schemes, key=lambda scheme: math.fsum(totals[scheme]))
+    return [scheme for scheme in schemes if scheme == first or level(totals[scheme], totals[first])]
+
+
+def reduces(text: str, metric: str, to: str, of: str, paper: float) -> Claim[Sweep[Any]]:
+    """Return the claim that `to` has less of a metric than `of`, by a share that the paper gives."""
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        share, by_seed = sweep.reduction(metric, to, of), sweep.reductions(metric, to, of)
+        spread = f" \u00b1 {statistics.stdev(by_seed):.1%}" if len(by_seed) > 1 else ""
+        times = f", {share / paper:.2f} times the paper's" if share > 0 else ""
+        return f"{share:.1%}{spread}{times}", of_gain(share, paper, standard_error(by_seed))
+
+    return Claim(text, f"{paper:.1%}", (to, of), ours)
+
+
+def lowest(text: str, metric: str, scheme: str, among: Sequence[str]) -> Claim[Sweep[Any]]:
+    """Return the claim that a scheme has the least of a metric at every swept value."""
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        others = [other for other in among if other != scheme and other in sweep.schemes]
+        held = sweep.ahead(metric, scheme, others)
+        return str(held), held.verdict
+
+    return Claim(text, "always", tuple(among), ours)
+
+
+def below(text: str, metric: str, low: str, high: str) -> Claim[Sweep[Any]]:
+    """Return the claim that one scheme has less of a metric than another at every swept value."""
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        held = sweep.ahead(metric, low, [high])
+        return str(held), held.verdict
+
+    return Claim(text, "always", (low, high), ours)
+
+
+def trend(text: str, metric: str, scheme: str, falls: bool) -> Claim[Sweep[Any]]:
+    """Return the claim that a metric falls, or grows, from the first swept value to the last, the means in
+    between being on the way.
+    """
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        means = sweep.means(scheme, metric)
+        first, last = means[0], means[-1]
+        change = (last - first) / first if first else 0.0
+        right = change < -FLAT if falls else change > FLAT
+        steps = [b <= a * (1 + FLAT) if falls else b >= a * (1 - FLAT) for a, b in pairwise(means)]
+        return f"{change:+.0%}", AGREES if right and all(steps) else PARTLY if right else DIFFERS
+
+    return Claim(text, "fall" if falls else "grow", (scheme,), ours)
+
+
+def same(text: str, metric: str, scheme: str) -> Claim[Sweep[Any]]:
+    """Return the claim that a metric is the same at every swept value."""
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        means = sweep.means(scheme, metric)
+        change = max(means) / min(means) - 1 if min(means) else 0.0
+        return f"{change:.0%} apart", AGREES if change <= LEVEL else DIFFERS
+
+    return Claim(text, "no change", (scheme,), ours)
+
+
+def levels_off(text: str, metric: str, scheme: str, at: float) -> Claim[Sweep[Any]]:
+    """Return the claim that little of a metric's whole change is left behind the swept value `at`."""
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        by = dict(zip(sweep.values, sweep.means(scheme, metric), strict=True))
+        knee = min(sweep.values, key=lambda value: abs(value - at))
+        whole, rest = by[sweep.values[0]] - by[sweep.values[-1]], by[knee] - by[sweep.values[-1]]
+        if abs(whole) <= FLAT * by[sweep.values[0]]:
+            return "no change", DIFFERS
+        left = abs(rest / whole)
+        return f"{left:.0%} of the change left", AGREES if left <= 0.2 else PARTLY if left <= 0.5 else DIFFERS
+
+    return Claim(text, "yes", (scheme,), ours)
+
+
+def grows_less(text: str, metric: str, to: str, of: str, unit: str) -> Claim[Sweep[Any]]:
+    """Return the claim that a metric grows much less with one scheme than with another, over the sweep."""
+
+    def ours(sweep: Sweep[Any]) -> Said:
+        grown = [sweep.means(scheme, metric)[-1] - sweep.means(scheme, metric)[0] for scheme in (to, of)]
+        much = grown[0] < 0.5 * grown[1]
+        said = f"{grown[0]:+.1f} {unit}, {grown[1]:+.1f} {unit}"
+        return said, AGREES if much else PARTLY if grown[0] < grown[1] else DIFFERS
+
+    return Claim(text, "yes", (to, of), ours)
+
+
+def in_range(ours: Sequence[float], low: float, high: float) -> Said:
+    """Return several gains of ours, and whether all are within BAND of a range of the paper's."""
+    verdict = DIFFERS
+    if all((1 - BAND) * low <= share <= (1 + BAND) * high for share in ours):
+        verdict = AGREES
+    elif min(ours) > max(LEVEL, WEAK * low):
+        verdict = SIZE
+    elif min(ours) >= -LEVEL:
+        verdict = TIE
+    return f"{min(ours):.1%} to {max(ours):.1%}", verdict
+
+
+def tally(claims: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many of the paper's statements agree, of those that have a verdict."""
+    words = [claim["verdict"] for claim in claims if claim.get("paper") != "not said"]
+    of = [word for word in words if word in WORDS]
+    if not of:
+        return "no statement is judged"
+    rest = f", {len(words) - len(of)} are not judged" if len(of) < len(words) else ""
+    return f"{of.count(AGREES)} of {len(of)} statements agree{rest}"

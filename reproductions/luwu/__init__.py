@@ -1,0 +1,8 @@
+"""The paper's figures, run again: figures 10 to 15 predicted, and on a testbed what two cores can show."""
+
+from __future__ import annotations
+
+from reproductions.luwu.live import figure as live
+from reproductions.luwu.predicted import figure as predicted
+
+FIGURES = (*predicted.EXPERIMENTS, *live.EXPERIMENTS)

@@ -1,0 +1,160 @@
+"""A predicted figure of LuWu's as a picture. Imports matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reproductions.claims import tally
+from testbed.report.plots import drawing, save
+from testbed.reproduction.judged import headline
+from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
+from testbed.systems.luwu.prediction import BOUND, TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Report = Mapping[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+# Okabe and Ito's
+LOOKS: Mapping[str, tuple[str, str]] = {
+    LUWU: ("#009E73", "o"),
+    INFINITY: ("#D55E00", "s"),
+    BOUND: ("#E69F00", "v"),
+    SHARP: ("#A34F8A", "D"),
+    ZERO3: ("#0072B2", "^"),
+    SWITCHML: ("#6B7785", "x"),
+}
+
+
+def draw(report: Report, path: Path) -> None:
+    """Write a PNG."""
+    with drawing() as plt:
+        save(plt, picture(report), path)
+
+
+def picture(report: Report) -> Figure:
+    import matplotlib.pyplot as plt
+
+    rows = report["rows"]
+    panels = _PANELS[report["figure"]](rows)
+    figure, axes = plt.subplots(1, len(panels), figsize=(10, 4.9), squeeze=False)
+    for place, (title, draws) in zip(axes[0], panels, strict=True):
+        draws(place)
+        place.set_title(title)
+        place.grid(True, axis="y")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 0.0))
+    headline(
+        figure,
+        report,
+        f"Predicted: {report['about']}",
+        f"By a model of the paper's hardware {tally(report['claims'])}.",
+    )
+    figure.subplots_adjust(left=0.08, right=0.985, top=0.79, bottom=0.235, wspace=0.2)
+    return figure
+
+
+Panel = tuple[str, Callable[["Axes"], None]]
+
+
+def _lines(
+    rows: Rows, of: str, value: str, label: str, values: str, whole: bool = False
+) -> Callable[[Axes], None]:
+    """Return what draws a line by system; `whole` sums over the workers."""
+
+    def draws(axes: Axes) -> None:
+        for system in dict.fromkeys(row["system"] for row in rows):
+            colour, mark = LOOKS[system]
+            its = [row for row in rows if row["system"] == system]
+            heights = [row[value] * (row["workers"] if whole else 1) for row in its]
+            axes.plot([str(row[of]) for row in its], heights, mark + "-", color=colour, label=TITLES[system])
+        axes.set_xlabel(label)
+        axes.set_ylabel(values)
+        axes.set_ylim(bottom=0)
+
+    return draws
+
+
+def _largest(rows: Rows) -> list[Panel]:
+    def draws(axes: Axes) -> None:
+        _lines(rows, "workers", "parameters", "workers", "parameters")(axes)
+        axes.set_yscale("log")
+        axes.set_ylim(1e9, 2e12)
+
+    return [("largest model that fits", draws)]
+
+
+def _by_micro_batch(rows: Rows) -> list[Panel]:
+    return [
+        (
+            f"OPT-{model}",
+            _lines(
+                [row for row in rows if row["model"] == model],
+                "micro_batch",
+                "tflops",
+                "micro-batch",
+                "TFLOPS a GPU",
+            ),
+        )
+        for model in ("1.3B", "175B")
+    ]
+
+
+def _by_model(rows: Rows) -> list[Panel]:
+    return [("each with its largest micro-batch", _lines(rows, "model", "tflops", "OPT", "TFLOPS a GPU"))]
+
+
+def _beside_sharp(rows: Rows) -> list[Panel]:
+    return [("OPT-30B, 4 workers", _lines(rows, "micro_batch", "tflops", "micro-batch", "TFLOPS a GPU"))]
+
+
+def _by_workers(rows: Rows) -> list[Panel]:
+    return [
+        (
+            f"micro-batch {size}",
+            _lines(
+                [row for row in rows if row["micro_batch"] == size],
+                "workers",
+                "tflops",
+                "workers",
+                "TFLOPS of all",
+                whole=True,
+            ),
+        )
+        for size in (8, 32)
+    ]
+
+
+def _by_disks(rows: Rows) -> list[Panel]:
+    def draws(axes: Axes) -> None:
+        sizes = list(dict.fromkeys(row["micro_batch"] for row in rows))
+        for disks, shade in zip(dict.fromkeys(row["disks"] for row in rows), (0.35, 0.65, 1.0), strict=False):
+            its = [row for row in rows if row["disks"] == disks]
+            axes.plot(
+                [str(size) for size in sizes],
+                [row["iteration_s"] for row in its],
+                "o-",
+                color=LOOKS[LUWU][0],
+                alpha=shade,
+                label=f"{disks} disks",
+            )
+        computing = [row["computing_s"] for row in rows[: len(sizes)]]
+        axes.plot([str(size) for size in sizes], computing, "--", color="#6B7785", label="computing alone")
+        axes.set_xlabel("micro-batch")
+        axes.set_ylabel("iteration, s")
+        axes.set_ylim(bottom=0)
+
+    return [("OPT-175B, 8 workers", draws)]
+
+
+_PANELS: Mapping[str, Callable[[Rows], list[Panel]]] = {
+    "fig10": _largest,
+    "fig11": _by_micro_batch,
+    "fig12": _by_model,
+    "fig13": _beside_sharp,
+    "fig14": _by_workers,
+    "fig15": _by_disks,
+}

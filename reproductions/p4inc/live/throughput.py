@@ -1,0 +1,153 @@
+"""Figure 5: training throughput of six models with two workers, in the network against a parameter server.
+Owns the runs.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from reproductions import live
+from reproductions.example_jobs import LAYERS
+from reproductions.p4inc.live import setting
+from reproductions.p4inc.live.claims import NOISE
+from reproductions.p4inc.live.model import JobKind, iteration_s
+from reproductions.verdicts import AGREES, DIFFERS, of_gain
+from testbed.client.caller import Caller
+from testbed.reproduction import kept
+from testbed.reproduction.judged import runs_of
+
+PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
+WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A way to sum, and the rate of optical ports. `share` of a worker's rate is what a job so summed can use
+    of 40 Gb/s.
+    """
+
+    name: str
+    sync: str
+    optical_gbps: float
+    title: str
+
+    @property
+    def rate_gbps(self) -> float:
+        """Declared, of a worker: its own link with INC or a ring, half of the parameter server's, or of the
+        optical port's, without.
+        """
+        return min(40.0, self.optical_gbps) / WORKERS if self.sync == "ps" else 40.0
+
+
+CASES = (
+    Case("inc", "inc", 40.0, "INC"),
+    Case("ps", "ps", 40.0, "noINC (PS), optics at 40 Gb/s"),
+    Case("ring", "ring", 40.0, "ring, no PS"),
+    Case("ps-10g", "ps", 10.0, "noINC (PS), optics at 10 Gb/s"),
+)
+
+
+def measure(
+    models: Sequence[str], iterations: int, scale: int, folder: Path, on_done: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """A row for each model and case."""
+    rows: list[dict[str, Any]] = []
+    for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
+        config = setting.configuration(scale, optical_gbps)
+        with live.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
+            for model in models:
+                for case in CASES:
+                    if case.optical_gbps == optical_gbps:
+                        measure_one = partial(_row, testbed, JobKind(model, iterations), case, folder)
+                        rows.append(kept.row(folder, f"{model}.{case.name}", measure_one))
+                        on_done(f"{model}, {case.title}")
+    return rows
+
+
+def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
+    result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
+    script = [str(LAYERS), "--model", kind.model, "--iterations", str(kind.iterations)]
+    script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
+    testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
+    with Caller.of_this_process().acting():
+        layers, run = json.loads(out.read_text()), json.loads(result.read_text())
+    predicted_s = iteration_s(kind, kind.volume_gigabits(testbed.topology), case.rate_gbps)
+    return {
+        "model": kind.model,
+        "case": case.name,
+        "images_per_s": layers["images_per_s"],
+        "iteration_ms": layers["iteration_ms"],
+        "compute_ms": layers["compute_ms"],
+        "predicted_ms": predicted_s * 1e3,
+        "late_ms": statistics.median(layers["late_ms_list"]),
+        "error_over_bound": layers["error_over_bound"],
+        "verdict": run["verdict"],
+        "fullest_link": max(
+            (each["utilisation"]["max"] or 0.0 for each in run["telemetry"]["links"]), default=0.0
+        ),
+    }
+
+
+def ratio(rows: Sequence[dict[str, Any]], model: str, case: str, of: str = "images_per_s") -> float:
+    """INC's throughput in parts of a case's; of predictions with `predicted_ms`."""
+    by = {row["case"]: row for row in rows if row["model"] == model}
+    if of == "images_per_s":
+        return float(by["inc"][of] / by[case][of])
+    return float(by[case][of] / by["inc"][of])
+
+
+def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The paper's gain of each model, ours over each way without INC, what was predicted of them, and whether
+    they agree.
+    """
+    findings: list[dict[str, Any]] = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        paper = PAPER[model]
+        for case in ("ps", "ps-10g"):
+            ours = ratio(rows, model, case)
+            said = of_gain(ours - 1, paper - 1, NOISE)
+            its = [row for row in rows if row["model"] == model and row["case"] in ("inc", case)]
+            foreseen = ratio(rows, model, case, "predicted_ms")
+            findings.append(
+                {
+                    "model": model,
+                    "over": case,
+                    "paper": paper,
+                    "ours": ours,
+                    "predicted": foreseen,
+                    "verdict": said,
+                    "runs": runs_of(its),
+                }
+            )
+    for case, at in (("ps", "40"), ("ps-10g", "10")):
+        larger = larger_gains(rows, case)
+        if larger is not None:
+            findings.append(
+                {
+                    "text": f"each VGG gains more than any ResNet, optics at {at} Gb/s",
+                    "model": None,
+                    "over": case,
+                    "paper": "yes",
+                    "ours": "yes" if larger else "no",
+                    "verdict": AGREES if larger else DIFFERS,
+                    "runs": runs_of(row for row in rows if row["case"] in ("inc", case)),
+                }
+            )
+    return findings
+
+
+def larger_gains(rows: Sequence[dict[str, Any]], case: str) -> bool | None:
+    """Return whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where
+    one kind is lacking.
+    """
+    gains = {row["model"]: ratio(rows, row["model"], case) for row in rows}
+    few, many = (
+        [gain for model, gain in gains.items() if model.startswith(kind)] for kind in ("resnet", "vgg")
+    )
+    return min(many) > max(few) if few and many else None

@@ -1,0 +1,94 @@
+"""A reproduced figure of P4INC-AOI as a picture like the paper's: bars by scheme, AOI reconfigurations and
+CT-BTI. Imports matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reproductions.p4inc.simulated.tables import title_of
+from testbed.report.plots import drawing, save
+from testbed.report.style import INK, MUTED
+from testbed.reproduction.judged import headline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Report = Mapping[str, Any]
+
+# Okabe and Ito's: hue tells INC from none, depth FCFS from TW
+COLOURS = {
+    "milp": "#4D4D4D",
+    "noinc-fcfs": "#F2C879",
+    "noinc-tw": "#D55E00",
+    "noinc-tw+": "#8C3B00",
+    "inc-fcfs": "#9CCBEB",
+    "inc-tw": "#0072B2",
+    "inc-tw-norecon": "#A34F8A",
+    "inc-tw+": "#009E73",
+}
+AXES = {
+    "job_count": "number of jobs",
+    "units": "number of units",
+    "inc": "INC capacity of a switch, in jobs",
+    "slot_s": "length of a time slot, in seconds",
+}
+PANELS = (
+    ("connections", "(a) AOI reconfigurations: connections set up"),
+    ("ct_bti_s", "(b) CT-BTI, in seconds"),
+)
+
+
+def draw(report: Report, path: Path) -> None:
+    """Writes a PNG. Whiskers reach from the least to the most of the seeds."""
+    with drawing() as plt:
+        save(plt, picture(report), path)
+
+
+def picture(report: Report) -> Figure:
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.9))
+    schemes = list(dict.fromkeys(mean["scheme"] for mean in report["means"]))
+    for axes, (metric, title) in zip(panels, PANELS, strict=True):
+        _bars(axes, report, schemes, metric)
+        axes.set_title(title)
+        axes.set_xlabel(AXES.get(report["setting"]["sweep"], report["setting"]["sweep"]))
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0)
+    )
+    headline(figure, report, report["headline"], _detail(report))
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
+    return figure
+
+
+def _bars(axes: Axes, report: Report, schemes: list[str], metric: str) -> None:
+    values = list(dict.fromkeys(mean["value"] for mean in report["means"]))
+    by = {(mean["scheme"], mean["value"]): mean[metric] for mean in report["means"]}
+    width = 0.84 / len(schemes)
+    for order, scheme in enumerate(schemes):
+        spreads = [by[scheme, value] for value in values]
+        places = [at + (order - (len(schemes) - 1) / 2) * width for at in range(len(values))]
+        means = [spread["mean"] for spread in spreads]
+        below = [spread["mean"] - spread["least"] for spread in spreads]
+        above = [spread["most"] - spread["mean"] for spread in spreads]
+        axes.bar(places, means, width * 0.92, color=COLOURS[scheme], label=title_of(scheme))
+        if len(report["seeds"]) > 1:
+            axes.errorbar(places, means, (below, above), fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+        for place, mean in zip(places, means, strict=True):
+            if mean == 0:
+                axes.text(place, 0, "0", ha="center", va="bottom", fontsize=7, color=MUTED)
+    axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    axes.tick_params(length=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(True, axis="y")
+
+
+def _detail(report: Report) -> str:
+    seeds, about = len(report["seeds"]), report["setting"]["about"]
+    whiskers = f"Means of {seeds} seeds; whiskers: least and most." if seeds > 1 else "One seed."
+    return f"{about[0].upper()}{about[1:]}. {whiskers} Reading: {report['options']['reading']}."

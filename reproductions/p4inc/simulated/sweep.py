@@ -1,0 +1,140 @@
+"""A figure of section VII-C from its runs: who runs them, and the document of what they came to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from reproductions.p4inc.simulated.claims import TABLE1, headline
+from reproductions.p4inc.simulated.means import AOI, CT_BTI, BoundedSweep
+from reproductions.p4inc.simulated.trials import Measured, Trial, run, trials_of
+from reproductions.pool import Pool
+from reproductions.progress import progress
+from testbed.systems.p4inc.simulator.coflows import Coflow
+from testbed.systems.p4inc.simulator.settings import MILP, Setting
+
+VERSION = 1
+
+
+def sweep(
+    setting: Setting,
+    seeds: Sequence[int],
+    trace: Sequence[Coflow],
+    *,
+    processes: int,
+    time_limit_s: float,
+    on_done: Callable[[Trial], None],
+) -> BoundedSweep:
+    """Runs every scheme with every seed at every value, in `processes` processes. Raises the first error of a
+    run.
+    """
+    trials = trials_of(setting, seeds, time_limit_s)
+    for _, swept in setting.swept():
+        swept.jobs(seeds[0], trace)  # what cannot be is refused before anything runs
+    done: dict[tuple[float, str, int], Measured] = {}
+    with Pool[Trial, Measured](run, (trace,), processes) as pool:
+        for trial, measured in pool.results(trials):
+            done[trial.value, trial.scheme, trial.seed] = measured
+            on_done(trial)
+    order = [
+        (value, scheme, seed)
+        for value in sorted(setting.values)
+        for scheme in setting.schemes
+        for seed in seeds
+    ]
+    return BoundedSweep([done[at] for at in order])
+
+
+def shown(
+    setting: Setting,
+    seeds: Sequence[int],
+    trace: Sequence[Coflow],
+    *,
+    processes: int,
+    time_limit_s: float,
+) -> BoundedSweep:
+    """Run the same, with its progress on the standard error."""
+    total = len(setting.values) * len(setting.schemes) * len(seeds)
+    with progress(f"{setting.name}, {setting.about}", total) as on_done:
+        return sweep(
+            setting,
+            seeds,
+            trace,
+            processes=processes,
+            time_limit_s=time_limit_s,
+            on_done=lambda trial: on_done(str(trial)),
+        )
+
+
+def document(
+    setting: Setting, runs: BoundedSweep, trace: Sequence[Coflow], *, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all that is printed and drawn, and every run."""
+    return {
+        "version": VERSION,
+        "setting": _plain(asdict(setting)),
+        "options": dict(options),
+        "seeds": list(runs.seeds),
+        "offered": offered(setting, runs.seeds, trace),
+        "means": [
+            {"value": value, "scheme": scheme, **_mean(runs, scheme, value)}
+            for value in runs.values
+            for scheme in runs.schemes
+        ],
+        "headline": headline(runs),
+        "runs": [_plain(asdict(run_)) for run_ in runs.runs],
+    }
+
+
+def _mean(runs: BoundedSweep, scheme: str, value: float) -> dict[str, Any]:
+    metrics = {
+        name: asdict(runs.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")
+    }
+    metrics["reconfigurations"] = asdict(runs.spread(scheme, value, "reconfigurations"))
+    if runs.has(MILP):
+        metrics["delta"] = asdict(runs.deviation(scheme, value))
+        metrics["above_bound"] = asdict(runs.excess(scheme, value))
+    if scheme == MILP:
+        metrics |= {name: asdict(runs.spread(scheme, value, name)) for name in ("bound_s", "gap")}
+    paper = TABLE1.get(round(value), {}).get(scheme) if runs.has(MILP) else None
+    if paper:
+        metrics["paper"] = dict(
+            zip(("time_s", "ct_bti_s", "delta_percent", "connections"), paper, strict=True)
+        )
+    return metrics
+
+
+def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> list[dict[str, float]]:
+    """Return what the jobs ask for, by swept value, as means over the seeds; 1 is all there is from the first
+    arrival to the last.
+
+    `aoi_without_inc`: the bytes between units, of half of all ports' capacity, a circuit having two.
+    `inc_places`: the time for which jobs with all workers in one unit would hold a place of a switch's INC,
+    sending at a server's rate, or a port's. `local` is the share of such jobs.
+    """
+    offers = []
+    for value, swept in setting.swept():
+        asked, held, local = [], [], []
+        rate = min(swept.host_gbps, swept.port_gbps)
+        for seed in seeds:
+            jobs = swept.jobs(seed, trace)
+            span_s = len(jobs) / swept.jobs_per_s
+            between = sum(
+                job.gigabits * sum(count for unit, count in job.workers if unit != job.ps) for job in jobs
+            )
+            asked.append(between / span_s / (swept.units * swept.ports * swept.port_gbps / 2))
+            alone = [job for job in jobs if job.is_local]
+            places = swept.units * swept.inc
+            held.append(sum(job.gigabits for job in alone) / rate / span_s / places if places else 0.0)
+            local.append(len(alone) / len(jobs))
+        means = {"aoi_without_inc": fmean(asked), "inc_places": fmean(held), "local": fmean(local)}
+        offers.append({"value": value, **means})
+    return offers
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: it is a word there."""
+    return {key: "inf" if value == math.inf else value for key, value in record.items()}

@@ -1,0 +1,105 @@
+"""The paper's statements on figure 12 (section 6.2), held against our runs. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reproductions.trio.accuracy.runs import IDEAL, final, picked, reached, reached_s
+from reproductions.trio.slow.setting import SWITCHML, TRIO
+from reproductions.verdicts import (
+    AGREES,
+    BAND,
+    DIFFERS,
+    ERRORS,
+    LEVEL,
+    TIE,
+    of_ratio,
+    standard_error,
+)
+
+Rows = Sequence[Mapping[str, Any]]
+PAPER = (1.56, 1.60)
+"""How many times sooner Trio-ML is at the target than SwitchML: ResNet50 and DenseNet161, VGG11."""
+
+
+def of(rows: Rows, target: float) -> list[dict[str, Any]]:
+    """Return the statements."""
+    sooner = _ratios(rows, target, SWITCHML.sync, TRIO.sync)
+    claims = [
+        {
+            "text": f"time to an accuracy of {target:.0%}: SwitchML's over Trio-ML's",
+            "paper": " to ".join(f"{each:.2f}" for each in PAPER),
+            "ours": _said(sooner, rows),
+            "verdict": _of_times(sooner),
+        }
+    ]
+    for way, title, paper in ((TRIO.sync, "Trio-ML", "close to 1"), (SWITCHML.sync, "SwitchML", "more")):
+        over = _ratios(rows, target, way, IDEAL)
+        near = bool(over) and statistics.fmean(over) <= 1 + BAND
+        claims.append(
+            {
+                "text": f"time to {target:.0%}: {title}'s over Ideal's",
+                "paper": paper,
+                "ours": _said(over, rows),
+                "verdict": AGREES if over and near == (way == TRIO.sync) else DIFFERS,
+            }
+        )
+    more = _iterations(rows, target)
+    level = more and statistics.fmean(more) <= 1 + max(ERRORS * standard_error(more), LEVEL)
+    claims.append(
+        {
+            "text": f"iterations to {target:.0%}: Trio-ML's over Ideal's",
+            "paper": "not said",
+            "ours": _said(more, rows),
+            "verdict": TIE if level else DIFFERS,
+        }
+    )
+    return [*claims, _lost(rows)]
+
+
+def _lost(rows: Rows) -> dict[str, Any]:
+    """Return the statement on the accuracy in the end, whose runs are compared seed by seed."""
+    pairs = zip(picked(rows, TRIO.sync), picked(rows, IDEAL), strict=True)
+    apart = [final(ours) - final(ideal) for ours, ideal in pairs]
+    mean, error = statistics.fmean(apart), standard_error(apart)
+    level = f" (standard error {100 * error:.2f})" if len(apart) > 1 else ""
+    return {
+        "text": "the accuracy in the end: Trio-ML's less Ideal's, in points",
+        "paper": "none is lost",
+        "ours": f"{100 * mean:+.2f}{level}",
+        "verdict": AGREES if mean >= -max(ERRORS * error, 0.001) else DIFFERS,
+    }
+
+
+def _ratios(rows: Rows, target: float, over: str, under: str) -> list[float]:
+    """Return the ratio of two ways' times by seed, of those where both were that accurate."""
+    pairs = zip(picked(rows, over), picked(rows, under), strict=True)
+    times = [(reached_s(above, target), reached_s(below, target)) for above, below in pairs]
+    return [above / below for above, below in times if above and below]
+
+
+def _iterations(rows: Rows, target: float) -> list[float]:
+    pairs = zip(picked(rows, TRIO.sync), picked(rows, IDEAL), strict=True)
+    counts = [(reached(ours, target), reached(ideal, target)) for ours, ideal in pairs]
+    return [above / below for above, below in counts if above and below]
+
+
+def _said(ratios: Sequence[float], rows: Rows) -> str:
+    seeds = len(picked(rows, IDEAL))
+    if not ratios:
+        return f"not reached in {seeds} of {seeds}"
+    if len(ratios) == 1:
+        mean = f"{ratios[0]:.2f}"
+    else:
+        mean = f"{statistics.fmean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return mean if len(ratios) == seeds else f"{mean}; not reached in {seeds - len(ratios)} of {seeds}"
+
+
+def _of_times(ratios: Sequence[float]) -> str:
+    """Return the word for the mean ratio: the paper's or more agrees, as does one whose gain is near it."""
+    if not ratios or statistics.fmean(ratios) <= 1:
+        return DIFFERS
+    mean = statistics.fmean(ratios)
+    return AGREES if mean - 1 >= (1 - BAND) * (PAPER[0] - 1) else of_ratio(mean, PAPER[0])

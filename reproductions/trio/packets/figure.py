@@ -1,0 +1,114 @@
+"""Figures 14 to 16 as experiments. Imports nothing heavy before it is asked for something."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
+from testbed.aggregation.figure import Report
+from testbed.errors import RequestError
+
+VERSION = 1
+TIMEOUTS_MS, QUICK_TIMEOUTS_MS = (1.0, 2.0, 5.0, 10.0, 20.0), (1.0, 20.0)
+SIZES, QUICK_SIZES = (64, 128, 256, 512, 1024), (64, 1024)
+WINDOWS, QUICK_WINDOWS = (1, 4, 16, 64, 256, 1024, 4096), (1, 256)
+PACKETS, QUICK_PACKETS = 10_000, 500
+
+
+@dataclass(frozen=True, slots=True)
+class PacketPlan:
+    """The usual number of runs of a figure, and with --quick; its words."""
+
+    runs: int
+    quick_runs: int
+    about: str
+
+
+PLANS: Mapping[str, PacketPlan] = {
+    "fig14": PacketPlan(10, 2, "packets that age out, by timeout"),
+    "fig15": PacketPlan(20, 2, "latency and rate by gradients a packet, one under way"),
+    "fig16": PacketPlan(5, 2, "latency and throughput by window"),
+}
+
+
+def _complete(figure: str, options: Namespace) -> None:
+    from reproductions.trio.packets.runs import MOST_AGED_RUNS
+
+    most = MOST_AGED_RUNS if figure == "fig14" else 1000
+    if not 1 <= options.runs <= most:
+        raise RequestError(f"--runs {options.runs}: 1 to {most} are accepted")
+    if figure != "fig14":
+        least = max(QUICK_WINDOWS if options.quick else WINDOWS) if figure == "fig16" else 1
+        if not least <= options.packets <= 100_000:
+            raise RequestError(f"--packets {options.packets}: {least} to 100000 are accepted")
+
+
+def _estimate_s(figure: str, options: Namespace) -> float:
+    """Return about how many seconds it takes, the load around each run included."""
+    if figure == "fig14":
+        return 2 * len(QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS) * 5.0
+    return len(_settings(figure, options.quick)) * 8.0
+
+
+def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+    from reproductions.live import runs_folder
+    from reproductions.progress import progress
+    from reproductions.trio.packets import runs
+
+    folder, title = runs_folder(out, figure), f"figure {figure.removeprefix('fig')}"
+    if figure == "fig14":
+        timeouts_ms = QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS
+        with progress(title, 2 * len(timeouts_ms), lines=True) as on_done:
+            rows = runs.aged(timeouts_ms, options.runs, folder, on_done)
+    else:
+        settings = _settings(figure, options.quick)
+        with progress(title, len(settings), lines=True) as on_done:
+            rows = runs.streamed(figure, settings, options.packets, options.runs, folder, on_done)
+    return {"version": VERSION, "about": PLANS[figure].about, "runs": options.runs, "rows": rows}
+
+
+def _settings(figure: str, quick: bool) -> list[tuple[int, int]]:
+    """Return gradients of a packet and window of each setting."""
+    if figure == "fig15":
+        return [(size, 1) for size in (QUICK_SIZES if quick else SIZES)]
+    return [(size, window) for size in (512, 1024) for window in (QUICK_WINDOWS if quick else WINDOWS)]
+
+
+def _claims(figure: str, report: Report) -> Claims:
+    from reproductions.trio.packets import claims
+
+    return claims.of(figure, report["rows"])
+
+
+def _chart() -> Chart:
+    from reproductions.trio.packets import plots, tables
+
+    return Chart(tables.show, plots.draw)
+
+
+def _declared(figure: str) -> tuple[ExperimentOption, ...]:
+    plan = PLANS[figure]
+    runs = ExperimentOption("runs", f"of each setting ({plan.runs})", usual=plan.runs, quick=plan.quick_runs)
+    packets = ExperimentOption("packets", f"of a run ({PACKETS})", usual=PACKETS, quick=QUICK_PACKETS)
+    return (QUICK, runs) if figure == "fig14" else (QUICK, runs, packets)
+
+
+EXPERIMENTS = tuple(
+    Experiment(
+        name=name,
+        on_testbed=True,
+        about="Runs the paper's experiment on a testbed that the command brings up and ends. What was "
+        "chosen, and why: docs/trio.md.",
+        declared=_declared(name),
+        rows=_rows,
+        findings=_claims,
+        chart=_chart,
+        complete=_complete,
+        estimate_s=_estimate_s,
+    )
+    for name in PLANS
+)

@@ -1,0 +1,148 @@
+"""The runs of figures 14 to 16: three servers at one switch, without declared rates, so that what is measured
+is this machine. Owns no claim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from reproductions import live
+from testbed.client.caller import Caller
+from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
+from testbed.emulation.namespaces import die_with_parent
+from testbed.interpreters import isolated
+from testbed.reproduction import kept, load
+
+WORKERS = 3
+MTU = 4200  # 1,024 gradients of a packet, and headers
+WORKER = Path(__file__).with_name("worker.py")
+PUSHED_BACK_TO_BACK = 20  # section 6.3
+AGED_GRADIENTS = 256
+MOST_AGED_RUNS = 100  # further packets meet results that the absent worker has not taken
+Row = dict[str, Any]
+OnDone = Callable[[str], None]
+
+
+def network() -> dict[str, Any]:
+    return {
+        "units": [{"hosts": WORKERS}],
+        "host_rate_mbps": "unshaped",
+        "mtu": MTU,
+        "inc": {"blocks": MOST_RECORDS},
+    }
+
+
+def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[Row]:
+    """Return by timeout, on a machine that is quiet and on one with busy cores, how many timeouts packets
+    take to which one of two workers does not contribute.
+    """
+    rows = []
+    with live.testbed("fig14", network(), folder) as testbed:
+        for is_busy in (False, True):
+            for timeout_ms in timeouts_ms:
+                stem = f"{timeout_ms:g}.{'busy' if is_busy else 'quiet'}"
+                measure_one = partial(_aged, testbed, folder / stem, timeout_ms, is_busy, runs)
+                rows.append(kept.row(folder, stem, measure_one))
+                on_done(f"{timeout_ms:g} ms, {'busy' if is_busy else 'quiet'}")
+    return rows
+
+
+def streamed(
+    name: str, settings: Sequence[tuple[int, int]], packets: int, runs: int, folder: Path, on_done: OnDone
+) -> list[Row]:
+    """Return by gradients of a packet and window what each run's packets took: the last worker's time."""
+    rows = []
+    with live.testbed(name, network(), folder) as testbed:
+        for gradients, window in settings:
+            stem = f"{gradients}.{window}"
+            measure_one = partial(_streamed, testbed, folder / stem, gradients, window, packets, runs)
+            rows.append(kept.row(folder, stem, measure_one))
+            on_done(f"{gradients} gradients, window {window}")
+    return rows
+
+
+def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy: bool, runs: int) -> Row:
+    words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
+    script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
+    before = load.others()
+    with _busy_cores() if is_busy else contextlib.nullcontext():
+        pushers_s, _ = _run(testbed, stem, words, script, workers=2)
+    over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
+    row = {"timeout_ms": timeout_ms, "busy": is_busy, "over": over}
+    return row | _loaded(before, load.others())
+
+
+def _streamed(
+    testbed: live.TestbedOfFigures, stem: Path, gradients: int, window: int, packets: int, runs: int
+) -> Row:
+    # ages are not asked for here, and 100 ms are rarely reached
+    words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
+    script = ["--packets", str(packets), "--runs", str(runs)]
+    before = load.others()
+    taken_s = _run(testbed, stem, words, script)
+    last_s = [max(each) for each in zip(*taken_s, strict=True)]
+    row = {"gradients": gradients, "window": window, "packets": packets, "seconds": last_s}
+    return row | _loaded(before, load.others())
+
+
+def _loaded(*samples: tuple[float, float]) -> Row:
+    """Return the load by others around a run, the higher one, and whether that lets its times count. Links
+    without rates have no bound, so that no verdict on the job itself can.
+    """
+    used = max(share for share, _ in samples)
+    reasons = [] if used <= load.QUIET else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
+    return {"load": used, "verdict": {"trustworthy": not reasons, "reasons": reasons}}
+
+
+def latency_us(row: Row) -> float:
+    """Return a packet's time from its push to its result, the mean: with as many under way as the window
+    has, their number over the rate (Little's law).
+    """
+    return 1e6 * float(row["window"]) * _packet_s(row)
+
+
+def rate(row: Row) -> float:
+    """Return gradients that are summed in a microsecond: of each worker, as the paper counts."""
+    return float(row["gradients"]) / (1e6 * _packet_s(row))
+
+
+def _packet_s(row: Row) -> float:
+    return float(statistics.median(row["seconds"])) / int(row["packets"])
+
+
+def _run(
+    testbed: live.TestbedOfFigures,
+    stem: Path,
+    words: Sequence[str],
+    script: Sequence[str],
+    workers: int = WORKERS,
+) -> list[list[float]]:
+    """Return by worker its times."""
+    result = stem.with_name(f"{stem.name}.json")
+    testbed.command(
+        *("run", "--place", f"u1:{workers}", "--sync", "trio", *words, "--json", str(result)),
+        *(str(WORKER), *script, "--out", str(stem)),
+    )
+    with Caller.of_this_process().acting():
+        files = [stem.with_name(f"{stem.name}.{rank}") for rank in range(workers)]
+        return [json.loads(file.read_text())["seconds"] for file in files]
+
+
+@contextlib.contextmanager
+def _busy_cores() -> Iterator[None]:
+    """A process on every core that does nothing but compute, for as long as the block lasts."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            words = isolated("-c", "while True: pass")
+            process = subprocess.Popen(words, preexec_fn=die_with_parent)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
