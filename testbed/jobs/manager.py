@@ -35,6 +35,7 @@ from testbed.jobs.surroundings import Surroundings
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
+from testbed.messages.jobs import JobStatus
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -129,7 +130,7 @@ class Jobs:
         with self._idle:
             return self._living[number]
 
-    def status(self) -> list[dict[str, Any]]:
+    def status(self) -> list[JobStatus]:
         """Return the status of each job that holds hosts."""
         held = self.means.holdings.layouts()
         return [job.status() for job in self._all() if job.id in held]
@@ -314,6 +315,6 @@ def kept_in_words(guests: Mapping[Host, Collection[int]]) -> str:
     )
 
 
-def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def held_hosts(jobs: Sequence[JobStatus]) -> dict[str, int]:
     """Return the number of the job that holds each host, from jobs' status."""
-    return {host: job["id"] for job in jobs for host in (*job["hosts"], *job["other_hosts"])}
+    return {host: job.id for job in jobs for host in (*job.hosts, *job.other_hosts)}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.contract.transports import GLOO, PACKETS, SERVER
+from testbed.messages.jobs import AbsenceStatus, BlocksStatus
 from testbed.telemetry.samples import LinkCounters
 
 # Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/contract/calls,
@@ -58,38 +59,38 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
     return max((int(event["id"]) for event in history), default=0)
 
 
-def notes_of_blocks(blocks: Mapping[str, Any]) -> list[str]:
+def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
     """Return what is worth saying of a job's block records (Places.blocks): who was left out of how many, and
     which were never completed.
     """
     notes = []
-    if blocks["without"]:
-        notes.append(f"of {blocks['made']} blocks and votes some were sent without {shares_without(blocks)}")
-    for absence in blocks["left"]:
+    if blocks.without:
+        notes.append(f"of {blocks.made} blocks and votes some were sent without {shares_without(blocks)}")
+    for absence in blocks.left:
         notes.append(absence_in_words(absence))
-    if blocks["active"]:
-        notes.append(f"{blocks['active']} block records were left without a result")
+    if blocks.active:
+        notes.append(f"{blocks.active} block records were left without a result")
     return notes
 
 
-def absence_in_words(absence: Mapping[str, Any]) -> str:
+def absence_in_words(absence: AbsenceStatus) -> str:
     """Return that a worker or place left, when, why, and until when."""
     back = (
         "and did not come back"
-        if absence["back_s"] is None
-        else f"and was back {absence['back_s'] - absence['left_s']:.2f} s later; {absence['blocks']} blocks "
+        if absence.back_s is None
+        else f"and was back {absence.back_s - absence.left_s:.2f} s later; {absence.blocks} blocks "
         "and votes went on without it"
     )
-    why = f"after {absence['events']} looks in vain" if absence["events"] else "as all that it sums did"
-    return f"{absence['who']} left {absence['at']} {why}, {back}"
+    why = f"after {absence.events} looks in vain" if absence.events else "as all that it sums did"
+    return f"{absence.who} left {absence.at} {why}, {back}"
 
 
-def shares_without(blocks: Mapping[str, Any]) -> str:
+def shares_without(blocks: BlocksStatus) -> str:
     """Return how many of a job's blocks went without whom, and what share of all that is."""
-    made = max(1, blocks["made"])
+    made = max(1, blocks.made)
     return ", ".join(
         f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / made:.1%})"
-        for source, count in blocks["without"].items()
+        for source, count in blocks.without.items()
     )
 
 

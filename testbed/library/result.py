@@ -11,6 +11,8 @@ from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.library.telemetry import Array, JobSamples, LinkTable
+from testbed.messages.coding import decode
+from testbed.messages.links import LinkDelta
 from testbed.telemetry.bound import Bound
 from testbed.telemetry.verdict import Reason
 
@@ -83,7 +85,7 @@ class JobResult:
             verdict=JobVerdict.of(data["verdict"]),
             bound=bound
             and Bound(**{field.name: bound[field.name] for field in fields(Bound) if field.name in bound}),
-            links=LinkTable.of(data["links"]),
+            links=LinkTable.of(decode(tuple[LinkDelta, ...], data["links"], "links")),
             tensor_bytes=data["bytes_by"],
             samples=JobSamples.of(base64.b64decode(series)) if series else None,
             output=tuple(output),

@@ -19,6 +19,7 @@ from testbed.client.shown import line, lines
 from testbed.errors import TestbedError
 from testbed.jobs.journal import ENDED
 from testbed.library.state import status
+from testbed.messages.status import LivingStatus, Status
 
 FRESH_S = 1.0
 MOST_APART_S = 30.0  # what a link carried is not told of a longer time
@@ -53,7 +54,7 @@ class Answers:
 
     name: str
     at: float  # seconds since 1970
-    status: Answer | None = None
+    status: Status | None = None
     why: str = ""
     flows: Mapping[str, LinkFlow] = field(default_factory=dict)
     entries: tuple[Answer, ...] = ()
@@ -91,7 +92,7 @@ class PageSource:
     def _forget(self, pid: int | None) -> None:
         """Begin anew, with the testbed of that main process."""
         self._pid = pid
-        self._before: Answer | None = None
+        self._before: Status | None = None
         self._entries: deque[Answer] = deque(maxlen=MOST_CHANGES)
         self._changes: deque[Answer] = deque(maxlen=MOST_CHANGES)
         self._totals = Totals()
@@ -100,13 +101,13 @@ class PageSource:
         name = self._runtime.name
         try:
             self._runtime.require_alive()
-            answer = lines(status(self._runtime, self._call))
+            answer: LivingStatus = lines(status(self._runtime, self._call))
         except TestbedError as error:
             return Answers(name, now, why=line(str(error)))
-        if "uptime_s" not in answer:
-            return Answers(name, now, why=f"testbed {name}: {answer['state']}: {answer['error']}")
-        if answer["pid"] != self._pid:
-            self._forget(answer["pid"])
+        if not isinstance(answer, Status):
+            return Answers(name, now, why=f"testbed {name}: {answer.state}: {answer.error}")
+        if answer.pid != self._pid:
+            self._forget(answer.pid)
         before, self._before = self._before, answer
         running = self._read_on()
         return Answers(
@@ -146,23 +147,23 @@ class PageSource:
         return {job["id"]: job for job in journal["running"]}
 
 
-def flows(before: Answer | None, now: Answer) -> dict[str, LinkFlow]:
+def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:
     """Return what each link carried between two answers of one testbed; nothing where they are too far apart.
     Pure.
     """
     if before is None:
         return {}
-    apart_s = now["uptime_s"] - before["uptime_s"]
+    apart_s = now.uptime_s - before.uptime_s
     if not 0 < apart_s <= MOST_APART_S:
         return {}
-    counted = {link["name"]: link for link in before["links"]}
+    counted = {link.name: link for link in before.links}
     return {
-        link["name"]: LinkFlow(
-            max(0, link["bytes_up"] - counted[link["name"]]["bytes_up"]) / apart_s,
-            max(0, link["bytes_down"] - counted[link["name"]]["bytes_down"]) / apart_s,
+        link.name: LinkFlow(
+            max(0, link.bytes_up - counted[link.name].bytes_up) / apart_s,
+            max(0, link.bytes_down - counted[link.name].bytes_down) / apart_s,
         )
-        for link in now["links"]
-        if link["name"] in counted
+        for link in now.links
+        if link.name in counted
     }
 
 

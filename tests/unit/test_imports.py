@@ -21,7 +21,14 @@ OURS = ("testbed", "controller", "workloads")
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
-        {"testbed.errors", "testbed.encoding", "testbed.interpreters", "testbed.native", "testbed.contract"}
+        {
+            "testbed.errors",
+            "testbed.encoding",
+            "testbed.interpreters",
+            "testbed.native",
+            "testbed.contract",
+            "testbed.messages",
+        }
     ),
     frozenset(
         {

@@ -1,0 +1,41 @@
+"""Messages as JSON's data and back, by the declared types of their fields. Pure.
+
+Fields keep their order. A field that is UNSET is left out; a key that a type does not know is passed over, so
+that a reader reads what a later version wrote. Numbers stay what they are: see `Number`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from testbed.errors import TestbedError
+
+T = TypeVar("T")
+
+Number: TypeAlias = int | float
+"""A quantity. Not `float`, as which 100 would be decoded as 100.0, and be printed so."""
+
+
+def as_json(message: Any) -> Any:
+    """Return what the module json writes: objects for messages, lists or tuples for what is several."""
+    return msgspec.to_builtins(message, enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a class derived from a plain one, such as NumPy's float64, as json writes it."""
+    for kind in (float, int, str):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"{value!r} is nothing that JSON has")
+
+
+def decode(kind: type[T], data: Any, what: str) -> T:
+    """Return the message that `as_json` was given. Raises TestbedError, by the name of `what` is read, for
+    data of another form.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise TestbedError(f"{what}: not as this version has it: {error}") from error
