@@ -42,6 +42,7 @@ from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
 from testbed.messages.coding import as_json, decode, encoded
 from testbed.messages.controller import LitCircuits
+from testbed.messages.journal import JournalAnswer
 from testbed.messages.status import ControllerStatus, CoreStatus, Status
 from testbed.queue.scheduler import Scheduler
 from testbed.topology.model import Topology
@@ -232,7 +233,7 @@ class Daemon:
             return encoded(self._status())
         if operation == "journal":
             (after,) = numbers([request.get("after", 0)], "after")
-            return {"entries": self._journal.after(after), "running": self._jobs.so_far()}
+            return encoded(JournalAnswer(self._journal.after(after), self._jobs.so_far()))
         if operation in ("run", "submit"):
             work = self._jobs.run if operation == "run" else self._scheduler.submit
             asker.check_may_act(self._owner)

@@ -39,6 +39,7 @@ from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.messages.coding import as_json
 from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
+from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
@@ -253,7 +254,7 @@ class Job:
                     if self._board is not None:
                         self._board.set_rate(rate_mbps or 0.0)  # 0: that of its start
 
-    def outlook(self) -> dict[str, Any] | None:
+    def outlook(self) -> JobVerdict | None:
         """Return the verdict on its last seconds; None where there is none yet, or none any more."""
         observation = self._observation
         return observation.outlook(self.layout, self.id) if observation else None

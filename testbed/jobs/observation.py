@@ -19,6 +19,8 @@ from testbed.errors import ChangedError
 from testbed.jobs.ports import PortWatch
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
+from testbed.messages.coding import as_json
+from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
@@ -111,7 +113,7 @@ class Observation:
         ended = [] if since_s is None else self._hosts.ended_faults(since_s)
         return faults_in_words([*ended, *self._hosts.fault_states()])
 
-    def outlook(self, layout: Layout, job: int) -> dict[str, Any] | None:
+    def outlook(self, layout: Layout, job: int) -> JobVerdict | None:
         """Return the verdict on the last seconds of a job that still runs, by a coarse bound, for what its
         workers measure is known at its end; None where it is too early for one, or nobody looks around.
         """
@@ -125,7 +127,7 @@ class Observation:
         bursts = bursts_of(zip(recent.names, recent.rates_mbps, strict=True), self._mtu)
         _, happened = self._happened(scenes, layout, job, recent)
         seen = evidence(recent, bursts, {}, self._job_hosts)
-        return verdict(seen, coarse(seen), hosts=self._job_hosts, happened=happened).as_json()
+        return verdict(seen, coarse(seen), hosts=self._job_hosts, happened=happened).said()
 
     def report(
         self,
@@ -188,7 +190,7 @@ class Observation:
             },
             "other_traffic": [asdict(each) for each in happened.traffic],
             "bound": allowed.as_json() if allowed else None,
-            "verdict": judged.as_json(),
+            "verdict": as_json(judged.said()),
         }
         if not with_series:
             return report

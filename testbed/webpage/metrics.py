@@ -179,9 +179,11 @@ def _jobs(look: Answers, said: Status) -> Iterator[Metric]:
         "testbed_job_trustworthy",
         "What the verdict thinks of the last seconds of a job: 1 to be trusted, 0 not.",
         [
-            (label, verdict["trustworthy"])
+            (label, running.verdict.trustworthy)
             for label, job in zip(labels, jobs, strict=True)
-            if (verdict := look.running.get(job.id, {}).get("verdict")) and verdict["trustworthy"] is not None
+            if (running := look.running.get(job.id))
+            and running.verdict
+            and running.verdict.trustworthy is not None
         ],
         ["job", "sync"],
     )

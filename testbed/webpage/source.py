@@ -17,9 +17,11 @@ from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.client.shown import line, lines
 from testbed.errors import TestbedError
-from testbed.jobs.journal import ENDED
 from testbed.library.state import status
+from testbed.messages.coding import decode
+from testbed.messages.journal import JournalAnswer, JournalEntry, RunningJob
 from testbed.messages.status import LivingStatus, Status
+from testbed.messages.verdict import JobVerdict
 
 FRESH_S = 1.0
 MOST_APART_S = 30.0  # what a link carried is not told of a longer time
@@ -57,9 +59,9 @@ class Answers:
     status: Status | None = None
     why: str = ""
     flows: Mapping[str, LinkFlow] = field(default_factory=dict)
-    entries: tuple[Answer, ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
     changes: tuple[Answer, ...] = ()
-    running: Mapping[int, Answer] = field(default_factory=dict)
+    running: Mapping[int, RunningJob] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
 
@@ -93,7 +95,7 @@ class PageSource:
         """Begin anew, with the testbed of that main process."""
         self._pid = pid
         self._before: Status | None = None
-        self._entries: deque[Answer] = deque(maxlen=MOST_CHANGES)
+        self._entries: deque[JournalEntry] = deque(maxlen=MOST_CHANGES)
         self._changes: deque[Answer] = deque(maxlen=MOST_CHANGES)
         self._totals = Totals()
 
@@ -121,17 +123,18 @@ class PageSource:
             totals=replace(self._totals, ended=dict(self._totals.ended)),
         )
 
-    def _read_on(self) -> dict[int, Answer]:
+    def _read_on(self) -> dict[int, RunningJob]:
         """Read what is new in the journal and the history; return what the daemon says of running jobs."""
-        last = self._entries[-1]["number"] if self._entries else 0
+        last = self._entries[-1].number if self._entries else 0
         try:
-            journal = lines(self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last))
+            answer = self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last)
         except TestbedError:  # it ends
             return {}
-        for entry in journal["entries"]:
+        journal: JournalAnswer = lines(decode(JournalAnswer, answer, "journal"))
+        for entry in journal.entries:
             self._entries.append(entry)
-            if entry["kind"] == ENDED:
-                key = (outcome(entry["job"]), trust(entry["job"]["verdict"]))
+            if job := entry.ended:
+                key = (outcome(job.failure), trust(job.verdict))
                 self._totals.ended[key] = self._totals.ended.get(key, 0) + 1
         last = self._changes[-1]["id"] if self._changes else 0
         try:
@@ -144,7 +147,7 @@ class PageSource:
             self._changes.append(change)
             self._totals.changes += 1
             self._totals.dark_s += (change["measured_ms"] or 0.0) / 1e3
-        return {job["id"]: job for job in journal["running"]}
+        return {job.id: job for job in journal.running}
 
 
 def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:
@@ -167,12 +170,11 @@ def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:
     }
 
 
-def outcome(job: Mapping[str, Any]) -> str:
+def outcome(failure: str | None) -> str:
     """Return how a job ended, in a word."""
-    return "failed" if job["failure"] else "done"
+    return "failed" if failure else "done"
 
 
-def trust(verdict: Mapping[str, Any] | None) -> str:
+def trust(verdict: JobVerdict | None) -> str:
     """Return in a word what a verdict came to; None of a job without a result."""
-    trustworthy = verdict["trustworthy"] if verdict else None
-    return {True: "yes", False: "no", None: "none"}[trustworthy]
+    return {True: "yes", False: "no", None: "none"}[verdict.trustworthy if verdict else None]

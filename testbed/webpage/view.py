@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed import status as command
+from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
 from testbed.messages.links import LinkStatus
 from testbed.messages.queue import QueuedStatus
 from testbed.messages.status import HostStatus, Status, UnitStatus
+from testbed.messages.verdict import JobVerdict
 from testbed.ocs.circuits import circuit
 from testbed.topology.addresses import optical_port_name
 from testbed.topology.units import unit_named
@@ -244,8 +246,9 @@ def _running(look: Answers) -> list[JobLine]:
     assert look.status is not None
     shown = []
     for job in look.status.jobs:
-        verdict = look.running.get(job.id, {}).get("verdict")
-        line = verdict_text(verdict) if verdict else "too early to say"
+        running = look.running.get(job.id)
+        verdict = running.verdict if running else None
+        line = verdict.text if verdict else "too early to say"
         shown.append(
             JobLine(
                 number=job.id,
@@ -256,7 +259,7 @@ def _running(look: Answers) -> list[JobLine]:
                 progress=progress_text(job.summed_bytes),
                 uses=", ".join(f"{a}-{b}" for a, b in job.uses.circuits) if job.uses else "",
                 verdict=f"so far {line}",
-                trustworthy=verdict["trustworthy"] if verdict else None,
+                trustworthy=verdict.trustworthy if verdict else None,
                 attention=(
                     *command.waiting_lines(job),
                     *command.blocks_lines(job.blocks),
@@ -268,48 +271,41 @@ def _running(look: Answers) -> list[JobLine]:
 
 
 def _ended(look: Answers) -> list[JobLine]:
-    over = [entry for entry in look.entries if "job" in entry][-MOST_ENDED:]
+    over = [(entry.time, entry.ended) for entry in look.entries if entry.ended][-MOST_ENDED:]
     return [
-        ended_job(
-            entry["job"], f"{outcome(entry['job'])} after {duration(entry['time'] - entry['job']['began'])}"
-        )
-        for entry in reversed(over)
+        ended_job(job, f"{outcome(job.failure)} after {duration(ended - job.began)}")
+        for ended, job in reversed(over)
     ]
 
 
-def ended_job(job: Mapping[str, Any], state: str) -> JobLine:
+def ended_job(job: EndedJob, state: str) -> JobLine:
     """Return what is shown of a job that is over, by what the journal keeps of it. Without a result its
     failure stands in the verdict's place.
     """
-    verdict, failure = job["verdict"], job["failure"]
+    verdict, failure = job.verdict, job.failure
     return JobLine(
-        number=job["id"],
+        number=job.id,
         state=state,
-        sync=job["sync"],
-        script=job["script"],
-        hosts=hosts_text(job["hosts"], job["ps_host"]),
+        sync=job.sync,
+        script=job.script,
+        hosts=hosts_text(job.hosts, job.ps_host),
         progress="",
         uses="",
-        verdict=verdict_text(verdict) if verdict else failure or "none",
-        trustworthy=verdict["trustworthy"] if verdict else None,
-        attention=remarks(failure if verdict else None, job["notes"], verdict),
+        verdict=verdict.text if verdict else failure or "none",
+        trustworthy=verdict.trustworthy if verdict else None,
+        attention=remarks(failure if verdict else None, job.notes, verdict),
     )
 
 
-def remarks(failure: str | None, notes: Iterable[str], verdict: Mapping[str, Any] | None) -> tuple[str, ...]:
+def remarks(failure: str | None, notes: Iterable[str], verdict: JobVerdict | None) -> tuple[str, ...]:
     """Return what a reader of a job's result must know, each line once."""
-    of_verdict = [note["text"] for note in (verdict or {"notes": ()})["notes"]]
+    of_verdict = [note.text for note in verdict.notes] if verdict else []
     return tuple(dict.fromkeys([*([failure] if failure else []), *notes, *of_verdict]))
 
 
 def hosts_text(hosts: Iterable[str], ps_host: str | None) -> str:
     """Return a job's hosts, and its server's."""
     return " ".join(hosts) + (f", ps on {ps_host}" if ps_host else "")
-
-
-def verdict_text(verdict: Mapping[str, Any] | None) -> str:
-    """Return a verdict's line; None where there is no result."""
-    return verdict["line"].removeprefix("verdict: ") if verdict else "none"
 
 
 def progress_text(summed_bytes: int) -> str:
@@ -336,9 +332,9 @@ def _queued(job: QueuedStatus) -> ShownQueued:
 # ---- what happened ----
 
 
-def happenings(entries: Iterable[Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]) -> list[Happening]:
+def happenings(entries: Iterable[JournalEntry], changes: Iterable[Mapping[str, Any]]) -> list[Happening]:
     """Return the newest of a journal's entries and of reconfigurations, the newest first."""
-    lines = [Happening(entry["time"], entry["text"]) for entry in entries]
+    lines = [Happening(entry.time, entry.text) for entry in entries]
     lines += [Happening(change["time"], change_text(change)) for change in changes]
     return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_HAPPENINGS]
 
@@ -358,9 +354,9 @@ def change_text(change: Mapping[str, Any]) -> str:
 def _spans(look: Answers, said: Status, pairs: frozenset[Ports]) -> Spans:
     jobs = tuple(
         [
-            _job_span(entry["job"], entry["time"], entry["job"]["sync"], bool(entry["job"]["failure"]))
+            _job_span(job, entry.time, job.sync, bool(job.failure))
             for entry in look.entries
-            if "job" in entry
+            if (job := entry.ended)
         ]
         + [_job_span(look.running[job.id], NOT_OVER, job.sync) for job in said.jobs if job.id in look.running]
     )
@@ -376,6 +372,5 @@ def _spans(look: Answers, said: Status, pairs: frozenset[Ports]) -> Spans:
     return Spans(jobs, circuits, begun, look.at)
 
 
-def _job_span(job: Mapping[str, Any], ended: float, sync: str, has_failed: bool = False) -> JobSpan:
-    pairs = tuple((a, b) for a, b in job["pairs"])
-    return JobSpan(job["id"], f"job {job['id']} {sync}", job["began"], ended, pairs, has_failed)
+def _job_span(job: RunningJob | EndedJob, ended: float, sync: str, has_failed: bool = False) -> JobSpan:
+    return JobSpan(job.id, f"job {job.id} {sync}", job.began, ended, job.pairs, has_failed)

@@ -84,7 +84,7 @@ def copied(message: Any) -> Any:
 
 def test_there_are_messages() -> None:
     assert len(MESSAGES) >= 18
-    assert {"Status", "QueuedStatus", "LitCircuits", "LinkDelta"} <= MESSAGES.keys()
+    assert {"Status", "QueuedStatus", "LitCircuits", "LinkDelta", "EndedJob", "JobVerdict"} <= MESSAGES.keys()
 
 
 @pytest.mark.parametrize("kind", MESSAGES.values(), ids=MESSAGES)
