@@ -23,8 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, UnsetType
-
 from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
 from testbed.client.caller import Caller
@@ -40,7 +38,7 @@ from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
-from testbed.messages.coding import as_json, decode, encoded
+from testbed.messages.coding import UNSET, UnsetType, as_json, decode, encoded
 from testbed.messages.controller import LitCircuits
 from testbed.messages.journal import JournalAnswer
 from testbed.messages.status import ControllerStatus, CoreStatus, Status

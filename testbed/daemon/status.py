@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from msgspec import UNSET
-
 from testbed.client.caller import user_name
+from testbed.messages.coding import UNSET
 from testbed.messages.links import LinkStatus
 from testbed.messages.status import HostStatus, RackStatus, UnitStatus
 from testbed.telemetry.samples import LinkCounters

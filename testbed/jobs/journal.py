@@ -10,10 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from msgspec import UNSET
-
 from testbed.jobs.life import Job
-from testbed.messages.coding import decode
+from testbed.messages.coding import UNSET, decode
 from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
 from testbed.messages.verdict import JobVerdict
 from testbed.topology import addresses

@@ -150,22 +150,18 @@ class Observation:
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
-        lost = {link["name"]: link["device_drops"] for link in links}
+        lost = {link.name: link.device_drops for link in links}
         for host, count in self._unsent_after.items():
             lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
-        bursts = bursts_of(((link["name"], link["rate_mbps"]) for link in links), self._mtu)
+        bursts = bursts_of(((link.name, link.rate_mbps) for link in links), self._mtu)
         seen = evidence(self._recording, bursts, lost, self._job_hosts)
-        depths_s = {
-            link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"]
-            for link in links
-            if link["rate_mbps"]
-        }
+        depths_s = {link.name: bursts[link.name] * 8e-6 / link.rate_mbps for link in links if link.rate_mbps}
         network, happened = self._happened(self._scenes, layout, job, self._recording)
         others_sent = happened.uncounted is not None or bool(happened.crowding(seen))
         allowed = bound(self._recording, workers, traffic, depths_s, network, others_sent)
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
-        sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
+        sent_bytes = sum(link.bytes_up for link in links if link.name in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
         sent_bytes -= happened.sent_from(traffic.hosts)
         not_used = None if failure or missing else unused(traffic.transport, workers, sent_bytes, starts)
@@ -182,7 +178,7 @@ class Observation:
             slept=slept,
         )
         report = {
-            "links": links,
+            "links": as_json(links),
             "telemetry": summary(self._recording, seen),
             "stragglers": slept.as_json() if slept else None,
             "optical_losses": {

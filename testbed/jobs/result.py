@@ -10,6 +10,7 @@ from typing import Any
 
 from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.messages.jobs import AbsenceStatus, BlocksStatus
+from testbed.messages.links import LinkDelta
 from testbed.telemetry.samples import LinkCounters
 
 # Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/contract/calls,
@@ -26,26 +27,24 @@ _OF_ANY_SCRIPT = {"rank", "delays"}  # what a worker leaves that made no group o
 _MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 
 
-def link_deltas(
-    before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]
-) -> list[dict[str, Any]]:
-    """Return what each link carried between two readings, both directions and their sum, in bytes with
-    Ethernet headers, and what it lost; of the drops, `device_drops` were not those of a full queue.
+def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[LinkDelta]:
+    """Return what each link carried between two readings, in bytes with Ethernet headers, and what it
+    lost.
     """
     deltas = []
     for name, now in after.items():
         then = before[name]
         up, down = now.bytes_ab - then.bytes_ab, now.bytes_ba - then.bytes_ba
         deltas.append(
-            {
-                "name": name,
-                "rate_mbps": now.rate_mbps,
-                "bytes": up + down,
-                "bytes_up": up,
-                "bytes_down": down,
-                "drops": now.drops - then.drops,
-                "device_drops": now.device_drops - then.device_drops,
-            }
+            LinkDelta(
+                name=name,
+                rate_mbps=now.rate_mbps,
+                bytes=up + down,
+                bytes_up=up,
+                bytes_down=down,
+                drops=now.drops - then.drops,
+                device_drops=now.device_drops - then.device_drops,
+            )
         )
     return deltas
 

@@ -10,6 +10,8 @@ import json
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import UNSET as UNSET  # a field that is not there
+from msgspec import UnsetType as UnsetType
 
 from testbed.errors import TestbedError
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec import UNSET, UnsetType
-
+from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.timetable import TimetableStatus
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from msgspec import UNSET, UnsetType
-
-from testbed.messages.coding import Number
+from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.jobs import JobStatus
 from testbed.messages.links import FaultStatus, LinkStatus
 from testbed.messages.queue import QueueStatus
