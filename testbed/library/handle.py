@@ -32,7 +32,7 @@ from testbed.library.running import RunOptions, check, run
 from testbed.library.state import status
 from testbed.library.submitting import QueueRequest, cancel, submit
 from testbed.library.telemetry import Telemetry
-from testbed.messages.coding import as_json
+from testbed.messages.coding import encoded
 from testbed.messages.status import LivingStatus, Status
 from testbed.records.record import failure_of_queue
 from testbed.records.recorder import Asked, Recorder, recording
@@ -246,7 +246,7 @@ class Testbed:
 
     def status(self) -> dict[str, Any]:
         """Return what `testbed status --json` prints (docs/schemas/status.json)."""
-        return dict(as_json(self._status()))
+        return dict(json.loads(encoded(self._status())))
 
     def telemetry(self) -> Telemetry:
         """Return the counters of all links now, since it came up, as arrays."""

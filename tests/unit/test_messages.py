@@ -23,6 +23,7 @@ from testbed import messages
 from testbed.client import rpc
 from testbed.client.shown import lines
 from testbed.errors import TestbedError
+from testbed.library import handle
 from testbed.library.state import status
 from testbed.messages import schema
 from testbed.messages.coding import as_json, decode, encoded
@@ -194,6 +195,15 @@ def test_a_status_is_printed_as_the_daemon_wrote_it(tmp_path: Path) -> None:
     world.status = wire
     answer = status(runtime, world.call)
     assert json.dumps(as_json(answer), indent=2) == json.dumps(wire, indent=2)
+
+
+def test_the_library_says_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists, too: a script may compare them with lists."""
+    wire = page_world.status()
+    monkeypatch.setattr(handle, "status", lambda runtime: page_world.read(wire))
+    testbed = handle.Testbed(name="made-up")
+    testbed._runtime = page_world.LivingRuntime("made-up", tmp_path)
+    assert testbed.status() == wire
 
 
 @pytest.mark.parametrize(
