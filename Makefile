@@ -4,7 +4,7 @@ SOURCES := testbed controller workloads reproductions setup.py scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: lint contract bench clean root
+.PHONY: lint contract schemas bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -66,6 +66,9 @@ unit: setup
 
 contract:
 	@$(PYTHON) -m testbed.contract.emit
+
+schemas:
+	@$(PYTHON) -m testbed.messages.schema
 
 lint: setup
 	@echo "lint: ruff check"

@@ -6,14 +6,27 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from testbed.client import environment, shown
 
 if TYPE_CHECKING:
     from testbed.client.last_words import LastWords
     from testbed.client.runtime import Runtime
+    from testbed.messages.jobs import BlocksStatus, JobStatus, NetworkUse, SummingNode, SummingTree
+    from testbed.messages.links import FaultStatus, LinkStatus
+    from testbed.messages.queue import QueueStatus
+    from testbed.messages.status import (
+        ControllerStatus,
+        DeadStatus,
+        HostStatus,
+        LivingStatus,
+        OpticalModelStatus,
+        RackStatus,
+        Status,
+    )
 
 WATCH_S = 1.0
 
@@ -43,7 +56,9 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     when no such testbed runs.
     """
     from testbed.client.runtime import DEFAULT_NAME, Runtime, dead, running
-    from testbed.library.state import NOT_ANSWERING, status
+    from testbed.library.state import status
+    from testbed.messages.coding import as_json
+    from testbed.messages.status import NOT_ANSWERING
 
     names = [arguments.name] if arguments.name else running() or dead() or [DEFAULT_NAME]
     runtimes = [Runtime.of(name) for name in names]
@@ -52,27 +67,29 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     ]
     if ended:
         if arguments.json:
-            left = [dead_json(*each) for each in ended]
+            left = [as_json(dead_status(*each)) for each in ended]
             return json.dumps(left[0] if len(left) == 1 else left, indent=2), False
         return "\n".join(dead_page(*each) for each in ended), False
     for runtime in runtimes:
         runtime.require_alive()
     testbeds = [status(runtime) for runtime in runtimes]
-    answered = all(testbed["state"] != NOT_ANSWERING for testbed in testbeds)
+    answered = all(testbed.state != NOT_ANSWERING for testbed in testbeds)
     if arguments.json:
-        return json.dumps(testbeds[0] if len(testbeds) == 1 else testbeds, indent=2), answered
+        return json.dumps(as_json(testbeds[0] if len(testbeds) == 1 else testbeds), indent=2), answered
     testbeds = shown.lines(testbeds)
     text = page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
     return text, answered
 
 
-def dead_json(runtime: Runtime, last: LastWords) -> dict[str, Any]:
+def dead_status(runtime: Runtime, last: LastWords) -> DeadStatus:
     """Return what is left of a testbed that died."""
     from dataclasses import asdict
 
     from testbed.client.last_words import logs
+    from testbed.messages.status import DEAD, DeadStatus
 
-    return {**asdict(last), "state": "dead", "logs": [str(log) for log in logs(runtime.folder)]}
+    left = tuple(str(log) for log in logs(runtime.folder))
+    return DeadStatus(**asdict(last), state=DEAD, logs=left)
 
 
 def dead_page(runtime: Runtime, last: LastWords) -> str:
@@ -87,149 +104,135 @@ def dead_page(runtime: Runtime, last: LastWords) -> str:
     return "\n".join(map(shown.line, lines))
 
 
-def line(testbed: dict[str, Any]) -> str:
+def line(testbed: LivingStatus) -> str:
     """Return a testbed's line in a list of several."""
-    configuration = testbed.get("configuration", "")
-    running = f"{len(testbed['hosts'])} hosts, {len(testbed['jobs'])} jobs"
+    running = f"{len(testbed.hosts)} hosts, {len(testbed.jobs)} jobs"
     return (
-        f"{testbed['name']:<16} {testbed['state']:<10} pid {testbed['pid']:<8} {configuration:<12} {running}"
+        f"{testbed.name:<16} {testbed.state:<10} pid {testbed.pid:<8} {testbed.configuration:<12} {running}"
     )
 
 
-def page(testbed: dict[str, Any]) -> str:
+def page(testbed: LivingStatus) -> str:
     """Return a testbed in full."""
-    from testbed.library.state import NOT_ANSWERING
+    from testbed.messages.status import NOT_ANSWERING, Status
 
-    lines = [f"testbed {testbed['name']}: {testbed['state']}, pid {testbed['pid']}"]
-    if "uptime_s" not in testbed:
-        return f"{lines[0]}: {testbed['error']}" if testbed["state"] == NOT_ANSWERING else lines[0]
-    lines[0] += (
-        f", up {testbed['uptime_s']:.0f} s, {testbed['user']}'s, configuration {testbed['configuration']}"
-    )
+    lines = [f"testbed {testbed.name}: {testbed.state}, pid {testbed.pid}"]
+    if not isinstance(testbed, Status):
+        return f"{lines[0]}: {testbed.error}" if testbed.state == NOT_ANSWERING else lines[0]
+    lines[0] += f", up {testbed.uptime_s:.0f} s, {testbed.user}'s, configuration {testbed.configuration}"
     lines.append("")
-    busy = {host["name"]: host["job"] for host in testbed["hosts"]}
-    for unit in testbed["units"]:
-        hosts = [name for host in testbed["hosts"] if host["unit"] == unit["name"] for name in [host["name"]]]
-        used = sum(busy[name] is not None for name in hosts)
-        restarted = restarted_text(unit.get("restarts", 0))
+    for unit in testbed.units:
+        its_hosts = [host for host in testbed.hosts if host.unit == unit.name]
+        hosts = [host.name for host in its_hosts]
+        used = sum(host.job is not None for host in its_hosts)
         lines.append(
-            f"  {unit['name']:<5} {unit['kind']:<10} {len(hosts):>3} hosts ({used} in use)"
-            f"{racks_text(unit.get('racks', []))}"
-            f"  {unit['optical_ports']} optical ports{planes_text(unit.get('planes', {}))}"
-            f"  engine {unit['engine']}{restarted}"
+            f"  {unit.name:<5} {unit.kind:<10} {len(hosts):>3} hosts ({used} in use)"
+            f"{racks_text(unit.tors)}"
+            f"  {unit.optical_ports} optical ports{planes_text(unit.planes)}"
+            f"  engine {unit.engine}{restarted_text(unit.restarts)}"
         )
-        own = unit.get("link_rates_mbps", {})
-        its_hosts = [host for host in testbed["hosts"] if host["unit"] == unit["name"]]
+        own = unit.link_rates_mbps
         lines += unequal_lines(its_hosts, own)
         lines += own_lines({link: rate for link, rate in own.items() if link not in hosts})
     lines += [
         "",
         f"  circuits    {circuits_text(testbed)}",
-        f"  controller  {controller_text(testbed['controller'])}",
+        f"  controller  {controller_text(testbed.controller)}",
     ]
-    if core := testbed.get("core"):
-        links = named([f"{unit['name']}c" for unit in testbed["units"]])
-        lines.insert(-1, f"  core        electrical, {links}: {rate_text(core['rate_mbps'])}")
-    if model := testbed.get("optical_model"):
+    if core := testbed.core:
+        links = named([f"{unit.name}c" for unit in testbed.units])
+        lines.insert(-1, f"  core        electrical, {links}: {rate_text(core.rate_mbps)}")
+    if model := testbed.optical_model:
         lines.append(f"  optics      {optics_text(model)}")
-    if failed := testbed.get("failed_locks"):
+    if failed := testbed.failed_locks:
         lines.append(f"  locks       {failed_text(failed)}")
-    lines.append(f"  links       {links_text(testbed['links'])}")
-    if visited := [host for host in testbed["hosts"] if host.get("commands_of")]:
-        who = ", ".join(f"{host['name']} ({' and '.join(host['commands_of'])})" for host in visited)
+    lines.append(f"  links       {links_text(testbed.links)}")
+    if visited := [host for host in testbed.hosts if host.commands_of]:
+        who = ", ".join(f"{host.name} ({' and '.join(host.commands_of)})" for host in visited)
         lines.append(f"  commands    at {who}; these hosts are kept from jobs of others")
-    if apart := testbed.get("kept_apart"):
+    if apart := testbed.kept_apart:
         frames = ", ".join(f"{host} {count}" for host, count in apart.items())
         lines.append(f"  apart       frames to hosts of other users' jobs, dropped: {frames}")
-    if down := [link["name"] for link in testbed["links"] if not link.get("up", True)]:
-        lines.append(f"  down        {' '.join(down)} ({environment.typed('link list', testbed['name'])})")
-    for link, device in testbed.get("gone_links", {}).items():
+    if down := [link.name for link in testbed.links if not link.up]:
+        lines.append(f"  down        {' '.join(down)} ({environment.typed('link list', testbed.name)})")
+    for link, device in testbed.gone_links.items():
         lines.append(f"  attention   link {link}: its device {device} was deleted: down, and up again")
-    if testbed.get("faults"):
-        hint = environment.typed("fault list", testbed["name"])
-        lines.append(f"  faults      {faults_text(testbed['faults'])} ({hint})")
-    if testbed.get("cores_busy"):
-        lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in testbed['cores_busy'])} busy")
+    if testbed.faults:
+        hint = environment.typed("fault list", testbed.name)
+        lines.append(f"  faults      {faults_text(testbed.faults)} ({hint})")
+    if testbed.cores_busy:
+        lines.append(f"  cores       {' '.join(f'{share:.0%}' for share in testbed.cores_busy)} busy")
     lines.append("")
-    queued = {job["id"] for job in (testbed.get("schedule") or {"jobs": []})["jobs"]}
-    for job in testbed["jobs"]:
-        if job["id"] in queued:
+    queued = testbed.queued
+    for job in testbed.jobs:
+        if job.id in queued:
             continue
-        ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
+        ps = f", ps on {job.ps_host}" if job.ps_host else ""
         lines.append(
-            f"  job {job['id']}: {job['state']} for {job['running_s']:.0f} s, {job['sync']}, {job['user']}'s "
-            f"{job['script']}"
-            f" on {' '.join(job['hosts'])}{ps}"
+            f"  job {job.id}: {job.state} for {job.running_s:.0f} s, {job.sync}, {job.user}'s "
+            f"{job.script}"
+            f" on {' '.join(job.hosts)}{ps}"
         )
         more = (
-            *sums_lines(job["sums"]),
-            *uses_lines(job.get("uses")),
-            *blocks_lines(job.get("blocks")),
-            *service_lines(job),
+            *sums_lines(job.sums),
+            *uses_lines(job.uses),
+            *blocks_lines(job.blocks),
+            *job.service_lines,
             *waiting_lines(job),
         )
         lines += [f"    {line}" for line in more]
-    if not testbed["jobs"]:
+    if not testbed.jobs:
         lines.append("  no jobs")
-    if testbed.get("schedule"):
-        lines += [*([""] if lines[-1] else []), *queue_lines(testbed["schedule"])]
+    if testbed.schedule:
+        lines += [*([""] if lines[-1] else []), *queue_lines(testbed.schedule)]
     return "\n".join(lines)
 
 
-def sums_lines(trees: list[dict[str, Any]] | None) -> list[str]:
+def sums_lines(trees: Sequence[SummingTree] | None) -> list[str]:
     """Return a line for each tree of a job: the place at its top, its share, and who contributes; behind a
     place whom it sums, in brackets.
     """
-    return [
-        f"{tree['place']} sums {tree['share']:.0%}: {' '.join(_contributors(tree))}" for tree in trees or []
-    ]
+    return [f"{tree.place} sums {tree.share:.0%}: {' '.join(_contributors(tree))}" for tree in trees or []]
 
 
-def uses_lines(uses: dict[str, Any] | None) -> list[str]:
+def uses_lines(uses: NetworkUse | None) -> list[str]:
     """Return a line on the circuits that a job uses, and the links."""
     if not uses:
         return []
-    circuits = ", ".join(f"{a}-{b}" for a, b in uses["circuits"])
-    return [f"uses {f'circuits {circuits}; ' if circuits else ''}links {' '.join(uses['links'])}"]
+    circuits = ", ".join(f"{a}-{b}" for a, b in uses.circuits)
+    return [f"uses {f'circuits {circuits}; ' if circuits else ''}links {' '.join(uses.links)}"]
 
 
-def blocks_lines(blocks: dict[str, Any] | None) -> list[str]:
+def blocks_lines(blocks: BlocksStatus | None) -> list[str]:
     """Return a line on the blocks of a job that is summed by such, with those who were left out."""
     from testbed.jobs.result import absence_in_words, shares_without
 
     if not blocks:
         return []
-    without = f", some without {shares_without(blocks)}" if blocks["without"] else ""
-    left = [absence_in_words(absence) for absence in blocks.get("left", [])]
-    return [f"{blocks['made']} blocks and votes, {blocks['active']} under way{without}", *left]
+    without = f", some without {shares_without(blocks)}" if blocks.without else ""
+    left = [absence_in_words(absence) for absence in blocks.left]
+    return [f"{blocks.made} blocks and votes, {blocks.active} under way{without}", *left]
 
 
-def service_lines(job: dict[str, Any]) -> list[str]:
-    """Return what the process that serves a job's workers says of itself, if it does."""
-    return [str(line) for line in (job.get("service") or {"lines": []})["lines"]]
-
-
-def waiting_lines(job: dict[str, Any]) -> list[str]:
+def waiting_lines(job: JobStatus) -> list[str]:
     """Return what a job's workers wait for, if they wait for long."""
-    return [str(job["waiting"])] if job.get("waiting") else []
+    return [job.waiting] if job.waiting else []
 
 
-def _contributors(node: dict[str, Any]) -> list[str]:
-    below = [f"{child['place']} ({' '.join(_contributors(child))})" for child in node["below"]]
-    return [*below, *node["workers"]]
+def _contributors(node: SummingTree | SummingNode) -> list[str]:
+    below = [f"{child.place} ({' '.join(_contributors(child))})" for child in node.below]
+    return [*below, *node.workers]
 
 
-def racks_text(racks: list[dict[str, Any]]) -> str:
+def racks_text(racks: Sequence[RackStatus]) -> str:
     """Return how many racks a pod has, and which of their ToRs were started again; nothing of a rack."""
     if not racks:
         return ""
-    again = ", ".join(
-        f"{rack['name']}{restarted_text(rack['restarts'])}" for rack in racks if rack["restarts"]
-    )
+    again = ", ".join(f"{rack.name}{restarted_text(rack.restarts)}" for rack in racks if rack.restarts)
     return f" in {len(racks)} racks" + (f" ({again})" if again else "")
 
 
-def own_lines(rates_mbps: dict[str, float | None]) -> list[str]:
+def own_lines(rates_mbps: Mapping[str, float | None]) -> list[str]:
     """Return a line for each declared rate that links between switches have of their own."""
     kinds: dict[float | None, list[str]] = {}
     for link, rate_mbps in rates_mbps.items():
@@ -251,14 +254,14 @@ def planes_text(planes: dict[str, int]) -> str:
     return f" ({', '.join(f'{count} of {name}' for name, count in planes.items())})" if planes else ""
 
 
-def unequal_lines(hosts: list[dict[str, Any]], own: Collection[str] = ()) -> list[str]:
+def unequal_lines(hosts: Sequence[HostStatus], own: Collection[str] = ()) -> list[str]:
     """Return a line for each kind of a unit's hosts, where they differ, are limited, or are among links with
     a rate of their `own`: a link's declared rate, and how many cores.
     """
     kinds: dict[tuple[float | None, float | None], list[str]] = {}
     for host in hosts:
-        kinds.setdefault((host["rate_mbps"], host["cpus"]), []).append(host["name"])
-    if len(kinds) == 1 and next(iter(kinds))[1] is None and not any(host["name"] in own for host in hosts):
+        kinds.setdefault((host.rate_mbps, host.cpus), []).append(host.name)
+    if len(kinds) == 1 and next(iter(kinds))[1] is None and not any(host.name in own for host in hosts):
         return []
     lines = []
     for (rate_mbps, cpus), names in kinds.items():
@@ -267,63 +270,63 @@ def unequal_lines(hosts: list[dict[str, Any]], own: Collection[str] = ()) -> lis
     return lines
 
 
-def queue_lines(schedule: dict[str, Any]) -> list[str]:
+def queue_lines(schedule: QueueStatus) -> list[str]:
     """Return the policy, and the jobs that are not over; those that have not arrived are counted."""
-    jobs = schedule["jobs"]
+    jobs = schedule.jobs
     lines = [
         f"  {head:<10}  {line}" for head, line in zip(("queue", ""), policy_lines(schedule), strict=True)
     ]
-    lines += [f"  attention   {text}" for text in schedule["complaints"]]
+    lines += [f"  attention   {text}" for text in schedule.complaints]
     lines += [
         "",
         f"  {'job':>5} {'name':<16} {'state':<10} {'mode':<4} {'Gb/s':>7} {'done':>5} {'s':>7}  hosts",
     ]
     for job in jobs:
-        if job["state"] in ("coming", "ended"):
+        if job.state in ("coming", "ended"):
             continue
-        begin = job["arrival_s"] if job["started_s"] is None else job["started_s"]
-        ps = f", ps on {job['ps_host']}" if job["ps_host"] else ""
+        begin = job.arrival_s if job.started_s is None else job.started_s
+        ps = f", ps on {job.ps_host}" if job.ps_host else ""
         lines.append(
-            f"  {job['id']:>5} {job['name']:<16} {job['state']:<10} {job['mode'] or '-':<4} "
-            f"{job['rate_gbps']:>7g}"
-            f" {job['progress']:>5.0%} {schedule['seconds'] - begin:>7.1f}  "
-            f"{' '.join(job['hosts']) or '-'}{ps}"
+            f"  {job.id:>5} {job.name:<16} {job.state:<10} {job.mode or '-':<4} "
+            f"{job.rate_gbps:>7g}"
+            f" {job.progress:>5.0%} {schedule.seconds - begin:>7.1f}  "
+            f"{' '.join(job.hosts) or '-'}{ps}"
         )
     return lines
 
 
-def policy_lines(schedule: dict[str, Any]) -> tuple[str, str]:
+def policy_lines(schedule: QueueStatus) -> tuple[str, str]:
     """Return the policy with its jobs by state, and what it did so far."""
-    states = [job["state"] for job in schedule["jobs"]]
+    states = [job.state for job in schedule.jobs]
     return (
-        f"policy {schedule['policy']}, slot {schedule['slot']} of {schedule['slot_s']:g} s; "
+        f"policy {schedule.policy}, slot {schedule.slot} of {schedule.slot_s:g} s; "
         f"{len(states)} jobs, {states.count('ended')} ended, {states.count('coming')} to come",
-        f"{schedule['reconfigured_connections']} connections set up in "
-        f"{schedule['reconfigurations']} reconfigurations; "
-        f"{schedule['overruns']} slots overrun, {schedule['policy_failures']} without a valid decision",
+        f"{schedule.reconfigured_connections} connections set up in "
+        f"{schedule.reconfigurations} reconfigurations; "
+        f"{schedule.overruns} slots overrun, {schedule.policy_failures} without a valid decision",
     )
 
 
-def circuits_text(testbed: dict[str, Any]) -> str:
-    if testbed["circuits"] is None:
+def circuits_text(testbed: Status) -> str:
+    if testbed.circuits is None:
         return "not known while the controller is away"
-    jobs = {tuple(each["circuit"]): each["jobs"] for each in testbed.get("circuit_jobs", [])}
-    lit = ", ".join(f"{a}-{b}{jobs_text(jobs.get((a, b), []))}" for a, b in testbed["circuits"]) or "none"
-    if table := testbed.get("timetable"):
-        turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
+    jobs = {each.circuit: each.jobs for each in testbed.circuit_jobs}
+    lit = ", ".join(f"{a}-{b}{jobs_text(jobs.get((a, b), ()))}" for a, b in testbed.circuits) or "none"
+    if table := testbed.timetable:
+        turns = f"{len(table.matchings)} matchings take turns every {table.period_ms:g} ms"
         return f"{turns}; before and after: {lit}"
-    return f"{lit}; dark now: {', '.join(testbed['dark'])}" if testbed["dark"] else lit
+    return f"{lit}; dark now: {', '.join(testbed.dark)}" if testbed.dark else lit
 
 
-def optics_text(model: dict[str, Any]) -> str:
+def optics_text(model: OpticalModelStatus) -> str:
     """Return an optical model that is not the usual one, with its settings."""
-    said = [f"{name} {value}" for name, value in model["values"].items()]
-    for kind in ("planes", "ports"):
-        said += [f"{of} {name} {value}" for of, own in model[kind].items() for name, value in own.items()]
-    return f"{model['name']}: {', '.join(said)}" if said else str(model["name"])
+    said = [f"{name} {value}" for name, value in model.values.items()]
+    for kind in (model.planes, model.ports):
+        said += [f"{of} {name} {value}" for of, own in kind.items() for name, value in own.items()]
+    return f"{model.name}: {', '.join(said)}" if said else model.name
 
 
-def failed_text(failed: dict[str, int]) -> str:
+def failed_text(failed: Mapping[str, int]) -> str:
     """Return how many attempts of transceivers to lock have failed, and at which ports the most."""
     most = sorted(failed, key=lambda port: -failed[port])
     more = f" and at {len(most) - 8} ports more" if len(most) > 8 else ""
@@ -332,16 +335,16 @@ def failed_text(failed: dict[str, int]) -> str:
     return f"{count} attempt{'s' * (count > 1)} failed: {shown}{more}"
 
 
-def jobs_text(jobs: list[int]) -> str:
+def jobs_text(jobs: Sequence[int]) -> str:
     """Return the jobs that use a circuit, in brackets; nothing if none does."""
     return f" (job{'s' * (len(jobs) > 1)} {' '.join(map(str, jobs))})" if jobs else ""
 
 
-def controller_text(controller: dict[str, Any]) -> str:
-    text = str(controller["state"]) + (f" on {controller['library']}" if controller.get("library") else "")
-    if controller["state"] == "running" and not controller["ready"]:
-        text += f": {'; '.join(controller['lacks'])}"
-    return text + restarted_text(controller["restarts"])
+def controller_text(controller: ControllerStatus) -> str:
+    text = controller.state + (f" on {controller.library}" if controller.library else "")
+    if controller.state == "running" and not controller.ready:
+        text += f": {'; '.join(controller.lacks or ())}"
+    return text + restarted_text(controller.restarts)
 
 
 def restarted_text(restarts: int) -> str:
@@ -349,22 +352,20 @@ def restarted_text(restarts: int) -> str:
     return f", restarted {times}" if restarts else ""
 
 
-def links_text(links: list[dict[str, Any]]) -> str:
+def links_text(links: Sequence[LinkStatus]) -> str:
     """Return how many links have each rate, and what was lost."""
-    kinds: dict[float | None, int] = {}
-    for link in links:
-        kinds[link["rate_mbps"]] = kinds.get(link["rate_mbps"], 0) + 1
+    kinds = Counter(link.rate_mbps for link in links)
     rates = ", ".join(
         f"{count} at {'no limit' if rate is None else f'{rate:g} Mb/s'}" for rate, count in kinds.items()
     )
-    return f"{rates}; {sum(link['drops'] for link in links)} frames dropped"
+    return f"{rates}; {sum(link.drops for link in links)} frames dropped"
 
 
-def faults_text(faults: list[dict[str, Any]]) -> str:
+def faults_text(faults: Sequence[FaultStatus]) -> str:
     """Return on which links faults are, and what they did since they were set."""
-    links = list(dict.fromkeys(fault["link"] for fault in faults))
+    links = list(dict.fromkeys(fault.link for fault in faults))
     done = {
-        name: sum(fault["counters"][name] for fault in faults)
+        name: sum(fault.counters[name] for fault in faults)
         for name in ("lost", "duplicated", "held", "corrupted")
     }
     shown = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"

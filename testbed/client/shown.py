@@ -11,6 +11,7 @@ import dataclasses
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TextIO, cast
 
 _KEPT = frozenset("\n\t")
@@ -45,10 +46,16 @@ def lines(data: Any) -> Any:
         return {lines(key): lines(value) for key, value in data.items()}
     if isinstance(data, (list, tuple, frozenset)):
         return type(data)(map(lines, data))
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        fields = [each.name for each in dataclasses.fields(data) if each.init]
-        return dataclasses.replace(data, **{name: lines(getattr(data, name)) for name in fields})
-    return data
+    names = _fields(data.__class__)
+    return data if names is None else data.__class__(**{name: lines(getattr(data, name)) for name in names})
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """Return the fields that a dataclass is made of; None of another class."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(each.name for each in dataclasses.fields(kind) if each.init)
 
 
 class Cleaned:

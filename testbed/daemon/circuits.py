@@ -5,11 +5,13 @@ What the circuits become is planned and made by the controller; which jobs use t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
+from testbed.messages.jobs import NetworkUse
+from testbed.messages.status import CircuitUse
 from testbed.ocs.circuits import Circuit, checked, circuit
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
@@ -88,8 +90,8 @@ def _lost(job: int, circuits: frozenset[Circuit], cut: list[UnitPair]) -> dict[s
 
 
 def uses(
-    topology: Topology, circuits: list[list[str]] | None, layouts: Mapping[int, Layout]
-) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
+    topology: Topology, circuits: Iterable[Sequence[str]] | None, layouts: Mapping[int, Layout]
+) -> tuple[dict[int, NetworkUse], tuple[CircuitUse, ...]]:
     """Return what each job uses of the network, and by circuit the jobs that use it, for `status`. `circuits`
     None: they are not known now, and nor is who uses them.
     """
@@ -97,20 +99,20 @@ def uses(
     units = [unit.index for unit in topology.units]
     by_job = used(lit, units, _pairs(layouts), topology.core_link is not None)
     of_jobs = {
-        job: {
-            "circuits": _names(by_job.get(job, frozenset())),
-            "links": [
+        job: NetworkUse(
+            circuits=tuple((each.a, each.b) for each in sorted(by_job.get(job, ()))),
+            links=(
                 *_links(layout, by_job.get(job, frozenset())),
                 *(_core_links(layout, lit) if topology.core_link else ()),
-            ],
-            "places": [str(place) for place in layout.forest.places] if layout.forest else [],
-        }
+            ),
+            places=tuple(str(place) for place in layout.forest.places) if layout.forest else (),
+        )
         for job, layout in layouts.items()
     }
-    of_circuits = [
-        {"circuit": [each.a, each.b], "jobs": sorted(job for job, taken in by_job.items() if each in taken)}
+    of_circuits = tuple(
+        CircuitUse((each.a, each.b), tuple(sorted(job for job, taken in by_job.items() if each in taken)))
         for each in sorted(lit)
-    ]
+    )
     return of_jobs, of_circuits
 
 

@@ -19,15 +19,16 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
-from testbed.client.caller import Caller, user_name
+from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.client.shown import line
-from testbed.daemon import capture, circuits, links
+from testbed.daemon import capture, circuits, links, status
 from testbed.daemon.commands import Commands
 from testbed.daemon.names import mount_names
 from testbed.daemon.network import Network
@@ -37,9 +38,12 @@ from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
+from testbed.messages.coding import UNSET, UnsetType, as_json, decode, encoded
+from testbed.messages.controller import LitCircuits
+from testbed.messages.journal import JournalAnswer
+from testbed.messages.status import ControllerStatus, CoreStatus, Status
 from testbed.queue.scheduler import Scheduler
-from testbed.topology import addresses
-from testbed.topology.model import Topology, UnitSpec
+from testbed.topology.model import Topology
 
 _TICK_S = 0.2
 _JOBS_END_S = 8.0
@@ -206,7 +210,7 @@ class Daemon:
             self._circuits = None
             return
         with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
-            circuits = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)["circuits"]
+            circuits = self._ask_controller("circuits")["circuits"]
             if circuits != self._circuits and self._circuits is not None:
                 # not on this thread, which starts the controller again when it ends
                 threading.Thread(
@@ -224,10 +228,10 @@ class Daemon:
     ) -> Any:
         operation, asker = request["op"], Caller.asking(peer, request.get("uid"))
         if operation == "status":
-            return self._status()
+            return encoded(self._status())
         if operation == "journal":
             (after,) = numbers([request.get("after", 0)], "after")
-            return {"entries": self._journal.after(after), "running": self._jobs.so_far()}
+            return encoded(JournalAnswer(self._journal.after(after), self._jobs.so_far()))
         if operation in ("run", "submit"):
             work = self._jobs.run if operation == "run" else self._scheduler.submit
             asker.check_may_act(self._owner)
@@ -245,7 +249,7 @@ class Daemon:
             (job,) = numbers([request.get("job")], "job")
             return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
-            answer = faults.answer(self._network.fabric.faults, request)
+            answer = as_json(faults.answer(self._network.fabric.faults, request))
             self._note_by_hand("fault", request)
             return answer
         if operation == "link":
@@ -282,106 +286,60 @@ class Daemon:
             "datapath": self._network.fabric.openvswitch.datapath,
         }
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> Status:
         jobs = self._jobs.status()
-        held = held_hosts(jobs)
-        controller = {"state": "running", "restarts": self._network.controller_restarts}
-        try:
-            light = rpc.call(self._network.controller_socket, "circuits", timeout_s=2.0)
-            controller["library"] = rpc.call(self._network.controller_socket, "library", timeout_s=2.0)
-            controller["lacks"] = rpc.call(self._network.controller_socket, "lacks", timeout_s=2.0)
-            controller["ready"] = not controller["lacks"]
-        except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
-            light = {"circuits": None, "dark": None}
-            controller |= {"state": "away", "ready": False, "error": str(error)}
-        statistics = self._network.fabric.statistics()
+        controller, light = self._asked_controller()
         layouts, guests = self._jobs.means.holdings.layouts(), self._jobs.means.holdings.guests()
-        used, circuit_jobs = circuits.uses(self._topology, light["circuits"], layouts)
-        jobs = [{**job, "uses": used.get(job["id"])} for job in jobs]
-        return {
-            "name": self._runtime.name,
-            "state": self._state,
-            "pid": self._main_pid,
-            "user": self._owner.user,
-            "configuration": self._topology.name,
-            "scale": self._topology.scale,
-            "uptime_s": round(time.time() - self._began_unix, 3),
-            "units": [
-                {
-                    "name": unit.name,
-                    "kind": unit.kind,
-                    "hosts": len(unit.members),
-                    "optical_ports": unit.optical_ports,
-                    "planes": dict(unit.planes),
-                    "engine": unit.engine,
-                    "restarts": self._network.tors.restarts[addresses.tor_dpid(unit.index)],
-                    "link_rates_mbps": {
-                        link: rate_mbps
-                        for link, rate_mbps in self._topology.link_rates.items()
-                        if link in unit.links
-                    },
-                    **self._racks_of(unit),
-                }
-                for unit in self._topology.units
-            ],
-            "hosts": [
-                {
-                    "name": name,
-                    "unit": unit.name,
-                    "ip": addresses.host_ip(unit.index, host),
-                    "rate_mbps": spec.rate_mbps,
-                    "cpus": spec.cpus,
-                    "job": held.get(name),
-                    "commands_of": [user_name(uid) for uid in sorted(guests.get((unit.index, host), ()))],
-                }
-                for unit in self._topology.units
-                for host in unit.numbers
-                for name, spec in [
-                    (addresses.host_name(unit.index, host), self._topology.host(unit.index, host))
-                ]
-            ],
-            "core": {"rate_mbps": self._topology.core_link.rate_mbps} if self._topology.core_link else None,
-            "circuits": light["circuits"],
-            "circuit_jobs": circuit_jobs,
-            "dark": light["dark"],
-            "failed_locks": light.get("failed_locks", {}),
-            **self._topology.ocs.described(),
-            "timetable": light.get("schedule"),
-            "controller": controller,
-            "datapath": self._network.fabric.openvswitch.datapath,
-            "jobs": jobs,
-            "schedule": self._scheduler.status(),
-            "cores_busy": self._jobs.cores_busy(),
-            "links": [
-                {
-                    "name": name,
-                    "rate_mbps": link.rate_mbps,
-                    "bytes": link.bytes_ab + link.bytes_ba,
-                    "bytes_up": link.bytes_ab,
-                    "bytes_down": link.bytes_ba,
-                    "drops": link.drops,
-                    "up": link.is_up,
-                }
-                for name, link in statistics.items()
-            ],
-            "kept_apart": self._network.fabric.kept_apart(),
-            "gone_links": self._network.fabric.gone_links(),
-            "faults": self._network.fabric.faults.states(),
-            "log": str(self._runtime.log),
-        }
+        used, circuit_jobs = circuits.uses(self._topology, light.circuits if light else None, layouts)
+        fabric, core, busy = self._network.fabric, self._topology.core_link, self._jobs.cores_busy()
+        return Status(
+            name=self._runtime.name,
+            state=self._state,
+            pid=self._main_pid,
+            user=self._owner.user,
+            configuration=self._topology.name,
+            scale=self._topology.scale,
+            uptime_s=round(time.time() - self._began_unix, 3),
+            units=status.units(self._topology, self._network.tors.restarts),
+            hosts=status.hosts(self._topology, held_hosts(jobs), guests),
+            core=CoreStatus(core.rate_mbps) if core else None,
+            circuits=light.circuits if light else None,
+            circuit_jobs=circuit_jobs,
+            dark=light.dark if light else None,
+            failed_locks=light.failed_locks if light else {},
+            optical_model=status.optical_model(self._topology.ocs),
+            timetable=light.timetable if light else None,
+            controller=controller,
+            datapath=fabric.openvswitch.datapath,
+            jobs=tuple(replace(job, uses=used.get(job.id)) for job in jobs),
+            schedule=self._scheduler.status(),
+            cores_busy=None if busy is None else tuple(busy),
+            links=status.links(fabric.statistics()),
+            kept_apart=fabric.kept_apart(),
+            gone_links=fabric.gone_links(),
+            faults=fabric.faults.states(),
+            log=str(self._runtime.log),
+        )
 
-    def _racks_of(self, unit: UnitSpec) -> dict[str, Any]:
-        """Return what `status` says of the racks of a pod; nothing of a rack."""
-        if not unit.racks:
-            return {}
-        restarts = self._network.tors.restarts
-        tors = unit.switches[1:]
-        return {
-            "racks": [
-                {"name": addresses.tor_name(tor), "hosts": unit.hosts, "restarts": restarts[tor]}
-                for tor in tors
-            ]
-        }
+    def _asked_controller(self) -> tuple[ControllerStatus, LitCircuits | None]:
+        """Return how the controller is, and what it says of circuits; None of one that is away."""
+        restarts = self._network.controller_restarts
+        library: str | UnsetType = UNSET
+        lacks: tuple[str, ...] | UnsetType = UNSET
+        try:
+            light = decode(LitCircuits, self._ask_controller("circuits"), "circuits")
+            library = str(self._ask_controller("library"))
+            lacks = tuple(self._ask_controller("lacks"))
+        except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
+            return ControllerStatus(
+                state="away", restarts=restarts, library=library, lacks=lacks, ready=False, error=str(error)
+            ), None
+        return ControllerStatus(
+            state="running", restarts=restarts, library=library, lacks=lacks, ready=not lacks
+        ), light
+
+    def _ask_controller(self, operation: str) -> Any:
+        return rpc.call(self._network.controller_socket, operation, timeout_s=2.0)
 
 
 def main(argv: list[str]) -> int:

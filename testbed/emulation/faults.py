@@ -24,6 +24,7 @@ from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.links import FaultStatus
 
 DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
 MAX_DISTANCE = 10_000
@@ -135,24 +136,19 @@ class LinkFaults:
             for name in dict.fromkeys(name for name, _ in keys):
                 self._make_checksums(name, False)
 
-    def states(self) -> list[dict[str, Any]]:
-        """Return every direction's fault, in the links' order: link, direction, the fault's fields, and
-        `counters` since it was set. It can be written as JSON.
-        """
+    def states(self) -> tuple[FaultStatus, ...]:
+        """Return every direction's fault, in the links' order."""
         with self._lock:
             if self._program is None:
-                return []
-            return [
-                {
-                    "link": link,
-                    "direction": towards,
-                    **asdict(stage.fault),
-                    "counters": self._program.counters(stage.ifindex),
-                }
+                return ()
+            return tuple(
+                FaultStatus(
+                    link, towards, **asdict(stage.fault), counters=self._program.counters(stage.ifindex)
+                )
                 for (link, towards), stage in sorted(
                     self._stages.items(), key=lambda item: self._place(*item[0])
                 )
-            ]
+            )
 
     def ended(self, since_s: float) -> list[dict[str, Any]]:
         """Return the faults that were cleared, or replaced, since a moment of the monotonic clock: link,
@@ -235,7 +231,7 @@ class LinkFaults:
             self._program = None
 
 
-def answer(faults: LinkFaults, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answer(faults: LinkFaults, request: Mapping[str, Any]) -> tuple[FaultStatus, ...]:
     """A request of `testbed fault`: does what `action` says and answers with the faults that are set then.
     A unit stands for all of its links, and `all` for all of the testbed's, as far as they have a rate.
     """

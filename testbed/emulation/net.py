@@ -28,6 +28,7 @@ from testbed.emulation.parts import OxcDevice, SwitchDevice, parts
 from testbed.emulation.spawner import Spawner, Started
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
+from testbed.messages.coding import as_json
 from testbed.topology import addresses
 
 
@@ -288,7 +289,7 @@ class FabricNet(FabricView):
 
     def fault_states(self) -> list[dict[str, Any]]:
         """The faults that are set on links, each direction with its counters, and their delays."""
-        return [*self.faults.states(), *_delay_states(self.by_hand.delays().items())]
+        return [*as_json(self.faults.states()), *_delay_states(self.by_hand.delays().items())]
 
     def ended_faults(self, since_s: float) -> list[dict[str, Any]]:
         """The faults and delays that ended since a moment of the monotonic clock."""

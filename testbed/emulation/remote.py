@@ -25,6 +25,8 @@ from testbed.emulation.nodes import FabricHost, FabricLink, FabricSwitch, Fabric
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
+from testbed.messages.coding import decode
+from testbed.messages.status import Status
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -111,7 +113,7 @@ class RemoteSwitch(FabricSwitch):
     daemon.
     """
 
-    def __init__(self, name: str, state: Callable[[], dict[str, Any]], **params: Any) -> None:
+    def __init__(self, name: str, state: Callable[[], Status], **params: Any) -> None:
         self._state = state
         super().__init__(name, **params)
 
@@ -125,7 +127,7 @@ class RemoteSwitch(FabricSwitch):
 
     def connected(self) -> bool:
         """Return whether the controller has every switch."""
-        return bool(self._state()["controller"].get("ready"))
+        return self._state().controller.ready
 
     def terminate(self) -> None:
         """Do nothing: it is the testbed's."""
@@ -134,7 +136,7 @@ class RemoteSwitch(FabricSwitch):
 class RemoteLink(FabricLink):
     """A wire, whose state is what the daemon says of it."""
 
-    def __init__(self, *args: Any, state: Callable[[], dict[str, Any]], **params: Any) -> None:
+    def __init__(self, *args: Any, state: Callable[[], Status], **params: Any) -> None:
         self._state = state
         super().__init__(*args, **params)
 
@@ -147,11 +149,9 @@ class RemoteLink(FabricLink):
 
     def status(self) -> str:
         state, name = self._state(), link_name(self)
-        if name not in [link["name"] for link in state["links"]]:
+        if name not in [link.name for link in state.links]:
             return "(MISSING MISSING)"
-        lost = {
-            fault["direction"] for fault in state["faults"] if fault["link"] == name and fault["loss"] >= 1
-        }
+        lost = {fault.direction for fault in state.faults if fault.link == name and fault.loss >= 1}
         return f"({'DOWN' if 'up' in lost else 'OK'} {'DOWN' if 'down' in lost else 'OK'})"
 
 
@@ -160,9 +160,7 @@ class RemoteNet(FabricView):
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._state: dict[str, Any] = {}
-        self._state_at = float("-inf")
-        self.state()
+        self._state, self._state_at = self._asked(), time.monotonic()
         topo = FabricTopo(Topology.from_json(runtime.topology.read_text()))
         self._shells: list[RemoteHost] = []  # the one that was started last is the last
         super().__init__(
@@ -180,12 +178,14 @@ class RemoteNet(FabricView):
         """Refuse it: a prompt may come and go."""
         raise RequestError(f"net.stop: end the testbed by: {typed('down', self._runtime.name)}")
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Status:
         """Return what `testbed status` said at most a moment ago: many links are asked in a row."""
         if time.monotonic() - self._state_at > _LOOK_S:
-            self._state = rpc.call(self._runtime.socket, "status")
-            self._state_at = time.monotonic()
+            self._state, self._state_at = self._asked(), time.monotonic()
         return self._state
+
+    def _asked(self) -> Status:
+        return decode(Status, rpc.call(self._runtime.socket, "status"), "status")
 
     def _make_room(self, newcomer: RemoteHost) -> None:
         self._shells = [host for host in self._shells if host.shell is not None and host is not newcomer]

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from testbed.jobs.life import Job
+from testbed.messages.coding import UNSET, decode
+from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
+from testbed.messages.verdict import JobVerdict
 from testbed.topology import addresses
 
 ENDED = "ended"  # the kind of an entry on a job that is over, which has a `job`
@@ -21,56 +24,59 @@ MOST = 2000  # entries; of the longest queue of a study the last third
 class Journaling(Protocol):
     """Take an entry; Journal.add does."""
 
-    def __call__(self, kind: str, text: str, **more: Any) -> None: ...
+    def __call__(self, kind: str, text: str, job: EndedJob | None = None) -> None: ...
 
 
 class Journal:
-    """Thread-safe. Entries are `{"number", "time", "kind", "text"}` and more, by their kind; numbers begin
-    with 1, times are seconds since 1970.
-    """
+    """Entries, the newest of them. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.time, most: int = MOST) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._entries: deque[dict[str, Any]] = deque(maxlen=most)
+        self._entries: deque[JournalEntry] = deque(maxlen=most)
         self._last = 0
 
-    def add(self, kind: str, text: str, **more: Any) -> None:
-        """Take an entry: `text` is a line for people, `more` is for programs."""
+    def add(self, kind: str, text: str, job: EndedJob | None = None) -> None:
+        """Take an entry: `text` is a line for people, `job` the job that is over by it."""
         with self._lock:
             self._last += 1
-            entry = {"number": self._last, "time": round(self._clock(), 3), "kind": kind, "text": text}
-            self._entries.append(entry | more)
+            self._entries.append(
+                JournalEntry(self._last, round(self._clock(), 3), kind, text, UNSET if job is None else job)
+            )
 
-    def after(self, number: int) -> list[dict[str, Any]]:
+    def after(self, number: int) -> tuple[JournalEntry, ...]:
         """Return the entries after that one, the oldest first, as far as they are kept."""
         with self._lock:
-            return [entry for entry in self._entries if entry["number"] > number]
+            return tuple(entry for entry in self._entries if entry.number > number)
 
 
-def silent(kind: str, text: str, **more: Any) -> None:
+def silent(kind: str, text: str, job: EndedJob | None = None) -> None:
     """Keep no entry."""
 
 
-def circumstances(job: Job) -> dict[str, Any]:
-    """Return since when a job is, and which pairs of units it joins: by these it uses circuits."""
-    pairs = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in job.layout.demands]
-    return {"id": job.id, "began": round(job.began_unix, 3), "pairs": pairs}
+def running_job(job: Job) -> RunningJob:
+    """Return what is said of a job that runs."""
+    return RunningJob(job.id, round(job.began_unix, 3), _pairs(job), job.outlook())
 
 
-def epitaph(job: Job, failure: str | None, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
+def epitaph(job: Job, failure: str | None, outcome: Mapping[str, Any] | None) -> EndedJob:
     """Return what the journal keeps of a job that is over. `outcome` is its result, if it has any."""
-    verdict = outcome["verdict"] if outcome else None
-    return {
-        **circumstances(job),
-        "sync": job.layout.system,
-        "user": job.request.caller.user,
-        "script": " ".join(job.request.arguments_of_python),
-        "hosts": job.hosts,
-        "ps_host": job.ps_host,
-        "failure": failure,
-        "verdict": verdict,
-        "notes": job.notes[-20:],
-    }
+    return EndedJob(
+        id=job.id,
+        began=round(job.began_unix, 3),
+        pairs=_pairs(job),
+        sync=job.layout.system,
+        user=job.request.caller.user,
+        script=" ".join(job.request.arguments_of_python),
+        hosts=tuple(job.hosts),
+        ps_host=job.ps_host,
+        failure=failure,
+        verdict=decode(JobVerdict, outcome["verdict"], "verdict") if outcome else None,
+        notes=tuple(job.notes[-20:]),
+    )
+
+
+def _pairs(job: Job) -> tuple[tuple[str, str], ...]:
+    return tuple((addresses.unit_name(a), addresses.unit_name(b)) for a, b in job.layout.demands)
 
 
 def ended_in_words(job: Job, failure: str | None) -> str:

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from testbed.aggregation.leaving import Departure
 from testbed.errors import TestbedError
+from testbed.messages.jobs import AbsenceStatus
 
 
 @dataclass(slots=True)
@@ -30,16 +31,17 @@ class Absence:
     back_s: float | None = None
     blocks: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "who": self.name,
-            "workers": list(self.workers),
-            "at": self.at,
-            "events": self.events,
-            "left_s": round(self.left_s, 3),
-            "back_s": None if self.back_s is None else round(self.back_s, 3),
-            "blocks": self.blocks,
-        }
+    def status(self) -> AbsenceStatus:
+        """Return it as it stands now."""
+        return AbsenceStatus(
+            who=self.name,
+            workers=self.workers,
+            at=self.at,
+            events=self.events,
+            left_s=round(self.left_s, 3),
+            back_s=None if self.back_s is None else round(self.back_s, 3),
+            blocks=self.blocks,
+        )
 
 
 class Absences:
@@ -71,9 +73,9 @@ class Absences:
         """Return the ranks of the workers that are out."""
         return {worker for each in self._all if each.back_s is None for worker in each.workers}
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """Return all of them, in the order of their leaving; JSON-able."""
-        return [each.as_json() for each in list(self._all)]
+    def status(self) -> tuple[AbsenceStatus, ...]:
+        """Return all of them, in the order of their leaving."""
+        return tuple(each.status() for each in list(self._all))
 
 
 class Looks:

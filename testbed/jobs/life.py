@@ -37,6 +37,9 @@ from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
+from testbed.messages.coding import as_json
+from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
+from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
@@ -91,7 +94,7 @@ class Job:
         self.state = "starting"
         self.stop_reason: str | None = None  # ends it
         self.failure: str | None = None  # ends its present generation: of something that it needs
-        self._blocks: dict[str, Any] | None = None  # what became of them, where it is summed by blocks
+        self._blocks: BlocksStatus | None = None  # what became of them, where it is summed by blocks
         self._absences = Absences(time.monotonic())
         self.notes: list[str] = []  # what a reader of the result must know
         self.attempts: list[dict[str, Any]] = []  # its starts, as far as they have ended
@@ -130,39 +133,41 @@ class Job:
         return [addresses.host_name(*host) for host in sorted(others)]
 
     @property
-    def sums(self) -> list[dict[str, Any]] | None:
+    def sums(self) -> tuple[SummingTree, ...] | None:
         """Return by names who sums whom, tree by tree; None where no place does."""
-        return self.layout.forest.to_json() if self.layout.forest else None
+        return self.layout.forest.status() if self.layout.forest else None
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JobStatus:
+        """Return how far it is. What it uses of the network is not known here."""
         with self._looking:
             progress = self._board.progress() if self._board else []
             service = self._board.service() if self._board else None
             waiting = self._board.waiting if self._board else ""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "user": self.request.caller.user,
-            "script": " ".join(self.request.arguments_of_python),
-            "sync": self.layout.system,
-            "hosts": self.hosts,
-            "ps_host": self.ps_host,
-            "other_hosts": self.other_hosts,
-            "sums": self.sums,
-            "running_s": round(time.time() - self.began_unix, 3),
-            "progress": progress,
-            "summed_bytes": self.summed_bytes(),
-            "service": service,
-            "waiting": waiting or None,
-            "blocks": self._blocks or self._blocks_now(self._share),
-        }
+        return JobStatus(
+            id=self.id,
+            state=self.state,
+            user=self.request.caller.user,
+            script=" ".join(self.request.arguments_of_python),
+            sync=self.layout.system,
+            hosts=tuple(self.hosts),
+            ps_host=self.ps_host,
+            other_hosts=tuple(self.other_hosts),
+            sums=self.sums,
+            running_s=round(time.time() - self.began_unix, 3),
+            progress=tuple(progress),
+            summed_bytes=self.summed_bytes(),
+            service=service,
+            waiting=waiting or None,
+            blocks=self._blocks or self._blocks_now(self._share),
+            uses=None,
+        )
 
-    def _blocks_now(self, share: Share | None) -> dict[str, Any] | None:
+    def _blocks_now(self, share: Share | None) -> BlocksStatus | None:
         """Return what became of its blocks by now; None where it is not summed by any."""
         if share is None or share.admission is None:
             return None
         blocks = self._means.supply.blocks(self.id)
-        return None if blocks is None else {**blocks, "left": self._absences.as_json()}
+        return None if blocks is None else BlocksStatus(**blocks, left=self._absences.status())
 
     def summed_bytes(self) -> int:
         """Return how many bytes every worker has its sums of, since its script began."""
@@ -249,7 +254,7 @@ class Job:
                     if self._board is not None:
                         self._board.set_rate(rate_mbps or 0.0)  # 0: that of its start
 
-    def outlook(self) -> dict[str, Any] | None:
+    def outlook(self) -> JobVerdict | None:
         """Return the verdict on its last seconds; None where there is none yet, or none any more."""
         observation = self._observation
         return observation.outlook(self.layout, self.id) if observation else None
@@ -453,7 +458,7 @@ class Job:
             **result.without_timelines(report),
             "notes": self.notes,
             "asked_sync": request.sync,
-            "sums": self.sums,
+            "sums": as_json(self.sums),
             "lanes": (request.options.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
             "recovery": request.options.packets.recovery if self.layout.forest else None,
             "attempts": self.attempts,
@@ -462,7 +467,7 @@ class Job:
         if self._terms.start is not None:  # else circuits are a policy's, and its session tells of them
             described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
         if self._blocks is not None:
-            described["blocks"] = self._blocks
+            described["blocks"] = as_json(self._blocks)
             self.notes += result.notes_of_blocks(self._blocks)
         stats = [worker["stats"] for worker in report["workers"]]
         traffic = traffic_of(self.layout, means.mtu, request.options.lanes)

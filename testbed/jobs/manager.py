@@ -25,7 +25,7 @@ from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.holdings import Holdings
-from testbed.jobs.journal import ENDED, Journaling, circumstances, ended_in_words, epitaph, silent
+from testbed.jobs.journal import ENDED, Journaling, ended_in_words, epitaph, running_job, silent
 from testbed.jobs.life import Job, Means, Terms
 from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
@@ -35,6 +35,8 @@ from testbed.jobs.surroundings import Surroundings
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
+from testbed.messages.jobs import JobStatus
+from testbed.messages.journal import RunningJob
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -129,7 +131,7 @@ class Jobs:
         with self._idle:
             return self._living[number]
 
-    def status(self) -> list[dict[str, Any]]:
+    def status(self) -> list[JobStatus]:
         """Return the status of each job that holds hosts."""
         held = self.means.holdings.layouts()
         return [job.status() for job in self._all() if job.id in held]
@@ -138,12 +140,12 @@ class Jobs:
         """Return the share of the last moments in which each core was busy; None while no job runs."""
         return self.means.sampler.cores_busy()
 
-    def so_far(self) -> list[dict[str, Any]]:
+    def so_far(self) -> tuple[RunningJob, ...]:
         """Return of each running job since when it is, which pairs of units it joins, and the verdict on the
         last seconds of it.
         """
         running = [job for job in self._all() if job.state == "running"]
-        return [{**circumstances(job), "verdict": job.outlook()} for job in running]
+        return tuple(running_job(job) for job in running)
 
     def _heard(self, terms: Terms, number: int, queued: int | None) -> Terms:
         """Return terms by which the journal hears, too, what a reader of the result must know. A queue tells
@@ -314,6 +316,6 @@ def kept_in_words(guests: Mapping[Host, Collection[int]]) -> str:
     )
 
 
-def held_hosts(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def held_hosts(jobs: Sequence[JobStatus]) -> dict[str, int]:
     """Return the number of the job that holds each host, from jobs' status."""
-    return {host: job["id"] for job in jobs for host in (*job["hosts"], *job["other_hosts"])}
+    return {host: job.id for job in jobs for host in (*job.hosts, *job.other_hosts)}

@@ -19,6 +19,8 @@ from testbed.errors import ChangedError
 from testbed.jobs.ports import PortWatch
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
+from testbed.messages.coding import as_json
+from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
@@ -111,7 +113,7 @@ class Observation:
         ended = [] if since_s is None else self._hosts.ended_faults(since_s)
         return faults_in_words([*ended, *self._hosts.fault_states()])
 
-    def outlook(self, layout: Layout, job: int) -> dict[str, Any] | None:
+    def outlook(self, layout: Layout, job: int) -> JobVerdict | None:
         """Return the verdict on the last seconds of a job that still runs, by a coarse bound, for what its
         workers measure is known at its end; None where it is too early for one, or nobody looks around.
         """
@@ -125,7 +127,7 @@ class Observation:
         bursts = bursts_of(zip(recent.names, recent.rates_mbps, strict=True), self._mtu)
         _, happened = self._happened(scenes, layout, job, recent)
         seen = evidence(recent, bursts, {}, self._job_hosts)
-        return verdict(seen, coarse(seen), hosts=self._job_hosts, happened=happened).as_json()
+        return verdict(seen, coarse(seen), hosts=self._job_hosts, happened=happened).said()
 
     def report(
         self,
@@ -148,22 +150,18 @@ class Observation:
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
-        lost = {link["name"]: link["device_drops"] for link in links}
+        lost = {link.name: link.device_drops for link in links}
         for host, count in self._unsent_after.items():
             lost[host] = lost.get(host, 0) + count - self._unsent_before[host]
-        bursts = bursts_of(((link["name"], link["rate_mbps"]) for link in links), self._mtu)
+        bursts = bursts_of(((link.name, link.rate_mbps) for link in links), self._mtu)
         seen = evidence(self._recording, bursts, lost, self._job_hosts)
-        depths_s = {
-            link["name"]: bursts[link["name"]] * 8e-6 / link["rate_mbps"]
-            for link in links
-            if link["rate_mbps"]
-        }
+        depths_s = {link.name: bursts[link.name] * 8e-6 / link.rate_mbps for link in links if link.rate_mbps}
         network, happened = self._happened(self._scenes, layout, job, self._recording)
         others_sent = happened.uncounted is not None or bool(happened.crowding(seen))
         allowed = bound(self._recording, workers, traffic, depths_s, network, others_sent)
         if allowed is None and not any(read(left) for left in workers):
             allowed = coarse(seen)
-        sent_bytes = sum(link["bytes_up"] for link in links if link["name"] in traffic.hosts)
+        sent_bytes = sum(link.bytes_up for link in links if link.name in traffic.hosts)
         sent_bytes -= sent_beside(workers) * self._mtu
         sent_bytes -= happened.sent_from(traffic.hosts)
         not_used = None if failure or missing else unused(traffic.transport, workers, sent_bytes, starts)
@@ -180,7 +178,7 @@ class Observation:
             slept=slept,
         )
         report = {
-            "links": links,
+            "links": as_json(links),
             "telemetry": summary(self._recording, seen),
             "stragglers": slept.as_json() if slept else None,
             "optical_losses": {
@@ -188,7 +186,7 @@ class Observation:
             },
             "other_traffic": [asdict(each) for each in happened.traffic],
             "bound": allowed.as_json() if allowed else None,
-            "verdict": judged.as_json(),
+            "verdict": as_json(judged.said()),
         }
         if not with_series:
             return report

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.contract.transports import GLOO, PACKETS, SERVER
+from testbed.messages.jobs import AbsenceStatus, BlocksStatus
+from testbed.messages.links import LinkDelta
 from testbed.telemetry.samples import LinkCounters
 
 # Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/contract/calls,
@@ -25,26 +27,24 @@ _OF_ANY_SCRIPT = {"rank", "delays"}  # what a worker leaves that made no group o
 _MOST_DEPTH = 64  # Python's JSON ends at some hundreds
 
 
-def link_deltas(
-    before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]
-) -> list[dict[str, Any]]:
-    """Return what each link carried between two readings, both directions and their sum, in bytes with
-    Ethernet headers, and what it lost; of the drops, `device_drops` were not those of a full queue.
+def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[LinkDelta]:
+    """Return what each link carried between two readings, in bytes with Ethernet headers, and what it
+    lost.
     """
     deltas = []
     for name, now in after.items():
         then = before[name]
         up, down = now.bytes_ab - then.bytes_ab, now.bytes_ba - then.bytes_ba
         deltas.append(
-            {
-                "name": name,
-                "rate_mbps": now.rate_mbps,
-                "bytes": up + down,
-                "bytes_up": up,
-                "bytes_down": down,
-                "drops": now.drops - then.drops,
-                "device_drops": now.device_drops - then.device_drops,
-            }
+            LinkDelta(
+                name=name,
+                rate_mbps=now.rate_mbps,
+                bytes=up + down,
+                bytes_up=up,
+                bytes_down=down,
+                drops=now.drops - then.drops,
+                device_drops=now.device_drops - then.device_drops,
+            )
         )
     return deltas
 
@@ -58,38 +58,38 @@ def last_id(history: Iterable[Mapping[str, Any]]) -> int:
     return max((int(event["id"]) for event in history), default=0)
 
 
-def notes_of_blocks(blocks: Mapping[str, Any]) -> list[str]:
+def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
     """Return what is worth saying of a job's block records (Places.blocks): who was left out of how many, and
     which were never completed.
     """
     notes = []
-    if blocks["without"]:
-        notes.append(f"of {blocks['made']} blocks and votes some were sent without {shares_without(blocks)}")
-    for absence in blocks["left"]:
+    if blocks.without:
+        notes.append(f"of {blocks.made} blocks and votes some were sent without {shares_without(blocks)}")
+    for absence in blocks.left:
         notes.append(absence_in_words(absence))
-    if blocks["active"]:
-        notes.append(f"{blocks['active']} block records were left without a result")
+    if blocks.active:
+        notes.append(f"{blocks.active} block records were left without a result")
     return notes
 
 
-def absence_in_words(absence: Mapping[str, Any]) -> str:
+def absence_in_words(absence: AbsenceStatus) -> str:
     """Return that a worker or place left, when, why, and until when."""
     back = (
         "and did not come back"
-        if absence["back_s"] is None
-        else f"and was back {absence['back_s'] - absence['left_s']:.2f} s later; {absence['blocks']} blocks "
+        if absence.back_s is None
+        else f"and was back {absence.back_s - absence.left_s:.2f} s later; {absence.blocks} blocks "
         "and votes went on without it"
     )
-    why = f"after {absence['events']} looks in vain" if absence["events"] else "as all that it sums did"
-    return f"{absence['who']} left {absence['at']} {why}, {back}"
+    why = f"after {absence.events} looks in vain" if absence.events else "as all that it sums did"
+    return f"{absence.who} left {absence.at} {why}, {back}"
 
 
-def shares_without(blocks: Mapping[str, Any]) -> str:
+def shares_without(blocks: BlocksStatus) -> str:
     """Return how many of a job's blocks went without whom, and what share of all that is."""
-    made = max(1, blocks["made"])
+    made = max(1, blocks.made)
     return ", ".join(
         f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / made:.1%})"
-        for source, count in blocks["without"].items()
+        for source, count in blocks.without.items()
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.library.result import JobVerdict
+from testbed.messages.coding import decode
+from testbed.messages.verdict import JobVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +48,5 @@ class BatchResult:
 def _queued(job: Mapping[str, Any]) -> QueuedResult:
     same = ("id", "name", "mode", "failure", "cancelled", "waiting_s", "training_s", "jct_s")
     run = job["run"]
-    verdict = JobVerdict.of(run["verdict"]) if run else None
+    verdict = decode(JobVerdict, run["verdict"], "verdict") if run else None
     return QueuedResult(**{name: job[name] for name in same}, verdict=verdict)

@@ -32,6 +32,8 @@ from testbed.library.running import RunOptions, check, run
 from testbed.library.state import status
 from testbed.library.submitting import QueueRequest, cancel, submit
 from testbed.library.telemetry import Telemetry
+from testbed.messages.coding import encoded
+from testbed.messages.status import LivingStatus, Status
 from testbed.records.record import failure_of_queue
 from testbed.records.recorder import Asked, Recorder, recording
 from testbed.records.store import Store
@@ -243,16 +245,19 @@ class Testbed:
         return capture(self._runtime, caller, link, str(output), count, seconds, lambda _: None)
 
     def status(self) -> dict[str, Any]:
-        """Return what `testbed status --json` prints."""
-        self._runtime.require_alive()
-        return status(self._runtime)
+        """Return what `testbed status --json` prints (docs/schemas/status.json)."""
+        return dict(json.loads(encoded(self._status())))
 
     def telemetry(self) -> Telemetry:
         """Return the counters of all links now, since it came up, as arrays."""
-        state = self.status()
-        if "links" not in state:
-            raise TestbedError(f"testbed {self.name!r} is {state['state']}: {state['error']}")
+        state = self._status()
+        if not isinstance(state, Status):
+            raise TestbedError(f"testbed {self.name!r} is {state.state}: {state.error}")
         return Telemetry.of(state)
+
+    def _status(self) -> LivingStatus:
+        self._runtime.require_alive()
+        return status(self._runtime)
 
     def _submit(
         self,
@@ -286,7 +291,7 @@ class Testbed:
         """Wait, a little, until jobs have given back what they had, so that the next may have it."""
         deadline = time.monotonic() + _END_S
         with _undisturbed(), contextlib.suppress(TestbedError):
-            while {job["id"] for job in self.status()["jobs"]} & set(jobs) and time.monotonic() < deadline:
+            while {job.id for job in self._status().jobs} & set(jobs) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
     def _named(self, *words: str) -> list[str]:

@@ -11,28 +11,10 @@ from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.library.telemetry import Array, JobSamples, LinkTable
+from testbed.messages.coding import decode
+from testbed.messages.links import LinkDelta
+from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import Bound
-from testbed.telemetry.verdict import Reason
-
-
-@dataclass(frozen=True, slots=True)
-class JobVerdict:
-    """The verdict, which says whether links set a result: `trustworthy` is None for a job that sent next to
-    nothing. Reasons make a result not trustworthy, notes need not.
-    """
-
-    trustworthy: bool | None
-    line: str
-    reasons: tuple[Reason, ...]
-    notes: tuple[Reason, ...]
-
-    @classmethod
-    def of(cls, verdict: Mapping[str, Any]) -> JobVerdict:
-        reasons, notes = (
-            tuple(Reason(each["name"], each["text"]) for each in verdict[kind])
-            for kind in ("reasons", "notes")
-        )
-        return cls(verdict["trustworthy"], verdict["line"], reasons, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +62,10 @@ class JobResult:
             ps_host=data["ps_host"],
             failure=data["failure"],
             wall_s=data["wall_s"],
-            verdict=JobVerdict.of(data["verdict"]),
+            verdict=decode(JobVerdict, data["verdict"], "verdict"),
             bound=bound
             and Bound(**{field.name: bound[field.name] for field in fields(Bound) if field.name in bound}),
-            links=LinkTable.of(data["links"]),
+            links=LinkTable.of(decode(tuple[LinkDelta, ...], data["links"], "links")),
             tensor_bytes=data["bytes_by"],
             samples=JobSamples.of(base64.b64decode(series)) if series else None,
             output=tuple(output),

@@ -8,27 +8,38 @@ from typing import Any
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import HostError, OwnerError, RequestError, TestbedError
+from testbed.messages.coding import decode
+from testbed.messages.status import NOT_ANSWERING, LivingStatus, SilentStatus, Status, UnwrittenStatus
 
-NOT_ANSWERING = "not answering"
 
-
-def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> dict[str, Any]:
+def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> LivingStatus:
     """Return what the daemon says; while it does not answer, what the main process wrote. Raises HostError
     for another user's. `call` asks in rpc.call's place.
     """
     written = runtime.read_main()
     try:
-        return dict(call(runtime.socket, "status", timeout_s=10.0))
+        answer = call(runtime.socket, "status", timeout_s=10.0)
     except (OwnerError, RequestError) as error:
         raise HostError(str(error)) from error
     except TestbedError as error:
-        state = NOT_ANSWERING if written.get("state") == "ready" else written.get("state", "starting")
-        empty: dict[str, Any] = {"units": [], "hosts": [], "circuits": [], "jobs": []}
-        return {
-            "name": runtime.name,
-            "pid": written.get("pid"),
-            **written,
-            **empty,
-            "state": state,
-            "error": str(error),
-        }
+        return _silent(runtime, written, str(error))
+    return decode(Status, answer, "status")
+
+
+def _silent(runtime: Runtime, written: dict[str, Any], why: str) -> SilentStatus | UnwrittenStatus:
+    if not written:
+        return UnwrittenStatus(
+            name=runtime.name, pid=None, units=(), hosts=(), circuits=(), jobs=(), state="starting", error=why
+        )
+    return SilentStatus(
+        name=written.get("name", runtime.name),
+        pid=written["pid"],
+        user=written["user"],
+        configuration=written["configuration"],
+        state=NOT_ANSWERING if written["state"] == "ready" else written["state"],
+        units=(),
+        hosts=(),
+        circuits=(),
+        jobs=(),
+        error=why,
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from testbed.messages.links import LinkDelta, LinkStatus
+from testbed.messages.status import Status
 
 Array = npt.NDArray[Any]
 
@@ -27,15 +30,15 @@ class LinkTable:
     drops: Array
 
     @classmethod
-    def of(cls, links: list[dict[str, Any]]) -> LinkTable:
+    def of(cls, links: Sequence[LinkStatus] | Sequence[LinkDelta]) -> LinkTable:
         """Return the table of links as `status` and a job's result have them."""
-        rates = [np.nan if link["rate_mbps"] is None else link["rate_mbps"] for link in links]
+        rates = [np.nan if link.rate_mbps is None else link.rate_mbps for link in links]
         return cls(
-            link=np.array([link["name"] for link in links], np.str_),
+            link=np.array([link.name for link in links], np.str_),
             rate_mbps=np.array(rates, np.float64),
-            bytes_up=np.array([link["bytes_up"] for link in links], np.int64),
-            bytes_down=np.array([link["bytes_down"] for link in links], np.int64),
-            drops=np.array([link["drops"] for link in links], np.int64),
+            bytes_up=np.array([link.bytes_up for link in links], np.int64),
+            bytes_down=np.array([link.bytes_down for link in links], np.int64),
+            drops=np.array([link.drops for link in links], np.int64),
         )
 
     def columns(self) -> dict[str, Array]:
@@ -54,9 +57,9 @@ class Telemetry:
     cores_busy_share: Array
 
     @classmethod
-    def of(cls, status: Mapping[str, Any]) -> Telemetry:
-        busy = np.array(status.get("cores_busy") or [], np.float64)
-        return cls(time.time(), LinkTable.of(status["links"]), busy)
+    def of(cls, status: Status) -> Telemetry:
+        busy = np.array(status.cores_busy or [], np.float64)
+        return cls(time.time(), LinkTable.of(status.links), busy)
 
 
 @dataclass(frozen=True, slots=True)

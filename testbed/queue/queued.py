@@ -20,6 +20,7 @@ from testbed.jobs.life import Job
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
 from testbed.jobs.request import JobRequest
+from testbed.messages.queue import QueuedStatus
 from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.queue.submission import JobSpec
 from testbed.scheduling import live
@@ -181,29 +182,29 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
     )
 
 
-def describe(queued: Queued) -> dict[str, Any]:
+def describe(queued: Queued) -> QueuedStatus:
     """Return the job for `status` and the result."""
     job = queued.job
     units = dict.fromkeys(unit for unit, _ in job.layout.workers) if job else []
-    return {
-        "id": queued.id,
-        "name": queued.spec.name,
-        "state": queued.state,
-        "workers": queued.spec.workers,
-        "hosts": job.hosts if job else [],
-        "units": [addresses.unit_name(unit) for unit in units],
-        "ps_host": job.ps_host if job else None,
-        "mode": queued.mode,
-        "inc_unit": None if queued.inc is None else addresses.unit_name(live.unit_at(queued.inc)),
-        "rate_gbps": queued.rate_gbps,
-        "progress": min(1.0, queued.done_share),
-        "arrival_s": queued.arrival_s,
-        "placed_s": queued.placed_s,
-        "ready_s": queued.ready_s,
-        "started_s": queued.started_s,
-        "trained_s": queued.trained_s,
-        "ended_s": queued.ended_s,
-        "restarts": job.restarts if job else 0,
-        "failure": queued.failure,
-        "cancelled": queued.is_cancelled,
-    }
+    return QueuedStatus(
+        id=queued.id,
+        name=queued.spec.name,
+        state=queued.state,
+        workers=queued.spec.workers,
+        hosts=tuple(job.hosts) if job else (),
+        units=tuple(addresses.unit_name(unit) for unit in units),
+        ps_host=job.ps_host if job else None,
+        mode=queued.mode,
+        inc_unit=None if queued.inc is None else addresses.unit_name(live.unit_at(queued.inc)),
+        rate_gbps=queued.rate_gbps,
+        progress=min(1.0, queued.done_share),
+        arrival_s=queued.arrival_s,
+        placed_s=queued.placed_s,
+        ready_s=queued.ready_s,
+        started_s=queued.started_s,
+        trained_s=queued.trained_s,
+        ended_s=queued.ended_s,
+        restarts=job.restarts if job else 0,
+        failure=queued.failure,
+        cancelled=queued.is_cancelled,
+    )

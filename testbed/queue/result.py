@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from testbed.messages.coding import as_json
+from testbed.messages.queue import QueueStatus
 from testbed.queue.queued import Queued, describe
 from testbed.queue.session import Session
 from testbed.scheduling.messages import job_to_json, limits_to_json, ports_to_json
@@ -14,23 +16,23 @@ from testbed.topology.model import Topology
 _COMPLAINTS_SHOWN = 3
 
 
-def of_session(session: Session) -> dict[str, Any]:
+def of_session(session: Session) -> QueueStatus:
     """Return a session's status."""
     account = session.account
     with session.lock:
         session.look()
-        return {
-            "policy": session.rules.policy,
-            "slot": session.slot,
-            "slot_s": session.rules.limits.slot_s,
-            "seconds": round(session.clock(), 3),
-            "jobs": [describe(queued) for queued in session.all],
-            "reconfigured_connections": account.connections,
-            "reconfigurations": account.reconfigurations,
-            "overruns": account.overruns,
-            "policy_failures": account.failures,
-            "complaints": account.complaints[-_COMPLAINTS_SHOWN:],
-        }
+        return QueueStatus(
+            policy=session.rules.policy,
+            slot=session.slot,
+            slot_s=session.rules.limits.slot_s,
+            seconds=round(session.clock(), 3),
+            jobs=tuple(describe(queued) for queued in session.all),
+            reconfigured_connections=account.connections,
+            reconfigurations=account.reconfigurations,
+            overruns=account.overruns,
+            policy_failures=account.failures,
+            complaints=tuple(account.complaints[-_COMPLAINTS_SHOWN:]),
+        )
 
 
 def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def _job(queued: Queued) -> dict[str, Any]:
             "training_s": _end_s(queued) - queued.started_s,
         }
     return {
-        **describe(queued),
+        **as_json(describe(queued)),
         **times,
         "iterations": queued.spec.iterations,
         "megabytes": queued.spec.megabytes,

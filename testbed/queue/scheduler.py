@@ -23,6 +23,7 @@ from testbed.discovery.policies import choice
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
+from testbed.messages.queue import QueueStatus
 from testbed.queue import submission
 from testbed.queue.account import Rules, kind_of
 from testbed.queue.layouts import check_against
@@ -126,7 +127,7 @@ class Scheduler:
             )
         return sorted(ended)
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> QueueStatus | None:
         """Return the session's status; None while nothing is queued."""
         session = self._session
         return None if session is None else of_session(session)

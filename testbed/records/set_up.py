@@ -23,6 +23,9 @@ from testbed.client import environment, rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
+from testbed.messages.coding import as_json, decode
+from testbed.messages.links import FaultStatus
+from testbed.messages.status import Status
 from testbed.records.record import INPUTS, Input
 from testbed.report import host
 
@@ -191,11 +194,11 @@ def configuration_of(runtime: Runtime) -> dict[str, Any] | None:
 def network_of(runtime: Runtime) -> dict[str, Any]:
     """Return what is lit and set on a testbed now; nothing where it does not answer."""
     with contextlib.suppress(TestbedError, KeyError):
-        status = rpc.call(runtime.socket, "status", timeout_s=_ANSWER_S)
+        status = decode(Status, rpc.call(runtime.socket, "status", timeout_s=_ANSWER_S), "status")
         links = rpc.call(runtime.socket, "link", timeout_s=_ANSWER_S, action="list")
         return {
-            "circuits": sorted(sorted(pair) for pair in status["circuits"] or []),
-            "faults": _faults(status["faults"]),
+            "circuits": sorted(sorted(pair) for pair in status.circuits or []),
+            "faults": _faults(status.faults),
             "links": [
                 {key: link[key] for key in ("link", "by_hand_mbps", "up", "delay_ms", "jitter_ms")}
                 for link in links
@@ -205,5 +208,5 @@ def network_of(runtime: Runtime) -> dict[str, Any]:
     return {}
 
 
-def _faults(states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in state.items() if key != "counters"} for state in states]
+def _faults(states: Sequence[FaultStatus]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in state.items() if key != "counters"} for state in as_json(states)]

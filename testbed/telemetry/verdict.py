@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from testbed.messages.verdict import JobVerdict, Reason
 from testbed.telemetry.bound import Bound
 from testbed.telemetry.delays import Delays
 from testbed.telemetry.demand import is_of_host
@@ -39,14 +40,6 @@ ZEROED_SHARE = 0.01  # of a worker's values: real gradients have 0.0005 at most 
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """`name` is for programs and stays; `text` has the numbers."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """`trustworthy` is None for a job that sent nothing: there is nothing to judge."""
 
@@ -68,10 +61,9 @@ class Verdict:
             return f"verdict: trustworthy: {_within(self.bound)}{''.join(slept + steal + unused)}"
         return f"verdict: not trustworthy: {'; '.join(reason.text for reason in self.reasons)}"
 
-    def as_json(self) -> dict[str, Any]:
-        kinds = (("reasons", self.reasons), ("notes", self.notes))
-        lists = {kind: [{"name": each.name, "text": each.text} for each in all_] for kind, all_ in kinds}
-        return {"trustworthy": self.trustworthy, "line": self.line, **lists}
+    def said(self) -> JobVerdict:
+        """Return what of it goes into a result."""
+        return JobVerdict(self.trustworthy, self.line, tuple(self.reasons), tuple(self.notes))
 
 
 TOLERANCES = Tolerances()

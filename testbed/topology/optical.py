@@ -66,10 +66,6 @@ class OcsSpec:
             return USUAL(self.settings, self.seed).mean_ms(plane)
         return (self.means_ms or {})[plane]
 
-    def described(self) -> dict[str, Any]:
-        """Return the model and its settings for `status`; nothing of the usual one."""
-        return {} if self.is_usual else {"optical_model": {"name": self.model, **asdict(self.settings)}}
-
     def as_json(self) -> dict[str, Any]:
         """Return data that `of_json` reads. The usual model's settings have the form that they always had."""
         rest = {"seed": self.seed, "circuits": [list(circuit) for circuit in self.circuits]}

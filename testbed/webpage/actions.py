@@ -12,6 +12,8 @@ from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.library.circuits import ANSWER_TIMEOUT_S, demands_of
+from testbed.messages.coding import decode
+from testbed.messages.status import Status
 from testbed.webpage.view import change_text
 
 
@@ -41,9 +43,8 @@ class PageActions:
         if not text.strip().isdecimal():
             raise RequestError(f"job {text!r}: the number of a job is accepted")
         number = int(text)
-        said = self._ask("status")
-        queued = {job["id"] for job in (said["schedule"] or {"jobs": []})["jobs"]}
-        if number in queued:
+        status = decode(Status, self._ask("status"), "status")
+        if number in status.queued:
             self._ask("cancel", jobs=[number], reason="cancelled on the page", uid=self.uid)
         else:
             self._ask("stop", job=number, reason="ended on the page", uid=self.uid)

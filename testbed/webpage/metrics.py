@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -16,6 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from testbed.messages.queue import QueueStatus
+from testbed.messages.status import Status
 from testbed.webpage.source import Answers
 
 PATH = "/metrics"
@@ -38,7 +39,7 @@ class AnswersCollector(Collector):
         yield from _links(look.status)
         yield from _optics(look, look.status)
         yield from _jobs(look, look.status)
-        yield from _queue(look.status["schedule"])
+        yield from _queue(look.status.schedule)
 
 
 def exposition(look: Answers, accept: str) -> tuple[bytes, str]:
@@ -49,88 +50,96 @@ def exposition(look: Answers, accept: str) -> tuple[bytes, str]:
     return encode(registry), content_type
 
 
-def _whole(said: Mapping[str, Any]) -> Iterator[Metric]:
-    words = {name: str(said[name]) for name in ("name", "configuration", "user", "state", "datapath")}
+def _whole(said: Status) -> Iterator[Metric]:
+    words = {
+        "name": said.name,
+        "configuration": said.configuration,
+        "user": said.user,
+        "state": said.state,
+        "datapath": said.datapath,
+    }
     yield InfoMetricFamily("testbed", "The testbed.", words)
-    yield _gauge(
-        "testbed_uptime_seconds", "Since the testbed began.", [((), said["uptime_s"])], unit="seconds"
-    )
-    yield _gauge("testbed_units", "Racks and pods.", [((), len(said["units"]))])
-    busy = sum(host["job"] is not None for host in said["hosts"])
+    yield _gauge("testbed_uptime_seconds", "Since the testbed began.", [((), said.uptime_s)], unit="seconds")
+    yield _gauge("testbed_units", "Racks and pods.", [((), len(said.units))])
+    busy = sum(host.job is not None for host in said.hosts)
     yield _gauge(
         "testbed_hosts",
         "Hosts, by whether a job holds them.",
-        [(("busy",), busy), (("free",), len(said["hosts"]) - busy)],
+        [(("busy",), busy), (("free",), len(said.hosts) - busy)],
         ["state"],
     )
     yield _gauge(
         "testbed_core_busy_ratio",
         "How much of the last second each core was busy; only while a job runs.",
-        [((str(core),), share) for core, share in enumerate(said["cores_busy"] or ())],
+        [((str(core),), share) for core, share in enumerate(said.cores_busy or ())],
         ["core"],
         "ratio",
     )
-    controller = said["controller"]
+    controller = said.controller
     yield _gauge(
-        "testbed_controller_up", "Whether the controller answers.", [((), controller["state"] == "running")]
+        "testbed_controller_up", "Whether the controller answers.", [((), controller.state == "running")]
     )
     yield _counter(
-        "testbed_controller_restarts", "How often it was started again.", [((), controller["restarts"])]
+        "testbed_controller_restarts", "How often it was started again.", [((), controller.restarts)]
     )
     yield _counter(
         "testbed_switch_restarts",
         "How often a ToR was started again.",
-        [((unit["name"],), unit["restarts"]) for unit in said["units"]],
+        [((unit.name,), unit.restarts) for unit in said.units],
         ["unit"],
     )
 
 
-def _links(said: Mapping[str, Any]) -> Iterator[Metric]:
-    links = said["links"]
+def _links(said: Status) -> Iterator[Metric]:
+    links = said.links
     yield _counter(
         "testbed_link_bytes",
         "Bytes that a link carried, with Ethernet headers; up: from its host, port or rack.",
-        [((link["name"], way), link[f"bytes_{way}"]) for link in links for way in ("up", "down")],
+        [
+            ((link.name, way), carried)
+            for link in links
+            for way, carried in (("up", link.bytes_up), ("down", link.bytes_down))
+        ],
         ["link", "direction"],
         "bytes",
     )
     yield _gauge(
         "testbed_link_rate_bytes_per_second",
         "The rate of a link that has one, each way.",
-        [((link["name"],), link["rate_mbps"] * 125e3) for link in links if link["rate_mbps"] is not None],
+        [((link.name,), link.rate_mbps * 125e3) for link in links if link.rate_mbps is not None],
         ["link"],
         "bytes_per_second",
     )
     yield _counter(
         "testbed_link_dropped_frames",
         "Frames that a link dropped.",
-        [((link["name"],), link["drops"]) for link in links],
+        [((link.name,), link.drops) for link in links],
         ["link"],
     )
     yield _gauge(
         "testbed_link_up",
         "Whether a link has carrier.",
-        [((link["name"],), link["up"]) for link in links],
+        [((link.name,), link.up) for link in links],
         ["link"],
     )
     yield _counter(
         "testbed_fault_frames",
         "Frames that a fault lost, duplicated, held or corrupted.",
         [
-            ((fault["link"], fault["direction"], what), fault["counters"][what])
-            for fault in said["faults"]
+            ((fault.link, fault.direction, what), fault.counters[what])
+            for fault in said.faults
             for what in _FAULTS
         ],
         ["link", "direction", "effect"],
     )
 
 
-def _optics(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
-    dark = set(said["dark"] or ())
+def _optics(look: Answers, said: Status) -> Iterator[Metric]:
+    dark = set(said.dark or ())
     yield _gauge(
         "testbed_circuit_lit",
         "Whether a circuit between two optical ports is lit (1) or dark still (0).",
-        [((a, b), not {a, b} & dark) for a, b in said["circuits"] or ()],
+        [((a, b), not {a, b} & dark) for a, b in said.circuits or ()],
         ["a", "b"],
     )
     yield SummaryMetricFamily(
@@ -142,27 +151,27 @@ def _optics(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
     )
 
 
-def _jobs(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
-    jobs = said["jobs"]
-    states = [job["state"] for job in jobs]
+def _jobs(look: Answers, said: Status) -> Iterator[Metric]:
+    jobs = said.jobs
+    states = [job.state for job in jobs]
     yield _gauge(
         "testbed_jobs",
         "Jobs that hold hosts, by state.",
         [((state,), states.count(state)) for state in sorted({*states, "running"})],
         ["state"],
     )
-    labels = [(str(job["id"]), job["sync"]) for job in jobs]
+    labels = [(str(job.id), job.sync) for job in jobs]
     yield _counter(
         "testbed_job_summed_bytes",
         "Bytes that every worker of a job has its sums of, since its script began.",
-        [(label, job["summed_bytes"]) for label, job in zip(labels, jobs, strict=True)],
+        [(label, job.summed_bytes) for label, job in zip(labels, jobs, strict=True)],
         ["job", "sync"],
         "bytes",
     )
     yield _gauge(
         "testbed_job_age_seconds",
         "Since a job has its hosts.",
-        [(label, job["running_s"]) for label, job in zip(labels, jobs, strict=True)],
+        [(label, job.running_s) for label, job in zip(labels, jobs, strict=True)],
         ["job", "sync"],
         "seconds",
     )
@@ -170,10 +179,11 @@ def _jobs(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
         "testbed_job_trustworthy",
         "What the verdict thinks of the last seconds of a job: 1 to be trusted, 0 not.",
         [
-            (label, verdict["trustworthy"])
+            (label, running.verdict.trustworthy)
             for label, job in zip(labels, jobs, strict=True)
-            if (verdict := look.running.get(job["id"], {}).get("verdict"))
-            and verdict["trustworthy"] is not None
+            if (running := look.running.get(job.id))
+            and running.verdict
+            and running.verdict.trustworthy is not None
         ],
         ["job", "sync"],
     )
@@ -181,9 +191,9 @@ def _jobs(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
         "testbed_job_workers_absent",
         "Workers and places that are left out of a job's sums now, as stragglers.",
         [
-            (label, sum(absence["back_s"] is None for absence in job["blocks"]["left"]))
+            (label, sum(absence.back_s is None for absence in job.blocks.left))
             for label, job in zip(labels, jobs, strict=True)
-            if job["blocks"] and "left" in job["blocks"]
+            if job.blocks
         ],
         ["job", "sync"],
     )
@@ -195,10 +205,10 @@ def _jobs(look: Answers, said: Mapping[str, Any]) -> Iterator[Metric]:
     )
 
 
-def _queue(schedule: Mapping[str, Any] | None) -> Iterator[Metric]:
+def _queue(schedule: QueueStatus | None) -> Iterator[Metric]:
     if schedule is None:
         return
-    states = [job["state"] for job in schedule["jobs"]]
+    states = [job.state for job in schedule.jobs]
     yield _gauge(
         "testbed_queue_jobs",
         "Jobs in the queue, by state.",
@@ -209,14 +219,14 @@ def _queue(schedule: Mapping[str, Any] | None) -> Iterator[Metric]:
         "testbed_queue_job_progress_ratio",
         "How much of its iterations a queued job has done.",
         [
-            ((str(job["id"]), job["name"]), job["progress"])
-            for job in schedule["jobs"]
-            if job["state"] not in ("coming", "ended")
+            ((str(job.id), job.name), job.progress)
+            for job in schedule.jobs
+            if job.state not in ("coming", "ended")
         ],
         ["job", "name"],
         "ratio",
     )
-    yield _counter("testbed_queue_slots_overrun", "Slots that lasted too long.", [((), schedule["overruns"])])
+    yield _counter("testbed_queue_slots_overrun", "Slots that lasted too long.", [((), schedule.overruns)])
 
 
 Rows = Iterable[tuple[tuple[str, ...], float]]

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from testbed.messages.coding import decode
+from testbed.messages.verdict import JobVerdict
 from testbed.records.record import QUEUED, RUNNING, Record, Run
 from testbed.topology import addresses
 from testbed.topology.model import Topology, UnitSpec
@@ -26,7 +28,6 @@ from testbed.webpage.view import (
     ports_of,
     remarks,
     switch_of,
-    verdict_text,
 )
 
 
@@ -107,17 +108,17 @@ def _holders(jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def _shown(job: Mapping[str, Any]) -> JobLine:
     run = job.get("run") or job  # a queued job's result has its own result in it
-    verdict = run.get("verdict")
+    verdict = decode(JobVerdict, run["verdict"], "verdict") if run.get("verdict") else None
     return JobLine(
         number=job["id"],
-        state=outcome(job),
+        state=outcome(job["failure"]),
         sync=str(run.get("sync") or job.get("mode") or ""),
         script=str(run.get("script") or job.get("name") or ""),
         hosts=hosts_text(_workers(job), job.get("ps_host")),
         progress="",
         uses="",
-        verdict=verdict_text(verdict),
-        trustworthy=verdict["trustworthy"] if verdict else None,
+        verdict=verdict.text if verdict else "none",
+        trustworthy=verdict.trustworthy if verdict else None,
         attention=remarks(job["failure"], run.get("notes", ()), verdict),
     )
 

@@ -17,8 +17,11 @@ from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.client.shown import line, lines
 from testbed.errors import TestbedError
-from testbed.jobs.journal import ENDED
 from testbed.library.state import status
+from testbed.messages.coding import decode
+from testbed.messages.journal import JournalAnswer, JournalEntry, RunningJob
+from testbed.messages.status import LivingStatus, Status
+from testbed.messages.verdict import JobVerdict
 
 FRESH_S = 1.0
 MOST_APART_S = 30.0  # what a link carried is not told of a longer time
@@ -53,12 +56,12 @@ class Answers:
 
     name: str
     at: float  # seconds since 1970
-    status: Answer | None = None
+    status: Status | None = None
     why: str = ""
     flows: Mapping[str, LinkFlow] = field(default_factory=dict)
-    entries: tuple[Answer, ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
     changes: tuple[Answer, ...] = ()
-    running: Mapping[int, Answer] = field(default_factory=dict)
+    running: Mapping[int, RunningJob] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
 
@@ -91,8 +94,8 @@ class PageSource:
     def _forget(self, pid: int | None) -> None:
         """Begin anew, with the testbed of that main process."""
         self._pid = pid
-        self._before: Answer | None = None
-        self._entries: deque[Answer] = deque(maxlen=MOST_CHANGES)
+        self._before: Status | None = None
+        self._entries: deque[JournalEntry] = deque(maxlen=MOST_CHANGES)
         self._changes: deque[Answer] = deque(maxlen=MOST_CHANGES)
         self._totals = Totals()
 
@@ -100,13 +103,13 @@ class PageSource:
         name = self._runtime.name
         try:
             self._runtime.require_alive()
-            answer = lines(status(self._runtime, self._call))
+            answer: LivingStatus = lines(status(self._runtime, self._call))
         except TestbedError as error:
             return Answers(name, now, why=line(str(error)))
-        if "uptime_s" not in answer:
-            return Answers(name, now, why=f"testbed {name}: {answer['state']}: {answer['error']}")
-        if answer["pid"] != self._pid:
-            self._forget(answer["pid"])
+        if not isinstance(answer, Status):
+            return Answers(name, now, why=f"testbed {name}: {answer.state}: {answer.error}")
+        if answer.pid != self._pid:
+            self._forget(answer.pid)
         before, self._before = self._before, answer
         running = self._read_on()
         return Answers(
@@ -120,17 +123,18 @@ class PageSource:
             totals=replace(self._totals, ended=dict(self._totals.ended)),
         )
 
-    def _read_on(self) -> dict[int, Answer]:
+    def _read_on(self) -> dict[int, RunningJob]:
         """Read what is new in the journal and the history; return what the daemon says of running jobs."""
-        last = self._entries[-1]["number"] if self._entries else 0
+        last = self._entries[-1].number if self._entries else 0
         try:
-            journal = lines(self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last))
+            answer = self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last)
         except TestbedError:  # it ends
             return {}
-        for entry in journal["entries"]:
+        journal: JournalAnswer = lines(decode(JournalAnswer, answer, "journal"))
+        for entry in journal.entries:
             self._entries.append(entry)
-            if entry["kind"] == ENDED:
-                key = (outcome(entry["job"]), trust(entry["job"]["verdict"]))
+            if job := entry.ended:
+                key = (outcome(job.failure), trust(job.verdict))
                 self._totals.ended[key] = self._totals.ended.get(key, 0) + 1
         last = self._changes[-1]["id"] if self._changes else 0
         try:
@@ -143,35 +147,34 @@ class PageSource:
             self._changes.append(change)
             self._totals.changes += 1
             self._totals.dark_s += (change["measured_ms"] or 0.0) / 1e3
-        return {job["id"]: job for job in journal["running"]}
+        return {job.id: job for job in journal.running}
 
 
-def flows(before: Answer | None, now: Answer) -> dict[str, LinkFlow]:
+def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:
     """Return what each link carried between two answers of one testbed; nothing where they are too far apart.
     Pure.
     """
     if before is None:
         return {}
-    apart_s = now["uptime_s"] - before["uptime_s"]
+    apart_s = now.uptime_s - before.uptime_s
     if not 0 < apart_s <= MOST_APART_S:
         return {}
-    counted = {link["name"]: link for link in before["links"]}
+    counted = {link.name: link for link in before.links}
     return {
-        link["name"]: LinkFlow(
-            max(0, link["bytes_up"] - counted[link["name"]]["bytes_up"]) / apart_s,
-            max(0, link["bytes_down"] - counted[link["name"]]["bytes_down"]) / apart_s,
+        link.name: LinkFlow(
+            max(0, link.bytes_up - counted[link.name].bytes_up) / apart_s,
+            max(0, link.bytes_down - counted[link.name].bytes_down) / apart_s,
         )
-        for link in now["links"]
-        if link["name"] in counted
+        for link in now.links
+        if link.name in counted
     }
 
 
-def outcome(job: Mapping[str, Any]) -> str:
+def outcome(failure: str | None) -> str:
     """Return how a job ended, in a word."""
-    return "failed" if job["failure"] else "done"
+    return "failed" if failure else "done"
 
 
-def trust(verdict: Mapping[str, Any] | None) -> str:
+def trust(verdict: JobVerdict | None) -> str:
     """Return in a word what a verdict came to; None of a job without a result."""
-    trustworthy = verdict["trustworthy"] if verdict else None
-    return {True: "yes", False: "no", None: "none"}[trustworthy]
+    return {True: "yes", False: "no", None: "none"}[verdict.trustworthy if verdict else None]

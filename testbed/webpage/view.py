@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed import status as command
+from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
+from testbed.messages.links import LinkStatus
+from testbed.messages.queue import QueuedStatus
+from testbed.messages.status import HostStatus, Status, UnitStatus
+from testbed.messages.verdict import JobVerdict
 from testbed.ocs.circuits import circuit
 from testbed.topology.addresses import optical_port_name
 from testbed.topology.units import unit_named
@@ -145,56 +150,56 @@ def of_look(look: Answers) -> View:
     if look.status is None:
         return View(f"testbed {look.name}", (look.why,), ())
     said = look.status
-    jobs_of = {tuple(each["circuit"]): tuple(each["jobs"]) for each in said["circuit_jobs"]}
-    dark = frozenset(said["dark"] or ())
-    pairs = ports_in(said["circuits"] or ())
+    jobs_of = {each.circuit: each.jobs for each in said.circuit_jobs}
+    dark = frozenset(said.dark or ())
+    pairs = ports_in(said.circuits or ())
     return View(
-        title=f"testbed {said['name']}",
+        title=f"testbed {said.name}",
         attention=tuple(_attention(said)),
         facts=tuple(_facts(said)),
-        units=tuple(_unit(unit, said["hosts"]) for unit in said["units"]),
-        links={link["name"]: _link(link, look) for link in said["links"]},
+        units=tuple(_unit(unit, said.hosts) for unit in said.units),
+        links={link.name: _link(link, look) for link in said.links},
         circuits=tuple(
             ShownCircuit(*ports, bool(dark & {*ports}), jobs_of.get(ports, ()))
             for ports in sorted(pairs, key=lambda ports: circuit(*ports))
         ),
         dark=dark,
         jobs=(*_running(look), *_ended(look)),
-        queue=tuple(_queued(job) for job in (said["schedule"] or {"jobs": []})["jobs"]),
-        queue_lines=tuple(command.policy_lines(said["schedule"])) if said["schedule"] else (),
+        queue=tuple(map(_queued, said.schedule.jobs)) if said.schedule else (),
+        queue_lines=tuple(command.policy_lines(said.schedule)) if said.schedule else (),
         happenings=tuple(happenings(look.entries, look.changes)),
         spans=_spans(look, said, pairs),
-        cores=tuple(said["cores_busy"] or ()),
+        cores=tuple(said.cores_busy or ()),
     )
 
 
-def _attention(said: Mapping[str, Any]) -> list[str]:
+def _attention(said: Status) -> list[str]:
     lines = []
-    if said["state"] != "ready":
-        lines.append(f"the testbed is {said['state']}")
-    if said["circuits"] is None:
+    if said.state != "ready":
+        lines.append(f"the testbed is {said.state}")
+    if said.circuits is None:
         lines.append("circuits are not known while the controller is away")
     lines += [
         f"link {link}: its device {device} was deleted: down, and up again"
-        for link, device in said["gone_links"].items()
+        for link, device in said.gone_links.items()
     ]
-    if down := [link["name"] for link in said["links"] if not link["up"]]:
+    if down := [link.name for link in said.links if not link.up]:
         lines.append(f"links down: {' '.join(down)}")
-    if said["faults"]:
-        lines.append(f"faults {command.faults_text(said['faults'])}")
-    lines += [f"job {job['id']}: {line}" for job in said["jobs"] for line in command.waiting_lines(job)]
-    return [*lines, *((said["schedule"] or {}).get("complaints") or ())]
+    if said.faults:
+        lines.append(f"faults {command.faults_text(said.faults)}")
+    lines += [f"job {job.id}: {line}" for job in said.jobs for line in command.waiting_lines(job)]
+    return [*lines, *(said.schedule.complaints if said.schedule else ())]
 
 
-def _facts(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(said: Status) -> list[tuple[str, str]]:
     facts = [
-        ("state", f"{said['state']}, up {duration(said['uptime_s'])}, {said['user']}'s"),
-        ("configuration", f"{said['configuration']}, scale {said['scale']:g}"),
-        ("controller", command.controller_text(said["controller"])),
-        ("links", command.links_text(said["links"])),
+        ("state", f"{said.state}, up {duration(said.uptime_s)}, {said.user}'s"),
+        ("configuration", f"{said.configuration}, scale {said.scale:g}"),
+        ("controller", command.controller_text(said.controller)),
+        ("links", command.links_text(said.links)),
     ]
-    if table := said.get("timetable"):
-        turns = f"{len(table['matchings'])} matchings take turns every {table['period_ms']:g} ms"
+    if table := said.timetable:
+        turns = f"{len(table.matchings)} matchings take turns every {table.period_ms:g} ms"
         facts.append(("timetable", turns))
     return facts
 
@@ -205,17 +210,15 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _unit(unit: Mapping[str, Any], hosts: Iterable[Mapping[str, Any]]) -> ShownUnit:
+def _unit(unit: UnitStatus, hosts: Iterable[HostStatus]) -> ShownUnit:
     return ShownUnit(
-        name=unit["name"],
-        what=f"{unit['kind']}, {unit['engine']}{command.restarted_text(unit['restarts'])}",
+        name=unit.name,
+        what=f"{unit.kind}, {unit.engine}{command.restarted_text(unit.restarts)}",
         hosts=tuple(
-            ShownHost(host["name"], switch_of(host["name"]), host["job"])
-            for host in hosts
-            if host["unit"] == unit["name"]
+            ShownHost(host.name, switch_of(host.name), host.job) for host in hosts if host.unit == unit.name
         ),
-        racks=tuple(rack["name"] for rack in unit.get("racks", ())),
-        ports=ports_of(unit["name"], unit["optical_ports"]),
+        racks=tuple(rack.name for rack in unit.tors),
+        ports=ports_of(unit.name, unit.optical_ports),
     )
 
 
@@ -229,11 +232,11 @@ def ports_of(unit: str, count: int) -> tuple[str, ...]:
     return tuple(optical_port_name(unit_named(unit), port) for port in range(1, count + 1))
 
 
-def _link(link: Mapping[str, Any], look: Answers) -> ShownLink:
-    flow, rate = look.flows.get(link["name"]), link["rate_mbps"]
+def _link(link: LinkStatus, look: Answers) -> ShownLink:
+    flow, rate = look.flows.get(link.name), link.rate_mbps
     up, down = (flow.up_bytes_s * 8e-6, flow.down_bytes_s * 8e-6) if flow else (None, None)
     share = None if up is None or down is None or not rate else min(1.0, max(up, down) / rate)
-    return ShownLink(link["name"], rate, up, down, share, link["up"], link["drops"])
+    return ShownLink(link.name, rate, up, down, share, link.up, link.drops)
 
 
 # ---- jobs ----
@@ -242,24 +245,25 @@ def _link(link: Mapping[str, Any], look: Answers) -> ShownLink:
 def _running(look: Answers) -> list[JobLine]:
     assert look.status is not None
     shown = []
-    for job in look.status["jobs"]:
-        verdict = look.running.get(job["id"], {}).get("verdict")
-        line = verdict_text(verdict) if verdict else "too early to say"
+    for job in look.status.jobs:
+        running = look.running.get(job.id)
+        verdict = running.verdict if running else None
+        line = verdict.text if verdict else "too early to say"
         shown.append(
             JobLine(
-                number=job["id"],
-                state=f"{job['state']}, {duration(job['running_s'])}",
-                sync=job["sync"],
-                script=job["script"],
-                hosts=hosts_text(job["hosts"], job["ps_host"]),
-                progress=progress_text(job["summed_bytes"]),
-                uses=", ".join(f"{a}-{b}" for a, b in (job["uses"] or {"circuits": ()})["circuits"]),
+                number=job.id,
+                state=f"{job.state}, {duration(job.running_s)}",
+                sync=job.sync,
+                script=job.script,
+                hosts=hosts_text(job.hosts, job.ps_host),
+                progress=progress_text(job.summed_bytes),
+                uses=", ".join(f"{a}-{b}" for a, b in job.uses.circuits) if job.uses else "",
                 verdict=f"so far {line}",
-                trustworthy=verdict["trustworthy"] if verdict else None,
+                trustworthy=verdict.trustworthy if verdict else None,
                 attention=(
                     *command.waiting_lines(job),
-                    *command.blocks_lines(job["blocks"]),
-                    *command.service_lines(job),
+                    *command.blocks_lines(job.blocks),
+                    *job.service_lines,
                 ),
             )
         )
@@ -267,48 +271,41 @@ def _running(look: Answers) -> list[JobLine]:
 
 
 def _ended(look: Answers) -> list[JobLine]:
-    over = [entry for entry in look.entries if "job" in entry][-MOST_ENDED:]
+    over = [(entry.time, entry.ended) for entry in look.entries if entry.ended][-MOST_ENDED:]
     return [
-        ended_job(
-            entry["job"], f"{outcome(entry['job'])} after {duration(entry['time'] - entry['job']['began'])}"
-        )
-        for entry in reversed(over)
+        ended_job(job, f"{outcome(job.failure)} after {duration(ended - job.began)}")
+        for ended, job in reversed(over)
     ]
 
 
-def ended_job(job: Mapping[str, Any], state: str) -> JobLine:
+def ended_job(job: EndedJob, state: str) -> JobLine:
     """Return what is shown of a job that is over, by what the journal keeps of it. Without a result its
     failure stands in the verdict's place.
     """
-    verdict, failure = job["verdict"], job["failure"]
+    verdict, failure = job.verdict, job.failure
     return JobLine(
-        number=job["id"],
+        number=job.id,
         state=state,
-        sync=job["sync"],
-        script=job["script"],
-        hosts=hosts_text(job["hosts"], job["ps_host"]),
+        sync=job.sync,
+        script=job.script,
+        hosts=hosts_text(job.hosts, job.ps_host),
         progress="",
         uses="",
-        verdict=verdict_text(verdict) if verdict else failure or "none",
-        trustworthy=verdict["trustworthy"] if verdict else None,
-        attention=remarks(failure if verdict else None, job["notes"], verdict),
+        verdict=verdict.text if verdict else failure or "none",
+        trustworthy=verdict.trustworthy if verdict else None,
+        attention=remarks(failure if verdict else None, job.notes, verdict),
     )
 
 
-def remarks(failure: str | None, notes: Iterable[str], verdict: Mapping[str, Any] | None) -> tuple[str, ...]:
+def remarks(failure: str | None, notes: Iterable[str], verdict: JobVerdict | None) -> tuple[str, ...]:
     """Return what a reader of a job's result must know, each line once."""
-    of_verdict = [note["text"] for note in (verdict or {"notes": ()})["notes"]]
+    of_verdict = [note.text for note in verdict.notes] if verdict else []
     return tuple(dict.fromkeys([*([failure] if failure else []), *notes, *of_verdict]))
 
 
 def hosts_text(hosts: Iterable[str], ps_host: str | None) -> str:
     """Return a job's hosts, and its server's."""
     return " ".join(hosts) + (f", ps on {ps_host}" if ps_host else "")
-
-
-def verdict_text(verdict: Mapping[str, Any] | None) -> str:
-    """Return a verdict's line; None where there is no result."""
-    return verdict["line"].removeprefix("verdict: ") if verdict else "none"
 
 
 def progress_text(summed_bytes: int) -> str:
@@ -319,25 +316,25 @@ def progress_text(summed_bytes: int) -> str:
     return "nothing summed yet"
 
 
-def _queued(job: Mapping[str, Any]) -> ShownQueued:
-    state = "cancelled" if job["cancelled"] else "failed" if job["failure"] else job["state"]
+def _queued(job: QueuedStatus) -> ShownQueued:
+    state = "cancelled" if job.cancelled else "failed" if job.failure else job.state
     return ShownQueued(
-        job["id"],
-        job["name"],
+        job.id,
+        job.name,
         state,
-        job["mode"] or "",
-        f"{job['rate_gbps']:g}",
-        job["progress"],
-        hosts_text(job["hosts"], job["ps_host"]),
+        job.mode or "",
+        f"{job.rate_gbps:g}",
+        job.progress,
+        hosts_text(job.hosts, job.ps_host),
     )
 
 
 # ---- what happened ----
 
 
-def happenings(entries: Iterable[Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]) -> list[Happening]:
+def happenings(entries: Iterable[JournalEntry], changes: Iterable[Mapping[str, Any]]) -> list[Happening]:
     """Return the newest of a journal's entries and of reconfigurations, the newest first."""
-    lines = [Happening(entry["time"], entry["text"]) for entry in entries]
+    lines = [Happening(entry.time, entry.text) for entry in entries]
     lines += [Happening(change["time"], change_text(change)) for change in changes]
     return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_HAPPENINGS]
 
@@ -354,31 +351,26 @@ def change_text(change: Mapping[str, Any]) -> str:
     return f"reconfiguration {change['id']}: {', '.join(parts) or 'nothing'}{dark}"
 
 
-def _spans(look: Answers, said: Mapping[str, Any], pairs: frozenset[Ports]) -> Spans:
+def _spans(look: Answers, said: Status, pairs: frozenset[Ports]) -> Spans:
     jobs = tuple(
         [
-            _job_span(entry["job"], entry["time"], entry["job"]["sync"], bool(entry["job"]["failure"]))
+            _job_span(job, entry.time, job.sync, bool(job.failure))
             for entry in look.entries
-            if "job" in entry
+            if (job := entry.ended)
         ]
-        + [
-            _job_span(look.running[job["id"]], NOT_OVER, job["sync"])
-            for job in said["jobs"]
-            if job["id"] in look.running
-        ]
+        + [_job_span(look.running[job.id], NOT_OVER, job.sync) for job in said.jobs if job.id in look.running]
     )
-    begun = round(look.at - said["uptime_s"])
-    if said["circuits"] is None or said.get("timetable"):  # not known, or others every few milliseconds
+    begun = round(look.at - said.uptime_s)
+    if said.circuits is None or said.timetable:  # not known, or others every few milliseconds
         return Spans(jobs, (), begun, look.at)
     changes = tuple(LitChange.of(change) for change in look.changes)
     if changes and changes[0].number > 1:  # those before it are forgotten
         begun = math.floor(changes[0].at)
-    units = tuple(unit["name"] for unit in said["units"])
-    first, has_core = lit_before(pairs, changes), said["core"] is not None
+    units = tuple(unit.name for unit in said.units)
+    first, has_core = lit_before(pairs, changes), said.core is not None
     circuits = circuit_spans(first, changes, jobs, units, begun, has_core)
     return Spans(jobs, circuits, begun, look.at)
 
 
-def _job_span(job: Mapping[str, Any], ended: float, sync: str, has_failed: bool = False) -> JobSpan:
-    pairs = tuple((a, b) for a, b in job["pairs"])
-    return JobSpan(job["id"], f"job {job['id']} {sync}", job["began"], ended, pairs, has_failed)
+def _job_span(job: RunningJob | EndedJob, ended: float, sync: str, has_failed: bool = False) -> JobSpan:
+    return JobSpan(job.id, f"job {job.id} {sync}", job.began, ended, job.pairs, has_failed)

@@ -207,9 +207,7 @@ def figures(
 def _totals(network: Network) -> dict[str, int]:
     states = network.fabric.faults.states()
     return (
-        {name: sum(state["counters"][name] for state in states) for name in states[0]["counters"]}
-        if states
-        else {}
+        {name: sum(state.counters[name] for state in states) for name in states[0].counters} if states else {}
     )
 
 

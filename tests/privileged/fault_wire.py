@@ -286,9 +286,9 @@ def life() -> dict[str, Any]:
             "up": up,
             "both": both,
             "after": after,
-            "nothing": nothing,
+            "nothing": list(nothing),
             "loaded": [loaded, left],
-            "listed": [[each["link"], each["direction"], each["loss"]] for each in listed],
+            "listed": [[each.link, each.direction, each.loss] for each in listed],
         }
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.runtime import Runtime
+from testbed.messages.coding import decode
+from testbed.messages.status import Status
 from testbed.webpage.source import PageSource
 
 NOW = 2_000_000_000.0
@@ -14,7 +16,15 @@ TRUSTED = {"trustworthy": True, "line": "verdict: trustworthy: within 3 %", "rea
 
 
 def host(name: str, unit: str, job: int | None = None) -> dict[str, Any]:
-    return {"name": name, "unit": unit, "ip": "", "rate_mbps": 100.0, "cpus": None, "job": job}
+    return {
+        "name": name,
+        "unit": unit,
+        "ip": "",
+        "rate_mbps": 100.0,
+        "cpus": None,
+        "job": job,
+        "commands_of": [],
+    }
 
 
 def link(name: str, up: int = 0, down: int = 0, is_up: bool = True) -> dict[str, Any]:
@@ -44,15 +54,84 @@ def job(number: int = 7) -> dict[str, Any]:
         "progress": [40, 41],
         "summed_bytes": 2_500_000,
         "service": None,
+        "waiting": None,
         "blocks": None,
         "uses": {"circuits": [["u1o1", "u2o1"]], "links": ["u1h1"], "places": ["u1"]},
+    }
+
+
+def fault(**counters: int) -> dict[str, Any]:
+    """Return a fault of a link of the first host's, and what it did."""
+    return {
+        "link": "u1h1",
+        "direction": "up",
+        "loss": 0.1,
+        "duplicate": 0.0,
+        "reorder": 0.0,
+        "corrupt": 0.0,
+        "distance": 50,
+        "seed": 1,
+        "counters": {"lost": 0, "duplicated": 0, "held": 0, "corrupted": 0, **counters},
+    }
+
+
+def queued(number: int, name: str, state: str = "queued", **changes: Any) -> dict[str, Any]:
+    """Return a job in the queue."""
+    return {
+        "id": number,
+        "name": name,
+        "state": state,
+        "workers": 2,
+        "hosts": [],
+        "units": [],
+        "ps_host": None,
+        "mode": None,
+        "inc_unit": None,
+        "rate_gbps": 0.0,
+        "progress": 0.0,
+        "arrival_s": 3.0,
+        "placed_s": None,
+        "ready_s": None,
+        "started_s": None,
+        "trained_s": None,
+        "ended_s": None,
+        "restarts": 0,
+        "failure": None,
+        "cancelled": False,
+        **changes,
+    }
+
+
+def queue(*jobs: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a session with these jobs."""
+    return {
+        "policy": "tw",
+        "slot": 3,
+        "slot_s": 2.0,
+        "seconds": 6.5,
+        "jobs": list(jobs),
+        "reconfigured_connections": 4,
+        "reconfigurations": 2,
+        "overruns": 0,
+        "policy_failures": 1,
+        "complaints": [],
+        **changes,
     }
 
 
 def status(**changes: Any) -> dict[str, Any]:
     """Return what `testbed status --json` says of two racks and a pod, with a job over a circuit."""
     units = [
-        {"name": name, "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0}
+        {
+            "name": name,
+            "kind": "gpu",
+            "hosts": 2,
+            "optical_ports": 2,
+            "planes": {},
+            "engine": "xdp",
+            "restarts": 0,
+            "link_rates_mbps": {},
+        }
         for name in ("u1", "u2")
     ]
     racks = [{"name": "u3r1", "hosts": 1, "restarts": 0}]
@@ -75,25 +154,38 @@ def status(**changes: Any) -> dict[str, Any]:
         "uptime_s": UP_S,
         "units": units,
         "hosts": hosts,
+        "core": None,
         "circuits": [["u1o1", "u2o1"], ["u1o2", "u3o1"]],
         "circuit_jobs": [
             {"circuit": ["u1o1", "u2o1"], "jobs": [7]},
             {"circuit": ["u1o2", "u3o1"], "jobs": []},
         ],
         "dark": ["u1o2", "u3o1"],
+        "failed_locks": {},
         "timetable": None,
-        "core": None,
-        "controller": {"state": "running", "restarts": 0, "library": "os-ken 4", "ready": True},
+        "controller": {
+            "state": "running",
+            "restarts": 0,
+            "library": "os-ken 4",
+            "lacks": [],
+            "ready": True,
+        },
         "datapath": "netdev",
         "jobs": [job()],
         "schedule": None,
         "cores_busy": [0.25, 1.0],
         "links": [link(each["name"]) for each in hosts] + [link("u3r1")] + [link(port) for port in ports],
+        "kept_apart": None,
         "gone_links": {},
         "faults": [],
         "log": "/run/log",
         **changes,
     }
+
+
+def read(answer: dict[str, Any]) -> Status:
+    """Return the status that a reader makes of an answer."""
+    return decode(Status, answer, "status")
 
 
 def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any]:
@@ -171,4 +263,4 @@ class LivingRuntime(Runtime):
         pass
 
     def read_main(self) -> dict[str, Any]:
-        return {"pid": 4242, "state": "ready"}
+        return {"name": "made-up", "pid": 4242, "user": "me", "configuration": "three", "state": "ready"}

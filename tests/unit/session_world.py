@@ -29,6 +29,8 @@ from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.processes import Ending
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.messages.coding import as_json
+from testbed.messages.verdict import JobVerdict
 from testbed.queue.account import Rules
 from testbed.queue.queued import Queued, requested
 from testbed.queue.session import Session
@@ -43,6 +45,7 @@ from tests.processes import spawn
 SLOT_S = 0.1
 WAIT_S = 60.0  # for what comes about within a few slots, or not at all
 TOPOLOGY = catalogue.ready("default")
+UNJUDGED = JobVerdict(None, "verdict: none", (), ())
 
 
 class Machine:
@@ -224,7 +227,7 @@ def jobs_on(machine: Machine, folder: Path) -> Jobs:
 
 class NoObservation(contextlib.nullcontext[Any]):
     def __init__(self, *_: Any) -> None:
-        super().__init__(SimpleNamespace(report=lambda *_: {"verdict": {"notes": []}}))
+        super().__init__(SimpleNamespace(report=lambda *_: {"verdict": as_json(UNJUDGED)}))
 
 
 class Asked:

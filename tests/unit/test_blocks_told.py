@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from testbed.jobs.result import notes_of_blocks
+from testbed.messages.jobs import AbsenceStatus, BlocksStatus
 from testbed.status import blocks_lines
 
-SOME = {"made": 200, "active": 3, "without": {"1": 10, "u1r2": 1}, "left": []}
-NONE = {"made": 200, "active": 0, "without": {}, "left": []}
+SOME = BlocksStatus(made=200, active=3, without={"1": 10, "u1r2": 1}, left=())
+NONE = BlocksStatus(made=200, active=0, without={}, left=())
 
 
 def test_who_was_left_out_is_said_with_a_share() -> None:
@@ -26,12 +29,12 @@ def test_nothing_is_said_where_all_were_in_all() -> None:
 
 
 def test_who_left_is_said_and_for_how_long() -> None:
-    row = {"who": "worker 2", "workers": [2], "at": "u1", "events": 3, "left_s": 1.0}
-    left = [{**row, "back_s": 3.5, "blocks": 60}, {**row, "left_s": 9.0, "back_s": None, "blocks": None}]
+    was = AbsenceStatus("worker 2", (2,), "u1", events=3, left_s=1.0, back_s=3.5, blocks=60)
+    blocks = replace(NONE, left=(was, replace(was, left_s=9.0, back_s=None, blocks=None)))
     lines = [
         "worker 2 left u1 after 3 looks in vain, and was back 2.50 s later; 60 blocks and votes went on "
         "without it",
         "worker 2 left u1 after 3 looks in vain, and did not come back",
     ]
-    assert notes_of_blocks({**NONE, "left": left}) == lines
-    assert blocks_lines({**NONE, "left": left}) == ["200 blocks and votes, 0 under way", *lines]
+    assert notes_of_blocks(blocks) == lines
+    assert blocks_lines(blocks) == ["200 blocks and votes, 0 under way", *lines]

@@ -20,11 +20,15 @@ from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
 from testbed.emulation.netem import NO_DELAY, LinkDelay
 from testbed.errors import HostError, RequestError
 from testbed.library.circuits import CircuitControl
+from testbed.messages.coding import as_json
+from testbed.messages.jobs import NetworkUse
+from testbed.messages.status import CircuitUse
 from testbed.ocs.circuits import circuit
 from testbed.ocs.using import losing, used
 from testbed.status import circuits_text, uses_lines
 from testbed.topology import catalogue
 from testbed.topology.units import checked_unit
+from tests.unit import page_world
 
 TOPOLOGY = catalogue.ready("default")
 RING = frozenset(circuit(*pair) for pair in TOPOLOGY.ocs.circuits)
@@ -298,13 +302,9 @@ def test_words_that_the_command_refuses(action: str, rest: list[str], says: str)
 def test_status_says_who_uses_what() -> None:
     lit = [["u1o1", "u2o1"], ["u3o2", "u4o1"]]
     of_jobs, of_circuits = circuits.uses(TOPOLOGY, lit, LAYOUTS)
-    assert of_jobs[3] == {
-        "circuits": [["u1o1", "u2o1"]],
-        "links": ["u1h1", "u2h1", "u1o1", "u2o1"],
-        "places": [],
-    }
-    assert of_circuits == [{"circuit": lit[0], "jobs": [3]}, {"circuit": lit[1], "jobs": []}]
-    testbed = {"circuits": lit, "circuit_jobs": of_circuits, "dark": []}
+    assert of_jobs[3] == NetworkUse((("u1o1", "u2o1"),), ("u1h1", "u2h1", "u1o1", "u2o1"), ())
+    assert of_circuits == (CircuitUse(("u1o1", "u2o1"), (3,)), CircuitUse(("u3o2", "u4o1"), ()))
+    testbed = page_world.read(page_world.status(circuits=lit, circuit_jobs=as_json(of_circuits), dark=[]))
     assert circuits_text(testbed) == "u1o1-u2o1 (job 3), u3o2-u4o1"
     assert uses_lines(of_jobs[3]) == ["uses circuits u1o1-u2o1; links u1h1 u2h1 u1o1 u2o1"]
-    assert circuits.uses(TOPOLOGY, None, LAYOUTS)[0][3]["circuits"] == []
+    assert circuits.uses(TOPOLOGY, None, LAYOUTS)[0][3].circuits == ()

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from testbed.client.caller import Caller
 from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
 from testbed.library import files
+from testbed.messages.status import SilentStatus, Status
+from tests.unit import page_world
 
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "never-started"
@@ -314,52 +317,60 @@ def test_a_result_that_cannot_be_written_does_not_hide_the_jobs(
         files.write_result(Path("/dev/full"), result)
 
 
-def full() -> dict[str, Any]:
-    return {
-        "name": "one",
-        "state": "ready",
-        "pid": 7,
-        "user": "alice",
-        "configuration": "default",
-        "uptime_s": 12.3,
-        "units": [
-            {"name": "u1", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "xdp", "restarts": 0},
-            {"name": "u2", "kind": "gpu", "hosts": 2, "optical_ports": 2, "engine": "bmv2", "restarts": 1},
-        ],
-        "hosts": [
-            {"name": "u1h1", "unit": "u1", "job": 3, "rate_mbps": 30_000.0, "cpus": 0.5},
-            {"name": "u1h2", "unit": "u1", "job": None, "rate_mbps": None, "cpus": None},
-            {"name": "u2h1", "unit": "u2", "job": None, "rate_mbps": 40_000.0, "cpus": None},
-        ],
-        "circuits": [["u1o1", "u2o1"]],
-        "dark": ["u1o2"],
-        "controller": {"state": "running", "library": "ryu 4.34", "ready": True, "restarts": 2},
-        "links": [
-            {"name": "u1h1", "rate_mbps": 200.0, "drops": 1},
-            {"name": "u1h2", "rate_mbps": None, "drops": 2},
-        ],
-        "jobs": [
-            {
-                "id": 3,
-                "state": "running",
-                "running_s": 4.0,
-                "sync": "inc",
-                "user": "alice",
-                "script": "x.py",
-                "hosts": ["u1h1"],
-                "ps_host": "u3h1",
-                "other_hosts": ["u3h1"],
-                "sums": [
-                    {
-                        "place": "u3h1",
-                        "share": 0.25,
-                        "workers": [],
-                        "below": [{"place": "u1", "workers": ["u1h1"], "below": []}],
-                    }
-                ],
-            }
-        ],
-    }
+def full() -> Status:
+    """Return a status by what differs from that of the page's tests."""
+    made = page_world.status()
+    unit, host, link, job = (made[kind][0] for kind in ("units", "hosts", "links", "jobs"))
+    return page_world.read(
+        {
+            **made,
+            "name": "one",
+            "state": "ready",
+            "pid": 7,
+            "user": "alice",
+            "configuration": "default",
+            "uptime_s": 12.3,
+            "units": [
+                {**unit, "name": "u1", "engine": "xdp"},
+                {**unit, "name": "u2", "engine": "bmv2", "restarts": 1},
+            ],
+            "hosts": [
+                {**host, "name": "u1h1", "unit": "u1", "job": 3, "rate_mbps": 30_000.0, "cpus": 0.5},
+                {**host, "name": "u1h2", "unit": "u1", "job": None, "rate_mbps": None, "cpus": None},
+                {**host, "name": "u2h1", "unit": "u2", "job": None, "rate_mbps": 40_000.0, "cpus": None},
+            ],
+            "circuits": [["u1o1", "u2o1"]],
+            "dark": ["u1o2"],
+            "controller": {"state": "running", "library": "ryu 4.34", "ready": True, "restarts": 2},
+            "links": [
+                {**link, "name": "u1h1", "rate_mbps": 200.0, "drops": 1},
+                {**link, "name": "u1h2", "rate_mbps": None, "drops": 2},
+            ],
+            "circuit_jobs": [],
+            "jobs": [
+                {
+                    **job,
+                    "id": 3,
+                    "state": "running",
+                    "running_s": 4.0,
+                    "sync": "inc",
+                    "user": "alice",
+                    "script": "x.py",
+                    "hosts": ["u1h1"],
+                    "ps_host": "u3h1",
+                    "other_hosts": ["u3h1"],
+                    "sums": [
+                        {
+                            "place": "u3h1",
+                            "share": 0.25,
+                            "workers": [],
+                            "below": [{"place": "u1", "workers": ["u1h1"], "below": []}],
+                        }
+                    ],
+                }
+            ],
+        }
+    )
 
 
 def test_status_page() -> None:
@@ -380,13 +391,14 @@ def test_status_page() -> None:
 
 
 def test_status_of_one_that_is_starting() -> None:
-    starting = {"name": "one", "state": "starting", "pid": 7, "hosts": [], "jobs": []}
+    starting = SilentStatus("one", 7, "me", "default", "starting", (), (), (), (), "it has no socket yet")
     assert status.page(starting) == "testbed one: starting, pid 7"
     assert status.line(starting).startswith("one              starting   pid 7")
 
 
 def test_circuits_while_the_controller_is_away() -> None:
-    assert status.circuits_text({"circuits": None, "dark": None}) == "not known while the controller is away"
+    away = replace(full(), circuits=None, dark=None)
+    assert status.circuits_text(away) == "not known while the controller is away"
 
 
 def test_screen_prints_a_phase_once_when_it_is_done() -> None:

@@ -16,6 +16,8 @@ from testbed import status
 from testbed.emulation.faults import MAX_DISTANCE, LinkFault, LinkFaults, _Stage, answer
 from testbed.errors import RequestError
 from testbed.library.links import share as read_share
+from testbed.messages.coding import decode
+from testbed.messages.links import FaultStatus
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,9 @@ def test_what_is_shown() -> None:
     header, line = command.table([fault]).splitlines()
     assert header.split()[:3] == ["link", "seen", "lost"]
     assert line.endswith("loss 0.01%, reorder 1%, by 50, seed 3")
-    assert status.faults_text([fault]) == ("on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted")
+    assert status.faults_text([decode(FaultStatus, fault, "fault")]) == (
+        "on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted"
+    )
 
 
 def test_a_fault_that_ended_is_remembered_with_its_time() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top
 from testbed.errors import RequestError
+from testbed.messages.jobs import SummingNode, SummingTree
 from testbed.topology.places import Host, Place, at_host, switch
 
 HOSTS: tuple[Host, ...] = ((1, 1), (1, 2), (2, 1))
@@ -114,12 +115,8 @@ def test_copies_count_for_what_meets_in_a_queue() -> None:
 
 def test_a_forest_by_names() -> None:
     top = Node(switch(1), (0,), (Node(at_host((2, 1)), (1, 2)),))
-    assert forest_of(top, top).to_json()[1] == {
-        "share": 0.5,
-        "place": "u1",
-        "workers": ["u1h1"],
-        "below": [{"place": "u2h1", "workers": ["u1h2", "u2h1"], "below": []}],
-    }
+    below = SummingNode("u2h1", ("u1h2", "u2h1"), ())
+    assert forest_of(top, top).status()[1] == SummingTree(0.5, "u1", ("u1h1",), (below,))
 
 
 def test_two_levels_below_a_host_and_below_a_switch() -> None:

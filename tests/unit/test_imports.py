@@ -23,7 +23,14 @@ OURS = (*CORE, REPRODUCTIONS)
 # From the bottom. A module may import its own layer and the ones below it.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
-        {"testbed.errors", "testbed.encoding", "testbed.interpreters", "testbed.native", "testbed.contract"}
+        {
+            "testbed.errors",
+            "testbed.encoding",
+            "testbed.interpreters",
+            "testbed.native",
+            "testbed.contract",
+            "testbed.messages",
+        }
     ),
     frozenset(
         {
@@ -107,6 +114,7 @@ SOLE_IMPORTERS = {
     "bm_runtime": ("testbed.dataplanes.bmv2",),
     "sswitch_runtime": ("testbed.dataplanes.bmv2",),
     "thrift": ("testbed.dataplanes.bmv2",),
+    "msgspec": ("testbed.messages",),
 }
 CONTROLLER_MAY = frozenset(
     {
@@ -389,6 +397,40 @@ def test_the_door_needs_only_the_standard_library(module: str) -> None:
             elif statement.name.split(".")[0] not in sys.stdlib_module_names | set(OURS):
                 broken.append(statement)
     assert not broken, _told(broken)
+
+
+def _reached(file: Path) -> Iterator[Path]:
+    """Yield the files of ours that importing a file reads, its packages' too; of workloads also what its
+    functions import.
+    """
+    for node in ast.walk(ast.parse(file.read_text())) if "workloads" in file.parts else _statements(file):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            packages = [
+                CHECKOUT.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)
+            ]
+            files = (*packages, CHECKOUT.joinpath(*parts).with_suffix(".py"))
+            yield from (path for path in files if path.exists())
+
+
+def _statements(file: Path) -> list[ast.stmt]:
+    return ast.parse(file.read_text()).body
+
+
+def test_what_a_worker_imports_needs_no_msgspec() -> None:
+    """A worker runs under its user's interpreter, which need not have it."""
+    pending = sorted((CHECKOUT / "workloads").rglob("*.py"))
+    seen = set(pending)
+    while pending:
+        new = set(_reached(pending.pop())) - seen
+        seen |= new
+        pending += sorted(new)
+    files = {str(file.relative_to(CHECKOUT)) for file in seen}
+    assert {"testbed/contract/slate.py", "testbed/discovery/user_class.py"} <= files
+    assert not {file for file in files if file.startswith("testbed/messages/")}
 
 
 def _at_import(module: str) -> list[Import]:

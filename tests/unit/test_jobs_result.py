@@ -35,6 +35,7 @@ from testbed.jobs.result import (
     unused,
     without_timelines,
 )
+from testbed.messages.links import LinkDelta
 from testbed.topology.catalogue import ready
 from workloads.job_env import VARIABLE
 
@@ -54,10 +55,7 @@ class Link:
 def test_link_deltas() -> None:
     before, after = {"u1h1": Link(200.0, 10, 20, 1)}, {"u1h1": Link(200.0, 110, 220, 4, 1)}
     assert link_deltas(before, after) == [
-        {
-            **{"name": "u1h1", "rate_mbps": 200.0, "bytes": 300, "bytes_up": 100, "bytes_down": 200},
-            **{"drops": 3, "device_drops": 1},
-        }
+        LinkDelta("u1h1", 200.0, bytes=300, bytes_up=100, bytes_down=200, drops=3, device_drops=1)
     ]
 
 

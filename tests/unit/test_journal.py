@@ -19,6 +19,8 @@ from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.messages.coding import as_json
+from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
 from tests.processes import spawn
 from tests.unit.test_jobs_manager import NoHosts
@@ -29,10 +31,11 @@ MTU = 1500
 def test_entries_are_numbered_and_the_newest_are_kept() -> None:
     journal = Journal(lambda: 5.0, most=3)
     for number in range(1, 6):
-        journal.add("note", f"line {number}", more=number)
-    assert [entry["number"] for entry in journal.after(0)] == [3, 4, 5]
-    assert journal.after(4) == [{"number": 5, "time": 5.0, "kind": "note", "text": "line 5", "more": 5}]
-    assert journal.after(5) == []
+        journal.add("note", f"line {number}")
+    assert [entry.number for entry in journal.after(0)] == [3, 4, 5]
+    (last,) = journal.after(4)
+    assert as_json(last) == {"number": 5, "time": 5.0, "kind": "note", "text": "line 5"}
+    assert journal.after(5) == ()
 
 
 @pytest.mark.parametrize(
@@ -89,15 +92,16 @@ def test_a_job_that_is_over_is_kept_with_its_verdict(
     tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, job = living(tmp_path, journal)
-    verdict = {"trustworthy": True, "line": "verdict: trustworthy"}
+    verdict = {"trustworthy": True, "line": "verdict: trustworthy", "reasons": [], "notes": []}
     monkeypatch.setattr(Job, "live", lambda self: {"failure": None, "verdict": verdict})
     jobs.live(job)
     (entry,) = journal.after(0)
-    assert (entry["kind"], entry["text"]) == ("ended", "job 1 is done")
-    kept = entry["job"]
-    assert (kept["hosts"], kept["sync"], kept["script"]) == (["u1h1", "u2h1"], "ring", "x.py")
-    assert (kept["failure"], kept["verdict"]) == (None, verdict)
-    assert kept["began"] == pytest.approx(job.began_unix, abs=0.001)
+    assert (entry.kind, entry.text) == ("ended", "job 1 is done")
+    kept = entry.ended
+    assert kept is not None
+    assert (kept.hosts, kept.sync, kept.script) == (("u1h1", "u2h1"), "ring", "x.py")
+    assert (kept.failure, kept.verdict) == (None, JobVerdict(True, "verdict: trustworthy", (), ()))
+    assert kept.began == pytest.approx(job.began_unix, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +123,9 @@ def test_a_job_that_came_to_nothing_is_kept_too(
     with pytest.raises(type(error)):
         jobs.live(job)
     (entry,) = journal.after(0)
-    assert entry["text"] == f"job 1 failed: {says}"
-    assert (entry["job"]["failure"], entry["job"]["verdict"]) == (says, None)
+    assert entry.text == f"job 1 failed: {says}"
+    assert entry.ended is not None
+    assert (entry.ended.failure, entry.ended.verdict) == (says, None)
 
 
 def test_what_befalls_a_job_is_heard_but_of_a_queue_s_which_tells_itself(
@@ -129,7 +134,7 @@ def test_what_befalls_a_job_is_heard_but_of_a_queue_s_which_tells_itself(
     _, job = living(tmp_path, journal)
     job._terms.emit({"note": "worker 1 left u1"})
     job._terms.emit({"output": "hello"})
-    assert [entry["text"] for entry in journal.after(0)] == ["job 1: worker 1 left u1"]
+    assert [entry.text for entry in journal.after(0)] == ["job 1: worker 1 left u1"]
     _, queued = living(tmp_path, journal, number=12)
     queued._terms.emit({"note": "worker 1 left u1"})
     assert len(journal.after(0)) == 1

@@ -9,6 +9,7 @@ from testbed.aggregation.forest import Node
 from testbed.aggregation.leaving import Departure, TreeStanding, beyond
 from testbed.contract.mapping import FIRST_VOTE
 from testbed.jobs.leaving import Absences
+from testbed.messages.jobs import AbsenceStatus
 from testbed.systems.trio.leaving import Leaving
 from testbed.topology.places import switch
 
@@ -131,7 +132,5 @@ def test_who_left_and_until_when_is_kept_account_of() -> None:
     (line,) = absences.add([Departure(2, TOP, True, 160, (2,))], 13.5)
     assert line == "worker 2 is back at u1 after 2.50 s; 60 blocks and votes went on without it"
     assert absences.out() == set()
-    (row,) = absences.as_json()
-    assert row == {
-        "who": "worker 2", "workers": [2], "at": "u1", "events": 3, "left_s": 1.0, "back_s": 3.5, "blocks": 60
-    }  # fmt: skip
+    (row,) = absences.status()
+    assert row == AbsenceStatus("worker 2", (2,), "u1", events=3, left_s=1.0, back_s=3.5, blocks=60)

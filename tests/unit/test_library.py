@@ -9,7 +9,7 @@ import errno
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from testbed.library.running import RunOptions
 from testbed.library.telemetry import JobSamples, LinkTable, Telemetry
 from testbed.telemetry.summary import series
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, Round, Row, Timeline, rounds
+from tests.unit import page_world
 from tests.unit.recordings import made
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,7 +342,8 @@ def test_a_job_that_failed_names_the_record_s_copy_of_its_log(
 
 
 def test_telemetry_is_columns_of_one_length() -> None:
-    status: Mapping[str, Any] = {"links": answer()["links"], "cores_busy": [0.5, 0.25]}
+    links = [page_world.link("u1h1", 7, 5), {**page_world.link("u1h2"), "rate_mbps": None}]
+    status = page_world.read(page_world.status(links=links, cores_busy=[0.5, 0.25]))
     telemetry = Telemetry.of(status)
     columns = telemetry.links.columns()
     assert list(columns) == ["link", "rate_mbps", "bytes_up", "bytes_down", "drops"]

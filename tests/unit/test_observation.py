@@ -17,6 +17,7 @@ from testbed.contract.transports import GLOO
 from testbed.errors import TestbedError
 from testbed.jobs.observation import Observation, faults_in_words
 from testbed.jobs.surroundings import Surroundings
+from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.topology.load import parse
@@ -123,7 +124,7 @@ def outlook(
     hosts: Sequence[str] = ("u1h1", "u1h2"),
     flows: Sequence[Sequence[Any]] = (),
     faults: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
+) -> JobVerdict:
     """Return the verdict on the last seconds of a job at these hosts, after whose begin there were these
     flows and faults.
     """
@@ -151,19 +152,19 @@ def outlook(
 def test_the_verdict_so_far_is_by_how_full_the_links_are() -> None:
     full = outlook(made([0.2] * 50, [0.97] * 50))
     half = outlook(made([0.9] * 50, [0.5] * 50))
-    assert full["trustworthy"] is True
-    assert (half["trustworthy"], half["reasons"][0]["name"]) == (False, "machine_bound")
-    assert outlook(made([0.1] * 50, [0.0] * 50))["trustworthy"] is None
+    assert full.trustworthy is True
+    assert (half.trustworthy, half.reasons[0].name) == (False, "machine_bound")
+    assert outlook(made([0.1] * 50, [0.0] * 50)).trustworthy is None
     elsewhere = outlook(made([0.2] * 50, [0.97] * 50, drops=9), ["u1h2"])
-    assert "queue_drops" not in [note["name"] for note in elsewhere["notes"]], "those are of another's link"
+    assert "queue_drops" not in [note.name for note in elsewhere.notes], "those are of another's link"
 
 
 def test_the_verdict_so_far_knows_what_happened() -> None:
     recording = made([0.2] * 50, [0.97] * 50)
     crowded = outlook(recording, flows=[["10.0.1.1", "10.0.1.2", 17, 5001, 20_000_000]])
-    assert [reason["name"] for reason in crowded["reasons"]] == ["other_traffic"]
+    assert [reason.name for reason in crowded.reasons] == ["other_traffic"]
     faults = [{"link": "u1h1", "direction": "up", "loss": 0.1}]
-    assert "faults" in [note["name"] for note in outlook(recording, faults=faults)["notes"]]
+    assert "faults" in [note.name for note in outlook(recording, faults=faults).notes]
 
 
 def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:

@@ -22,11 +22,14 @@ from controller.conductor import Conductor
 from controller.model import AskedModel, model_for
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
+from testbed.daemon.status import optical_model
 from testbed.discovery.optical import find, in_words, model_of, models
 from testbed.emulation import user_topo
 from testbed.emulation.model_host import ModelHost
 from testbed.emulation.user_model import settled
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.coding import UNSET
+from testbed.messages.status import OpticalModelStatus
 from testbed.optics import models as package
 from testbed.optics.model import (
     CircuitTurn,
@@ -552,10 +555,14 @@ def test_the_class_of_the_page_is_a_model(tmp_path: Path) -> None:
 
 
 def test_status_names_a_model_that_is_not_the_usual_one(constant: str) -> None:
-    assert parse({"units": UNITS}, "usual").ocs.described() == {}
-    said = described(constant, dark_ms=3, ports={"u1o1": {"dark_ms": 4}}).ocs.described()
-    assert optics_text(said["optical_model"]) == f"{constant}: dark_ms 3, u1o1 dark_ms 4"
-    assert optics_text(described(constant).ocs.described()["optical_model"]) == constant
+    assert optical_model(parse({"units": UNITS}, "usual").ocs) is UNSET
+    for settings, text in (
+        ({"dark_ms": 3, "ports": {"u1o1": {"dark_ms": 4}}}, f"{constant}: dark_ms 3, u1o1 dark_ms 4"),
+        ({}, constant),
+    ):
+        model = optical_model(described(constant, **settings).ocs)
+        assert isinstance(model, OpticalModelStatus)
+        assert optics_text(model) == text
 
 
 # ---- the example of the documents ----

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.webpage.metrics import exposition
 from testbed.webpage.source import Answers
-from tests.unit.page_world import World, ended, link, status
+from tests.unit.page_world import World, ended, fault, link, queue, queued, status
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -26,11 +26,12 @@ UNITS = ("seconds", "bytes", "ratio", "bytes_per_second")
 def full_status() -> dict[str, Any]:
     """One that has all that there are metrics of."""
     counters = {"lost": 1, "duplicated": 2, "held": 3, "corrupted": 4}
-    fault = {"link": "u1h1", "direction": "up", "counters": counters}
-    queued = {"id": 8, "name": "b", "state": "running", "progress": 0.25}
-    queue = {"jobs": [queued], "overruns": 2}
-    jobs = [{**status()["jobs"][0], "blocks": {"left": [{"back_s": None}, {"back_s": 2.0}]}}]
-    return status(faults=[fault], schedule=queue, jobs=jobs)
+    schedule = queue(queued(8, "b", "running", progress=0.25), overruns=2)
+    row = {"who": "worker 1", "workers": [1], "at": "u1", "events": 3, "left_s": 1.0}
+    left = [{**row, "back_s": None, "blocks": None}, {**row, "back_s": 2.0, "blocks": 9}]
+    blocks = {"made": 9, "active": 1, "without": {}, "left": left}
+    jobs = [{**status()["jobs"][0], "blocks": blocks}]
+    return status(faults=[fault(**counters)], schedule=schedule, jobs=jobs)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from testbed.errors import OwnerError, TestbedError
 from testbed.webpage.source import FRESH_S, LinkFlow, PageSource, flows
-from tests.unit.page_world import NOW, World, change, ended, link, status
+from tests.unit.page_world import NOW, World, change, ended, link, read, status
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_the_journal_and_the_history_are_read_on_from_where_they_were(world: Wor
     world.later(2)
     look = world.source.look()
     assert [arguments for op, arguments in world.asked if op == "journal"] == [{"after": 0}, {"after": 1}]
-    assert [entry["number"] for entry in look.entries] == [1, 2]
+    assert [entry.number for entry in look.entries] == [1, 2]
     assert [event["id"] for event in look.changes] == [1, 2]
     assert (look.totals.changes, look.totals.dark_s) == (2, 0.75)
     assert look.totals.ended == {("done", "yes"): 1, ("failed", "none"): 1}
@@ -72,11 +73,11 @@ def test_a_testbed_that_does_not_answer_is_said_to(world: World, error: TestbedE
 
 
 def test_what_links_carry_is_between_two_looks() -> None:
-    before = status(links=[link("u1h1", 1_000, 2_000), link("gone")])
-    now = status(uptime_s=before["uptime_s"] + 2, links=[link("u1h1", 5_000, 2_000), link("new", 9)])
+    before = read(status(links=[link("u1h1", 1_000, 2_000), link("gone")]))
+    now = read(status(uptime_s=before.uptime_s + 2, links=[link("u1h1", 5_000, 2_000), link("new", 9)]))
     assert flows(before, now) == {"u1h1": LinkFlow(2_000.0, 0.0)}
     assert flows(None, now) == {}
-    assert flows(before, {**now, "uptime_s": before["uptime_s"] + 31}) == {}, "too long ago to tell"
-    assert flows(before, {**now, "uptime_s": before["uptime_s"]}) == {}
-    began_again = status(uptime_s=before["uptime_s"] + 2, links=[link("u1h1", 0, 0)])
+    assert flows(before, replace(now, uptime_s=before.uptime_s + 31)) == {}, "too long ago to tell"
+    assert flows(before, replace(now, uptime_s=before.uptime_s)) == {}
+    began_again = read(status(uptime_s=before.uptime_s + 2, links=[link("u1h1", 0, 0)]))
     assert flows(before, began_again) == {"u1h1": LinkFlow(0.0, 0.0)}

@@ -12,7 +12,7 @@ from testbed.webpage.page import Part, filled, parts, pause_s
 from testbed.webpage.spans import NOT_OVER
 from testbed.webpage.timeline_picture import Stretch, choice_of, moment, stamp
 from testbed.webpage.view import View, of_look
-from tests.unit.page_world import NOW, World, change, ended, link, status
+from tests.unit.page_world import NOW, World, change, ended, fault, link, queue, queued, status
 
 
 @pytest.fixture
@@ -58,12 +58,11 @@ def test_a_job_that_failed_says_why(world: World) -> None:
 
 
 def test_stragglers_faults_and_what_is_wrong_are_told(world: World) -> None:
-    fault = {"link": "u1h1", "direction": "up", "counters": dict.fromkeys(("lost", "duplicated"), 2)}
-    fault["counters"] |= {"held": 0, "corrupted": 0}
     blocks = {"made": 9, "active": 1, "without": {"1": 3}, "left": []}
     jobs = [{**status()["jobs"][0], "blocks": blocks}]
     links = [link("u1h1", is_up=False)]
-    world.status = status(faults=[fault], links=links, jobs=jobs, gone_links={"u9h9": "u9-h9"})
+    faults = [fault(lost=2, duplicated=2)]
+    world.status = status(faults=faults, links=links, jobs=jobs, gone_links={"u9h9": "u9-h9"})
     view = view_of(world)
     lines = "\n".join(view.attention)
     assert "links down: u1h1" in lines
@@ -85,30 +84,8 @@ def test_what_a_jobs_workers_wait_for_is_told(world: World) -> None:
 
 
 def test_the_queue_is_that_of_status(world: World) -> None:
-    queued = {
-        "id": 8,
-        "name": "b",
-        "state": "queued",
-        "mode": None,
-        "rate_gbps": 0.0,
-        "progress": 0.25,
-        "hosts": [],
-        "ps_host": None,
-        "cancelled": False,
-        "failure": None,
-    }
-    assert isinstance(world.status, dict)
-    world.status["schedule"] = {
-        "policy": "tw",
-        "slot": 3,
-        "slot_s": 2.0,
-        "jobs": [queued, {**queued, "id": 9, "state": "ended", "cancelled": True}],
-        "reconfigured_connections": 4,
-        "reconfigurations": 2,
-        "overruns": 0,
-        "policy_failures": 1,
-        "complaints": ["slot 2: late"],
-    }
+    jobs = (queued(8, "b", progress=0.25), queued(9, "b", "ended", progress=0.25, cancelled=True))
+    world.status = status(schedule=queue(*jobs, complaints=["slot 2: late"]))
     view = view_of(world)
     assert [(job.number, job.state, job.done) for job in view.queue] == [
         (8, "queued", 0.25),
@@ -229,7 +206,7 @@ def test_a_job_over_the_core_uses_no_circuits_over_time(
 
 
 def test_a_timetable_s_circuits_are_not_drawn_over_time(world: World) -> None:
-    world.status = status(timetable={"matchings": [1, 2], "period_ms": 4.0, "guard_ms": 1.0})
+    world.status = status(timetable={"period_ms": 4.0, "guard_ms": 1.0, "matchings": []})
     assert view_of(world).spans.circuits == ()
 
 

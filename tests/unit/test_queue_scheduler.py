@@ -97,7 +97,7 @@ class Place:
 
     def states(self) -> list[str]:
         status = self.scheduler.status()
-        return [entry["state"] for entry in status["jobs"]] if status else []
+        return [entry.state for entry in status.jobs] if status else []
 
 
 @pytest.fixture
@@ -236,7 +236,8 @@ def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: 
     thread, came = place.in_background({"name": "a", "place": "u1:2"}, wait=True)
 
     def failures() -> int:
-        return int((place.scheduler.status() or {"policy_failures": 0})["policy_failures"])
+        status = place.scheduler.status()
+        return status.policy_failures if status else 0
 
     place.until(lambda: failures() > 4, "it is so in every slot")
     place.policy.spoil = lambda state, decision: decision

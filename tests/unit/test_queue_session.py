@@ -142,7 +142,7 @@ def test_without_a_decision_the_last_one_stays_in_force(
         "new jobs wait, and running ones go on"
     )
     assert "the last decision stays in force" in made.notes[-1]
-    (said,) = of_session(made.session)["complaints"]
+    (said,) = of_session(made.session).complaints
     complaint, times = said.rsplit(" (", 1)
     assert int(times.removesuffix(" times)")) > 2
     made.until(lambda: any(complaint in note for note in made.notes), "it is noted as well")
@@ -284,7 +284,7 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
         None,
     ]
     assert queued.run["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 1"]
-    assert of_session(made.session)["jobs"][0]["restarts"] == 1
+    assert of_session(made.session).jobs[0].restarts == 1
 
 
 def test_a_job_that_fails_at_its_gates_waits_at_new_ones(world: Callable[..., World]) -> None:

@@ -17,6 +17,7 @@ from testbed import status
 from testbed.client import environment, rpc, shown
 from testbed.client.screen import Screen
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.coding import as_json
 from testbed.webpage.source import PageSource
 from tests.unit import page_world
 from tests.unit.page_world import World
@@ -96,7 +97,7 @@ def test_status_shows_no_text_of_a_user_s_as_it_is(
     answer = page_world.status()
     answer["jobs"] = poisoned(answer["jobs"])
     answer["user"], answer["configuration"] = poisoned(["u", "c"])
-    text = status.page(shown.lines(answer))
+    text = status.page(shown.lines(page_world.read(answer)))
     assert is_clean(text)
     assert not [row for row in text.splitlines() if row.startswith("forged")]
     world = World(tmp_path)
@@ -104,8 +105,9 @@ def test_status_shows_no_text_of_a_user_s_as_it_is(
     source: PageSource = world.source
     look = source.look()
     assert look.status is not None
-    assert is_clean(json.dumps(look.status, ensure_ascii=False))
-    assert "\n" not in json.dumps(look.status, ensure_ascii=False)
+    written = json.dumps(as_json(look.status), ensure_ascii=False)
+    assert is_clean(written)
+    assert "\n" not in written
 
 
 def test_the_screen_of_up_shows_a_note_as_a_line() -> None:

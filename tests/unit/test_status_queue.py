@@ -4,50 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.library.state import NOT_ANSWERING
+from testbed.messages.coding import decode
+from testbed.messages.queue import QueueStatus
+from testbed.messages.status import NOT_ANSWERING, SilentStatus
 from testbed.status import page, queue_lines
-
-
-def job(id_: int, name: str, state: str, **other: Any) -> dict[str, Any]:
-    nothing = {
-        "mode": None,
-        "rate_gbps": 0.0,
-        "progress": 0.0,
-        "hosts": [],
-        "ps_host": None,
-        "arrival_s": 3.0,
-    }
-    return {"id": id_, "name": name, "state": state, "started_s": None, **nothing, **other}
+from tests.unit.page_world import queue, queued
 
 
 def test_the_queue_in_full() -> None:
-    running = {
+    running: dict[str, Any] = {
         "mode": "ps",
         "rate_gbps": 20.0,
         "progress": 0.25,
         "hosts": ["u1h1", "u1h2"],
         "ps_host": "u3h1",
     }
-    schedule = {
-        "policy": "inc-tw",
-        "slot": 14,
-        "slot_s": 1.0,
-        "seconds": 14.5,
-        "jobs": [
-            job(1, "over", "ended"),
-            job(2, "vgg-1", "running", started_s=10.0, **running),
-            job(3, "vgg-2", "queued"),
-            job(4, "later", "coming"),
-        ],
-        "reconfigured_connections": 3,
-        "reconfigurations": 2,
-        "overruns": 1,
-        "policy_failures": 0,
-        "complaints": [
+    schedule = queue(
+        queued(1, "over", "ended"),
+        queued(2, "vgg-1", "running", started_s=10.0, **running),
+        queued(3, "vgg-2", "queued"),
+        queued(4, "later", "coming"),
+        policy="inc-tw",
+        slot=14,
+        slot_s=1.0,
+        seconds=14.5,
+        reconfigured_connections=3,
+        reconfigurations=2,
+        overruns=1,
+        policy_failures=0,
+        complaints=[
             "slot 9: policy inc-tw had no decision when its time was over; the last decision stays in force"
         ],
-    }
-    assert queue_lines(schedule) == [
+    )
+    assert queue_lines(decode(QueueStatus, schedule, "queue")) == [
         "  queue       policy inc-tw, slot 14 of 1 s; 4 jobs, 1 ended, 1 to come",
         "              3 connections set up in 2 reconfigurations; 1 slots overrun, 0 without a valid "
         "decision",
@@ -61,5 +50,16 @@ def test_the_queue_in_full() -> None:
 
 
 def test_a_testbed_that_does_not_answer_says_why() -> None:
-    testbed = {"name": "default", "state": NOT_ANSWERING, "pid": 7, "error": "status: no answer in 10 s"}
-    assert page(testbed) == "testbed default: not answering, pid 7: status: no answer in 10 s"
+    silent = SilentStatus(
+        name="default",
+        pid=7,
+        user="me",
+        configuration="three",
+        state=NOT_ANSWERING,
+        units=(),
+        hosts=(),
+        circuits=(),
+        jobs=(),
+        error="status: no answer in 10 s",
+    )
+    assert page(silent) == "testbed default: not answering, pid 7: status: no answer in 10 s"

@@ -39,8 +39,9 @@ class Emit(Protocol):
 
 
 class Handler(Protocol):
-    """Answer a request with something JSON-able, or raises a TestbedError. `disconnected` is set when the
-    client goes away. `emit` may be called from any thread and waits for nobody.
+    """Answer a request with something JSON-able, or with JSON (bytes, one line), or raises a TestbedError.
+    `disconnected` is set when the client goes away. `emit` may be called from any thread and waits for
+    nobody.
     """
 
     def __call__(
@@ -174,7 +175,8 @@ class Connection:
     def _work(self, request: dict[str, Any]) -> None:
         try:
             result = self._handler(request, self._peer, self._emit, self._disconnected)
-            answer = json.dumps({"ok": True, "result": result}).encode()
+            encoded = result if isinstance(result, bytes) else json.dumps(result).encode()
+            answer = b'{"ok": true, "result": %b}' % encoded
         except TestbedError as error:
             self._reply({"ok": False, "exit_code": error.exit_code, "error": str(error)})
         except Exception as error:

@@ -1,0 +1,94 @@
+"""Jobs that hold hosts: how far each is, who sums for it, and what it uses of the network. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.messages.coding import Number
+
+
+@dataclass(frozen=True, slots=True)
+class SummingNode:
+    """A place of a tree: the hosts of the workers that it sums, and the places below it."""
+
+    place: str
+    workers: tuple[str, ...]
+    below: tuple[SummingNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SummingTree:
+    """A tree of a job, by the place at its top, and its share of the fragments."""
+
+    share: Number
+    place: str
+    workers: tuple[str, ...]
+    below: tuple[SummingNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbsenceStatus:
+    """A worker or a place that left a place `at` which sums it, after so many looks in vain (`events`; 0: all
+    that it sums left). Times are in s since the job's first look; `back_s` and `blocks`, those that were made
+    meanwhile, are None until it is back.
+    """
+
+    who: str
+    workers: tuple[int, ...]
+    at: str
+    events: int
+    left_s: Number
+    back_s: Number | None
+    blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksStatus:
+    """The blocks of a job that is summed by such: how many were made, how many are under way, how many went
+    `without` a worker (by rank) or a place, and who `left`.
+    """
+
+    made: int
+    active: int
+    without: dict[str, int]
+    left: tuple[AbsenceStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUse:
+    """The circuits, links and places that a job uses."""
+
+    circuits: tuple[tuple[str, str], ...]
+    links: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job that holds hosts. `hosts` are its workers', by rank, as is `progress`; `sums` None: no place sums
+    for it. `service` is what the process that serves its workers says of itself, `lines` of it for people
+    (testbed/contract/slate.py). `waiting` says what its workers wait for, once they wait for long.
+    """
+
+    id: int
+    state: str
+    user: str
+    script: str
+    sync: str
+    hosts: tuple[str, ...]
+    ps_host: str | None
+    other_hosts: tuple[str, ...]
+    sums: tuple[SummingTree, ...] | None
+    running_s: Number
+    progress: tuple[int, ...]
+    summed_bytes: int
+    service: dict[str, Any] | None
+    waiting: str | None
+    blocks: BlocksStatus | None
+    uses: NetworkUse | None
+
+    @property
+    def service_lines(self) -> list[str]:
+        """Return what its service says for people."""
+        return [str(line) for line in self.service["lines"]] if self.service else []

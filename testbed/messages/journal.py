@@ -1,0 +1,65 @@
+"""The journal of a testbed: what became of jobs, links and processes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.verdict import JobVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that runs since `began` (seconds since 1970), the pairs of units that it joins, by which it uses
+    circuits, and the verdict on its last seconds; None where it is too early for one.
+    """
+
+    id: int
+    began: float
+    pairs: tuple[tuple[str, str], ...]
+    verdict: JobVerdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that is over; without a result it has no verdict. `notes` are the last of those that a reader of
+    the result must know.
+    """
+
+    id: int
+    began: float
+    pairs: tuple[tuple[str, str], ...]
+    sync: str
+    user: str
+    script: str
+    hosts: tuple[str, ...]
+    ps_host: str | None
+    failure: str | None
+    verdict: JobVerdict | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """An entry, at `time` in seconds since 1970: `text` is a line for people. Numbers begin with 1. One on a
+    job that is over has the `job`.
+    """
+
+    number: int
+    time: float
+    kind: str
+    text: str
+    job: EndedJob | UnsetType = UNSET
+
+    @property
+    def ended(self) -> EndedJob | None:
+        """Return the job that is over, if it is about one."""
+        return None if isinstance(self.job, UnsetType) else self.job
+
+
+@dataclass(frozen=True, slots=True)
+class JournalAnswer:
+    """The entries of a journal after one that was asked for, the oldest first, and the jobs that run."""
+
+    entries: tuple[JournalEntry, ...]
+    running: tuple[RunningJob, ...]

@@ -1,0 +1,54 @@
+"""Links: what each carried, and the faults that are set on them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.messages.coding import Number
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """A link's counters since the testbed came up, in bytes with Ethernet headers; up: from its host, port or
+    rack. `rate_mbps` None: it has no rate. `up` says whether it has carrier.
+    """
+
+    name: str
+    rate_mbps: Number | None
+    bytes: int
+    bytes_up: int
+    bytes_down: int
+    drops: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDelta:
+    """A link's counters over a job's time; of the drops, `device_drops` were not those of a full queue, which
+    the first versions did not count.
+    """
+
+    name: str
+    rate_mbps: Number | None
+    bytes: int
+    bytes_up: int
+    bytes_down: int
+    drops: int
+    device_drops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultStatus:
+    """The fault of one direction of a link, rates as shares of its frames, and its counters since it was set
+    (testbed/dataplanes/xdp/link_faults.py, COUNTERS).
+    """
+
+    link: str
+    direction: str
+    loss: Number
+    duplicate: Number
+    reorder: Number
+    corrupt: Number
+    distance: int
+    seed: int
+    counters: dict[str, int]

@@ -1,0 +1,78 @@
+"""JSON Schemas of what `--json` prints, made of the messages' types: docs/schemas/, a file for each command.
+
+`python -m testbed.messages.schema` writes them; with `--check` it says which one is stale and exits 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed.messages.status import DeadStatus, LivingStatus
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PRINTED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "status": (
+        "`testbed status --json`: an object, or a list where several testbeds run.",
+        (*LivingStatus.__args__, DeadStatus),
+    ),
+}
+"""By command what it prints: a line on it, and the types of which it is one."""
+
+
+def schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a command prints."""
+    line, kinds = PRINTED[command]
+    made, types = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    return {
+        "$schema": DIALECT,
+        "title": command,
+        "description": line,
+        "anyOf": [*made, {"type": "array", "items": {"anyOf": list(made)}}],
+        "$defs": {name: _plain(each) for name, each in sorted(types.items())},
+    }
+
+
+def _plain(node: Any) -> Any:
+    """Return a schema in which a number is not an integer or a number, and descriptions are lines."""
+    if isinstance(node, list):
+        return [_plain(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: _plain(each) for key, each in node.items()}
+    if isinstance(plain.get("description"), str):
+        plain["description"] = " ".join(plain["description"].split())
+    if {"type": "number"} in plain.get("anyOf", ()):
+        kinds = [each for each in plain["anyOf"] if each != {"type": "integer"}]
+        plain = kinds[0] if len(kinds) == 1 else {**plain, "anyOf": kinds}
+    return plain
+
+
+def rendered() -> dict[Path, str]:
+    """Return what each file in docs/schemas should hold."""
+    return {FOLDER / f"{name}.json": json.dumps(schema(name), indent=2) + "\n" for name in PRINTED}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Return 1 where `--check` finds a stale file."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.messages.schema", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
+    arguments = parser.parse_args(argv)
+    stale = [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if arguments.check:
+            print(f"{path.name} is stale: run `python -m testbed.messages.schema`", file=sys.stderr)
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(rendered()[path])
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

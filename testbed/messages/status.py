@@ -1,0 +1,192 @@
+"""The status of a testbed: what `testbed status --json` prints, and the page and the library read. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from testbed.messages.coding import UNSET, Number, UnsetType
+from testbed.messages.jobs import JobStatus
+from testbed.messages.links import FaultStatus, LinkStatus
+from testbed.messages.queue import QueueStatus
+from testbed.messages.timetable import TimetableStatus
+
+Nothing: TypeAlias = tuple[()]
+"""No unit, host, circuit or job, for readers who look for these alone."""
+
+STARTING, NOT_ANSWERING, DEAD = "starting", "not answering", "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class RackStatus:
+    """A rack of a pod, by its ToR, which was started again so often."""
+
+    name: str
+    hosts: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStatus:
+    """A rack or a pod. `planes` has the number of its optical ports by the name of their plane,
+    `link_rates_mbps` the declared rates of links that have one of their own; `racks` are a pod's, and unset
+    of a rack.
+    """
+
+    name: str
+    kind: str
+    hosts: int
+    optical_ports: int
+    planes: dict[str, int]
+    engine: str
+    restarts: int
+    link_rates_mbps: dict[str, Number | None]
+    racks: tuple[RackStatus, ...] | UnsetType = UNSET
+
+    @property
+    def tors(self) -> tuple[RackStatus, ...]:
+        """Return the racks of a pod; none of a rack."""
+        return () if isinstance(self.racks, UnsetType) else self.racks
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """A host, its link's declared rate, the job that holds it, and the users who run commands at it."""
+
+    name: str
+    unit: str
+    ip: str
+    rate_mbps: Number | None
+    cpus: Number | None
+    job: int | None
+    commands_of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStatus:
+    """The electrical core, by the declared rate of its links."""
+
+    rate_mbps: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpticalModelStatus:
+    """The optical model, where it is not the usual one, and its settings as a configuration has them: of all,
+    and the ones that a plane or a port has of its own.
+    """
+
+    name: str
+    values: dict[str, str]
+    planes: dict[str, dict[str, str]]
+    ports: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitUse:
+    """The jobs that use a circuit."""
+
+    circuit: tuple[str, str]
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStatus:
+    """The controller: `state` is running or away, `lacks` says what it waits for, `error` why it is away. As
+    far as it answered.
+    """
+
+    state: str
+    restarts: int
+    library: str | UnsetType = UNSET
+    lacks: tuple[str, ...] | UnsetType = UNSET
+    ready: bool
+    error: str | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A testbed that answers. `circuits` and `dark` are None while its controller is away, `schedule` while
+    nothing is queued, `cores_busy` while no job runs. `kept_apart` has by host the frames that were dropped
+    on their way to hosts of other users' jobs, and is None where hosts are not kept apart; `gone_links` by
+    link the device that somebody deleted.
+    """
+
+    name: str
+    state: str
+    pid: int
+    user: str
+    configuration: str
+    scale: Number
+    uptime_s: Number
+    units: tuple[UnitStatus, ...]
+    hosts: tuple[HostStatus, ...]
+    core: CoreStatus | None
+    circuits: tuple[tuple[str, str], ...] | None
+    circuit_jobs: tuple[CircuitUse, ...]
+    dark: tuple[str, ...] | None
+    failed_locks: dict[str, int]
+    timetable: TimetableStatus | None
+    controller: ControllerStatus
+    datapath: str
+    jobs: tuple[JobStatus, ...]
+    schedule: QueueStatus | None
+    cores_busy: tuple[Number, ...] | None
+    links: tuple[LinkStatus, ...]
+    kept_apart: dict[str, int] | None
+    gone_links: dict[str, str]
+    faults: tuple[FaultStatus, ...]
+    log: str
+    optical_model: OpticalModelStatus | UnsetType = UNSET
+
+    @property
+    def queued(self) -> frozenset[int]:
+        """Return the numbers of the jobs in the queue."""
+        return frozenset(job.id for job in self.schedule.jobs) if self.schedule else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SilentStatus:
+    """A testbed that does not answer, by what its main process wrote; `error` says why it does not."""
+
+    name: str
+    pid: int
+    user: str
+    configuration: str
+    state: str
+    units: Nothing
+    hosts: Nothing
+    circuits: Nothing
+    jobs: Nothing
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenStatus:
+    """A testbed whose main process has not even written of itself yet."""
+
+    name: str
+    pid: None
+    units: Nothing
+    hosts: Nothing
+    circuits: Nothing
+    jobs: Nothing
+    state: str
+    error: str
+    configuration: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadStatus:
+    """A testbed that died: why, when in s since 1970 (None: nobody saw it), and the logs that it left."""
+
+    name: str
+    pid: int | None
+    user: str
+    configuration: str
+    reason: str
+    died: Number | None
+    state: str
+    logs: tuple[str, ...]
+
+
+LivingStatus: TypeAlias = Status | SilentStatus | UnwrittenStatus

@@ -1,0 +1,233 @@
+"""Messages: no field of any type is lost on its way, and what `--json` prints is what docs/schemas say."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import pkgutil
+import threading
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
+
+from testbed import messages
+from testbed.client import rpc
+from testbed.client.shown import lines
+from testbed.errors import TestbedError
+from testbed.library import handle
+from testbed.library.state import status
+from testbed.messages import schema
+from testbed.messages.coding import as_json, decode, encoded
+from testbed.messages.links import LinkStatus
+from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
+from tests.unit import page_world
+
+MODULES = [
+    importlib.import_module(f"testbed.messages.{info.name}")
+    for info in pkgutil.iter_modules(messages.__path__)
+]
+MESSAGES = {
+    name: kind
+    for module in MODULES
+    for name, kind in vars(module).items()
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == module.__name__
+}
+DEEPEST = 3  # of a tree of places
+PLAIN: dict[Any, tuple[Any, ...]] = {
+    int: (0, 1, -3, 100, 1 << 53),
+    float: (100.0, 0.1, 1e-9, 2.0**60),
+    str: ("u1h1", "größer\n", "100", ""),
+    bool: (False, True),
+    type(None): (None,),
+    UnsetType: (UNSET,),
+    Any: (["a line"], [], ["", "b"]),  # of a user's program: what is JSON
+}
+COUNTS = st.sampled_from((1, 2, 0))
+
+
+def any_of(draw: st.DrawFn, of: Any, depth: int = 0) -> Any:
+    """Draw a value of a field's type, which may be a message."""
+    origin, inner = get_origin(of), get_args(of)
+    if origin in (Union, types.UnionType):
+        return any_of(draw, draw(st.sampled_from(inner)), depth)
+    if origin is tuple:
+        many = inner[1:] == (...,)
+        kinds = inner[:1] * (draw(COUNTS) if depth < DEEPEST else 0) if many else inner
+        return tuple(any_of(draw, each, depth + 1) for each in kinds)
+    if origin is dict:
+        keys = PLAIN[str][: draw(COUNTS)]
+        return {key: any_of(draw, inner[1], depth) for key in keys}
+    if dataclasses.is_dataclass(of):
+        hints = get_type_hints(of)
+        return of(**{each.name: any_of(draw, hints[each.name], depth) for each in dataclasses.fields(of)})
+    return draw(st.sampled_from(PLAIN[of]))
+
+
+@st.composite
+def some(draw: st.DrawFn, kind: type) -> Any:
+    """Draw a message of a type, with numbers that are whole and numbers that are not."""
+    return any_of(draw, kind)
+
+
+def copied(message: Any) -> Any:
+    """Return a message that went over a socket."""
+    return decode(type(message), json.loads(json.dumps(as_json(message))), "copy")
+
+
+def test_there_are_messages() -> None:
+    assert len(MESSAGES) >= 18
+    assert {"Status", "QueuedStatus", "LitCircuits", "LinkDelta", "EndedJob", "JobVerdict"} <= MESSAGES.keys()
+
+
+@pytest.mark.parametrize("kind", MESSAGES.values(), ids=MESSAGES)
+def test_a_message_is_frozen_and_slotted(kind: Any) -> None:
+    assert kind.__dataclass_params__.frozen
+    assert "__slots__" in vars(kind)
+
+
+@pytest.mark.parametrize("kind", MESSAGES.values(), ids=MESSAGES)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_nothing_is_lost_on_the_way(kind: type, data: st.DataObject) -> None:
+    message = data.draw(some(kind))
+    assert copied(message) == message
+    assert json.loads(encoded(message)) == json.loads(json.dumps(as_json(message)))
+    written = as_json(message)
+    assert list(written) == [name for name in fields_of(kind) if name in written], "in the fields' order"
+    assert json.dumps(as_json(copied(message))) == json.dumps(written), "100 stays 100, and 100.0 stays it"
+
+
+def fields_of(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+@pytest.mark.parametrize("kind", MESSAGES.values(), ids=MESSAGES)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_a_field_that_is_not_there_is_refused(kind: type, data: st.DataObject) -> None:
+    """A reader does not go on with less than the writer was to write."""
+    message = data.draw(some(kind))
+    needed = [each.name for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING]
+    name = data.draw(st.sampled_from(needed))
+    less = {key: value for key, value in as_json(message).items() if key != name}
+    with pytest.raises(TestbedError, match=f"missing required field `{name}`"):
+        decode(kind, less, "message")
+
+
+def test_numbers_that_policies_compute_are_written_as_json_writes_them() -> None:
+    link = LinkStatus("u1h1", np.float64(1e21 / 3), 1, 1, 0, 0, True)
+    assert json.dumps(as_json(link)["rate_mbps"]) == json.dumps(link.rate_mbps)
+    with pytest.raises(TypeError, match="is nothing that JSON has"):
+        as_json({"a": np.int64(1)})
+
+
+def test_a_name_that_is_no_utf_8_is_written(tmp_path: Path) -> None:
+    """Any process's argument may be one, and whoever asks for a status gets it beside the others."""
+    wrong = os.fsdecode(b"train\xff.py\n")
+    answer = page_world.read(page_world.status(user=wrong))
+    assert b"\n" not in encoded(answer)
+
+    def handler(request: Any, peer: rpc.Peer, emit: rpc.Emit, gone: threading.Event) -> bytes:
+        return encoded(answer)
+
+    with rpc.serve(tmp_path / "socket", handler):
+        assert decode(Status, rpc.call(tmp_path / "socket", "status"), "status") == answer
+
+
+def test_a_later_version_s_field_is_passed_over() -> None:
+    link = page_world.link("u1h1")
+    assert decode(LinkStatus, {**link, "colour": "red"}, "link") == decode(LinkStatus, link, "link")
+
+
+def test_a_wrong_type_is_said_with_its_place() -> None:
+    links = [page_world.link("u1h1"), {**page_world.link("u1h2"), "drops": "3"}]
+    says = r"^status: not as this version has it: Expected `int`, got `str` - at `\$.links\[1\].drops`$"
+    with pytest.raises(TestbedError, match=says):
+        decode(Status, page_world.status(links=links), "status")
+
+
+@given(some(LinkStatus))
+@settings(deadline=None)
+def test_a_message_is_shown_with_all_its_fields(link: LinkStatus) -> None:
+    assert lines(link) == dataclasses.replace(link, name=lines(link.name))
+
+
+# ---- what is printed ----
+
+
+def test_the_schemas_in_the_documents_are_the_types() -> None:
+    """`make schemas` writes them: a change of what `--json` prints is a change of these files."""
+    assert {path.name for path in schema.FOLDER.iterdir()} == {path.name for path in schema.rendered()}
+    for path, text in schema.rendered().items():
+        assert path.read_text() == text, f"{path.name} is stale: run `make schemas`"
+
+
+def validated(printed: Any, command: str) -> None:
+    checker = jsonschema.Draft202012Validator(json.loads((schema.FOLDER / f"{command}.json").read_text()))
+    checker.validate(json.loads(json.dumps(printed)))
+
+
+@pytest.mark.parametrize("kind", [Status, SilentStatus, UnwrittenStatus, DeadStatus])
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_status_is_of_the_schema(kind: type, data: st.DataObject) -> None:
+    printed = as_json(data.draw(some(kind)))
+    validated(printed, "status")
+    validated([printed, printed], "status")
+    del printed["name"]
+    with pytest.raises(jsonschema.ValidationError):
+        validated(printed, "status")
+
+
+def test_a_status_is_printed_as_the_daemon_wrote_it(tmp_path: Path) -> None:
+    world = page_world.World(tmp_path)
+    runtime = page_world.LivingRuntime("made-up", tmp_path)
+    wire = page_world.status(scale=200, cores_busy=[1, 0.5])
+    world.status = wire
+    answer = status(runtime, world.call)
+    assert json.dumps(as_json(answer), indent=2) == json.dumps(wire, indent=2)
+
+
+def test_the_library_says_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists, too: a script may compare them with lists."""
+    wire = page_world.status()
+    monkeypatch.setattr(handle, "status", lambda runtime: page_world.read(wire))
+    testbed = handle.Testbed(name="made-up")
+    testbed._runtime = page_world.LivingRuntime("made-up", tmp_path)
+    assert testbed.status() == wire
+
+
+@pytest.mark.parametrize(
+    ("written", "keys"),
+    [
+        (
+            {"name": "x", "pid": 7, "user": "me", "configuration": "rack", "state": "ready"},
+            "name pid user configuration state units hosts circuits jobs error",
+        ),
+        ({}, "name pid units hosts circuits jobs state error"),
+    ],
+)
+def test_a_testbed_that_does_not_answer_is_printed_by_what_it_wrote(
+    written: dict[str, Any], keys: str, tmp_path: Path
+) -> None:
+    class Wrote(page_world.LivingRuntime):
+        def read_main(self) -> dict[str, Any]:
+            return written
+
+    def silent(*_: Any, **__: Any) -> Any:
+        raise TestbedError("no answer in 10 s")
+
+    printed = as_json(status(Wrote("x", tmp_path), silent))
+    assert list(printed) == keys.split()
+    assert printed["state"] == ("not answering" if written else "starting")
+    assert (printed["error"], printed["pid"]) == ("no answer in 10 s", written.get("pid"))
+    validated(printed, "status")
