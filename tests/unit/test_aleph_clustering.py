@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,11 +134,16 @@ def test_unlimited_rates_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [instance(10_000, 0.3, 1), paired(10_000, 0.3, 100_000), paired(10_000, 0.3, 100_000, 8)],
+    "make",
+    [
+        lambda: instance(10_000, 0.3, 1),
+        lambda: paired(10_000, 0.3, 100_000),
+        lambda: paired(10_000, 0.3, 100_000, 8),
+    ],
     ids=["anybody", "pairs", "pairs, drawn"],
 )
-def test_ten_thousand_workers_are_clustered_soon(asked: Instance) -> None:
+def test_ten_thousand_workers_are_clustered_soon(make: Callable[[], Instance]) -> None:
+    asked = make()
     began = time.process_time()
     fastest.cluster(asked).check(asked)
     assert time.process_time() - began < 10.0  # a second, on a machine that is not busy

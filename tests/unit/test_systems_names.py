@@ -8,6 +8,7 @@ import ast
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from testbed import systems as package
@@ -83,17 +84,18 @@ def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((getattr(node, "lineno", 0), paper) for paper in PAPERS if paper in name.lower())
 
 
-def namings() -> set[tuple[str, int, str]]:
+@cache
+def namings() -> frozenset[tuple[str, int, str]]:
     """Return module, line and word, outside the systems' own folders."""
     files = (
         file for top in ("testbed", "controller", "workloads") for file in (CHECKOUT / top).rglob("*.py")
     )
-    return {
+    return frozenset(
         (str(file.relative_to(CHECKOUT)), line, word)
         for file in files
         if not any(file.is_relative_to(CHECKOUT / top / name) for top in OWN for name in FOLDERS)
         for line, word in said(ast.parse(file.read_text(), str(file)))
-    }
+    )
 
 
 def test_no_module_outside_a_systems_folder_names_one() -> None:
