@@ -19,6 +19,7 @@ from testbed.errors import RequestError
 from testbed.systems.aleph import domination, fastest, mwcha, optimum
 from testbed.systems.aleph.domination import Domination
 from testbed.systems.aleph.model import Clustering, Instance, capacities, clustering_of, shares
+from tests.examples import examples
 from tests.unit.aleph_instances import PAPER, instance, paired
 
 
@@ -113,7 +114,7 @@ def test_ours_is_near_the_optimum_and_never_behind_m_wcha(shape: dict[str, float
         assert max(above) == pytest.approx(1.0)  # there it is one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 14), st.integers(0, 10**6), st.sampled_from([None, 0, 3, 20]), st.booleans())
 def test_ours_is_a_clustering_whatever_the_instance(
     size: int, seed: int, most: int | None, racks: bool

@@ -9,6 +9,10 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.text
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 TWICE = {
     "Asked": "what somebody was asked for: a job of a predicted queue, a command whose record is written",

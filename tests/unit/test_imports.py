@@ -18,6 +18,8 @@ import pytest
 from testbed.__main__ import COMMANDS
 from tests.imports import import_statements
 
+pytestmark = pytest.mark.text
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 OURS = ("testbed", "controller", "workloads")
 

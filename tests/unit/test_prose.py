@@ -14,6 +14,8 @@ import pytest
 
 from tests.sources import ROOT, assert_no_faults
 
+pytestmark = pytest.mark.text
+
 FOLDERS = ("bpf", "controller", "docs", "p4", "scripts", "testbed", "tests", "wireshark", "workloads")
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 MODULES = sorted([ROOT / "setup.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))])

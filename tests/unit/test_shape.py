@@ -11,6 +11,8 @@ import pytest
 
 from tests.sources import ROOT, assert_no_faults
 
+pytestmark = pytest.mark.text
+
 MODULES = sorted(path for folder in ("testbed", "controller") for path in (ROOT / folder).rglob("*.py"))
 LIBRARYS = (
     "controller/ryu_api.py",

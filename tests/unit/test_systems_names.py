@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from testbed import systems as package
 from testbed.discovery.papers import papers
 from testbed.discovery.policies import policies
 from testbed.discovery.registry import systems
+
+pytestmark = pytest.mark.text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = frozenset(info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg)

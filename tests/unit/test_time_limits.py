@@ -12,6 +12,8 @@ import pytest
 
 from tests.sources import ROOT, assert_no_faults
 
+pytestmark = pytest.mark.text
+
 TESTS = ROOT / "tests"
 # a person waits for a measurement; a job's script ends with its job
 ELSEWHERE = (TESTS / "bench", TESTS / "privileged" / "jobs")
