@@ -4,7 +4,7 @@ SOURCES := testbed controller workloads reproductions setup.py scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: lint contract schemas bench clean root
+.PHONY: quick ruff lint contract schemas bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -16,6 +16,7 @@ help:
 	@echo "sudo make p4-tools  install BMv2 and the P4 compiler, for the engine bmv2"
 	@echo "make ryu          install ryu, for testbed up --controller ryu; make test does so"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
+	@echo "make quick        lint, types of what changed, tests of pure code: a minute, no root"
 	@echo "make explore      property tests, of ever new examples (MINUTES=10)"
 	@echo "make container    an image of this checkout, with podman or docker: docs/containers.md"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
@@ -70,11 +71,17 @@ contract:
 schemas:
 	@$(PYTHON) -m testbed.messages.schema
 
-lint: setup
+# what to run between two edits; what it leaves out, docs/testing.md says
+quick: ruff
+	@$(PYTHON) -m tests.quick $(SOURCES)
+
+ruff: setup
 	@echo "lint: ruff check"
 	@$(PYTHON) -m ruff check .
 	@echo "lint: ruff format"
 	@$(PYTHON) -m ruff format --check .
+
+lint: ruff
 	@echo "lint: workflows"
 	@$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-actions action.yml

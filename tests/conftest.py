@@ -27,6 +27,7 @@ from tests import gate, lanes
 # new examples each time, where hypothesis finds the variable CI, too
 settings.register_profile("testbed", deadline=None, derandomize=False)
 settings.register_profile("gate", deadline=None, derandomize=True)  # the same tree, the same verdict
+settings.register_profile("quick", deadline=None, derandomize=False, max_examples=10)  # tests/quick.py
 settings.load_profile("testbed")
 
 os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever tests

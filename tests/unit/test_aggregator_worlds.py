@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.reference.ways import Emission
+from tests.examples import examples
 from tests.vectors.build import SLOTS, Lanes
 from tests.vectors.run import Model
 from tests.vectors.world import SHAPES, Shape, Weather, World
@@ -38,7 +39,7 @@ def model(node: int, ip: str, is_host: bool) -> Model:
 
 
 # a seed does not shrink
-@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(60), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     st.sampled_from((Shape((1,), (None,)), *SHAPES)),
     st.integers(1, 40),
@@ -63,7 +64,7 @@ def test_the_weather_is_bad_enough_to_meet_every_case() -> None:
 AT_SWITCHES = tuple(shape for shape in SHAPES if not shape.host)
 
 
-@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(60), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     st.sampled_from(AT_SWITCHES),
     st.integers(1, 60),

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from testbed.errors import RequestError
 from testbed.systems.aleph import domination, fastest, mwcha, optimum
 from testbed.systems.aleph.domination import Domination
 from testbed.systems.aleph.model import Clustering, Instance, capacities, clustering_of, shares
+from tests.examples import examples
 from tests.unit.aleph_instances import PAPER, instance, paired
 
 
@@ -113,7 +114,7 @@ def test_ours_is_near_the_optimum_and_never_behind_m_wcha(shape: dict[str, float
         assert max(above) == pytest.approx(1.0)  # there it is one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 14), st.integers(0, 10**6), st.sampled_from([None, 0, 3, 20]), st.booleans())
 def test_ours_is_a_clustering_whatever_the_instance(
     size: int, seed: int, most: int | None, racks: bool
@@ -134,11 +135,16 @@ def test_unlimited_rates_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [instance(10_000, 0.3, 1), paired(10_000, 0.3, 100_000), paired(10_000, 0.3, 100_000, 8)],
+    "make",
+    [
+        lambda: instance(10_000, 0.3, 1),
+        lambda: paired(10_000, 0.3, 100_000),
+        lambda: paired(10_000, 0.3, 100_000, 8),
+    ],
     ids=["anybody", "pairs", "pairs, drawn"],
 )
-def test_ten_thousand_workers_are_clustered_soon(asked: Instance) -> None:
+def test_ten_thousand_workers_are_clustered_soon(make: Callable[[], Instance]) -> None:
+    asked = make()
     began = time.process_time()
     fastest.cluster(asked).check(asked)
     assert time.process_time() - began < 10.0  # a second, on a machine that is not busy

@@ -25,6 +25,7 @@ from testbed.telemetry.demand import Traffic, crossing, needs
 from testbed.telemetry.timelines import SUMMED, Collective
 from testbed.topology import addresses
 from testbed.topology.load import parse
+from tests.examples import examples
 
 RATES = (10.0, 20.0, 40.0)
 
@@ -77,7 +78,7 @@ def crossing_time(instance: Instance, clustering: Clustering) -> float:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**6))
 def test_ours_is_the_least_of_all_clusterings(seed: int) -> None:
     instance = drawn(seed)

@@ -16,6 +16,7 @@ from testbed.errors import RequestError
 from testbed.systems.aleph import mwcha, optimum
 from testbed.systems.aleph.model import Instance
 from testbed.systems.aleph.mwcha import PRINTED, REPAIRED, Outcome
+from tests.examples import examples
 from tests.unit.aleph_instances import PAPER, instance
 
 RUNS = 300
@@ -38,7 +39,7 @@ def covers(outcome: Outcome) -> list[int]:
 # ---------------------------------------------------------------- the theorems, repaired
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(1, 16), st.integers(0, 10**6), st.sampled_from([None, 0, 1, 4, 20]), st.booleans())
 def test_theorems_2_and_3_hold_and_it_ends(size: int, seed: int, most: int | None, racks: bool) -> None:
     shape = {"racks": 3} if racks else {"joined": 0.4}
@@ -52,7 +53,7 @@ def test_theorems_2_and_3_hold_and_it_ends(size: int, seed: int, most: int | Non
     outcome.clustering().check(asked)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 16), st.integers(0, 10**6), st.sampled_from([None, 1, 20]))
 def test_the_printed_one_ends_too_and_gives_heads_to_all(size: int, seed: int, most: int | None) -> None:
     asked = instance(size, 0.3, seed, most=most, joined=0.4)

@@ -21,6 +21,7 @@ from testbed.telemetry.counters import Machine
 from testbed.telemetry.demand import Traffic, pushed_frames, tcp_framing
 from testbed.telemetry.samples import LinkReading, Recording, Sample
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, read, window
+from tests.examples import examples
 from tests.forests import p4inc
 
 RATE_MBPS = 100.0
@@ -168,7 +169,7 @@ def test_what_the_machine_adds_is_not_allowed() -> None:
     assert copies.bound_ms == pytest.approx(perfect.bound_ms + 4.0, rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     computing_ms=st.floats(0, 100),
     fragments=st.integers(1, 2000),

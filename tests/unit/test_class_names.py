@@ -6,7 +6,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TWICE = {
@@ -30,6 +35,7 @@ TWICE = {
 }
 
 
+@cache
 def _public_classes() -> dict[str, list[str]]:
     """Return the files in which each public class is defined, by its name."""
     files = defaultdict(list)

@@ -41,6 +41,7 @@ from controller.steps import (
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit
 from testbed.topology.addresses import OXC_DPID
+from tests.examples import examples
 from tests.unit.controller_world import MIXED, SWITCHED, Died, World
 from tests.unit.model_switches import with_change
 
@@ -122,7 +123,7 @@ def settle(world: World, by_itself: bool) -> None:
 
 
 @pytest.mark.parametrize(("engines", "has_plane", "more"), WORLDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     chance=st.randoms(use_true_random=True),
     mishaps=st.sampled_from([0.0, 0.02, 0.15]),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from testbed.__main__ import COMMANDS
 from tests.bench.tour import rewritten
+from tests.sources import ROOT, assert_no_faults, line_at
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 FOLDERS = ("testbed", "controller", "workloads", "reproductions", "scripts", "tests", "bpf", "p4", "docs")
 README_LINES = 150
@@ -31,9 +30,10 @@ def anchors(text: str) -> set[str]:
 
 
 def dead(path: Path, text: str) -> list[str]:
-    """The relative links of a document at this path that lead nowhere."""
+    """Return line and text of the relative links of a document at this path that lead nowhere."""
     lost = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+    for match in re.finditer(r"\]\(([^)\s]+)\)", text):
+        link = match[1]
         file, _, anchor = link.partition("#")
         if re.match(r"[a-z]+:", file):
             continue
@@ -46,13 +46,12 @@ def dead(path: Path, text: str) -> list[str]:
             else ""
         )
         if not target.exists() or (anchor and anchor not in anchors(content)):
-            lost.append(link)
+            lost.append(f"{line_at(text, match.start())}: {link}")
     return lost
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_no_link_is_dead(path: Path) -> None:
-    assert dead(path, path.read_text()) == []
+def test_no_link_is_dead() -> None:
+    assert_no_faults(DOCUMENTS, lambda path: dead(path, path.read_text()))
 
 
 def test_a_dead_link_is_seen(tmp_path: Path) -> None:
@@ -60,7 +59,8 @@ def test_a_dead_link_is_seen(tmp_path: Path) -> None:
     alive = "[a](other.md) [b](other.md#a-head-of-two-words) [c](#here) [d](https://example.org/x)\n# Here\n"
     text = f"{alive}[e](gone.md) [f](other.md#gone) [g](#gone) ![h](gone.png)\n"
     (tmp_path / "it.md").write_text(text)
-    assert dead(tmp_path / "it.md", text) == ["gone.md", "other.md#gone", "#gone", "gone.png"]
+    lost = ["3: gone.md", "3: other.md#gone", "3: #gone", "3: gone.png"]
+    assert dead(tmp_path / "it.md", text) == lost
 
 
 def test_a_document_that_is_named_is_there() -> None:
@@ -79,9 +79,13 @@ NAMED_BEFORE = re.compile(rf"\(((?:{NAMES}(?:,\s*)?)+)\s+in\s+\[[^\]]*\]\(([^)#\
 
 
 def without_code(text: str) -> str:
-    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+    """Return a document whose blocks of code are empty lines."""
+    return re.sub(
+        r"^ *```.*?^ *```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL
+    )
 
 
+@cache
 def source_of(path: Path) -> str:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in KINDS]
     return "\n".join(file.read_text() for file in files)
@@ -93,10 +97,11 @@ def lost_names(path: Path, text: str) -> list[str]:
     It says so by `[file](link) (`name`)`, or by `(`name` in [file](link))`.
     """
     plain = without_code(text)
-    named = [(names, link) for link, names in NAMED_AFTER.findall(plain)] + NAMED_BEFORE.findall(plain)
+    named = [(match.start(), match[2], match[1]) for match in NAMED_AFTER.finditer(plain)]
+    named += [(match.start(), match[1], match[2]) for match in NAMED_BEFORE.finditer(plain)]
     return [
-        f"{name} in {link}"
-        for names, link in named
+        f"{line_at(plain, start)}: {name} in {link}"
+        for start, names, link in named
         for name in re.findall(r"[\w.]+", names)
         if not all(
             re.search(rf"\b{part}\b", source_of(path.parent / link)) for part in name.split(".") if part
@@ -104,26 +109,29 @@ def lost_names(path: Path, text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_a_name_beside_a_link_is_in_the_file(path: Path) -> None:
-    assert lost_names(path, path.read_text()) == []
+def test_a_name_beside_a_link_is_in_the_file() -> None:
+    assert_no_faults(DOCUMENTS, lambda path: lost_names(path, path.read_text()))
 
 
 def test_a_name_that_is_not_in_the_file_is_seen(tmp_path: Path) -> None:
     (tmp_path / "it.py").write_text("class Job:\n    def live(self): ...\n")
-    text = "[a](it.py) (`Job.live`, `Job.die`) [b](it.py), (`live` in [c](it.py)) (`gone`\nin [d](it.py))"
-    assert lost_names(tmp_path / "it.md", text) == ["Job.die in it.py", "gone in it.py"]
+    text = (
+        "```\n[a](it.py) (`no`)\n```\n[a](it.py) (`Job.live`, `Job.die`) [b](it.py), (`live` in [c](it.py))"
+    )
+    text += " (`gone`\nin [d](it.py))"
+    assert lost_names(tmp_path / "it.md", text) == ["4: Job.die in it.py", "4: gone in it.py"]
 
 
 def test_what_the_architecture_names_is_in_the_sources() -> None:
     text = without_code((ROOT / "docs" / "architecture.md").read_text())
-    sources = "\n".join(
-        source_of(ROOT / folder)
+    words = {
+        word
         for folder in ("testbed", "controller", "workloads", "reproductions", "bpf", "p4")
-    )
+        for word in re.findall(r"\w+", source_of(ROOT / folder))
+    }
     names = {part for name in re.findall(NAMES, text) for part in name.strip("`").split(".")}
     assert len(names) > 30
-    assert sorted(name for name in names if not re.search(rf"\b{name}\b", sources)) == []
+    assert sorted(names - words) == []
 
 
 ROOMS = r"(?:testbed|controller|workloads|reproductions|tests|bpf|p4|scripts|wireshark)"
@@ -137,14 +145,23 @@ NOT_THERE = frozenset(
 )
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_a_file_that_is_named_is_there(path: Path) -> None:
-    if path.name == "CHANGELOG.md":  # which tells of what was
-        return
-    named = set(NAMED_PATH.findall(path.read_text())) - NOT_THERE
-    assert (
-        sorted(file for file in named if not (ROOT / file).exists() and not any(ROOT.glob(f"{file}*"))) == []
-    )
+def lost_files(text: str) -> list[str]:
+    """Return line and name of the files of the checkout that a document names, and that are not there."""
+    return [
+        f"{line_at(text, match.start())}: no {match[1]}"
+        for match in NAMED_PATH.finditer(text)
+        if match[1] not in NOT_THERE and not (ROOT / match[1]).exists() and not any(ROOT.glob(f"{match[1]}*"))
+    ]
+
+
+def test_a_file_that_is_named_is_there() -> None:
+    documents = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]  # which tells of what was
+    assert_no_faults(documents, lambda path: lost_files(path.read_text()))
+
+
+def test_a_file_that_is_not_there_is_seen() -> None:
+    text = "tests/gate.py, bpf/systems/ and\ntests/gates.py, `testbed/topology/` or tests/gat (a beginning)"
+    assert lost_files(text) == ["2: no tests/gates.py"]
 
 
 def test_the_readmes_folders_are_those_that_are_there() -> None:
@@ -166,12 +183,29 @@ def test_the_readme_is_short_and_leads_to_every_document() -> None:
     assert [name(path) for path in DOCUMENTS if path.parts[-2] == "docs" and str(path) not in linked] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_what_is_to_be_typed_with_sudo_is_found_and_needs_it(path: Path) -> None:
-    """The path of sudo has no folder of a checkout's, and jobs are their user's."""
-    text = " ".join(path.read_text().split())
-    assert re.findall(r"sudo testbed\b[^`]{0,40}", text) == [], "sudo .venv/bin/testbed"
-    assert re.findall(r"sudo \S*testbed (?:run|submit|cancel|status|runs|web|down)\b", text) == []
+WITH_SUDO = {
+    r"sudo\s+testbed\b": "the path of sudo has no folder of a checkout's: sudo .venv/bin/testbed",
+    r"sudo\s+\S*testbed\s+(?:run|submit|cancel|status|runs|web|down)\b": "what is their user's needs no sudo",
+}
+
+
+def wrong_with_sudo(text: str) -> list[str]:
+    """Return line and reason of what a document has typed with sudo, and would not be found or need it."""
+    return [
+        f"{line_at(text, match.start())}: {' '.join(match[0].split())!r}: {why}"
+        for pattern, why in WITH_SUDO.items()
+        for match in re.finditer(pattern, text)
+    ]
+
+
+def test_what_is_to_be_typed_with_sudo_is_found_and_needs_it() -> None:
+    assert_no_faults(DOCUMENTS, lambda path: wrong_with_sudo(path.read_text()))
+
+
+def test_what_needs_no_sudo_is_seen() -> None:
+    right = "sudo .venv/bin/testbed up\n.venv/bin/testbed run a.py, sudo make test\n"
+    wrong = "sudo\ntestbed up, sudo .venv/bin/testbed\nstatus"
+    assert [fault[:2] for fault in wrong_with_sudo(right + wrong)] == ["3:", "4:"]
 
 
 def test_every_command_has_its_line() -> None:

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
 import pytest
 
 from testbed.__main__ import COMMANDS
+from tests.imports import import_statements
+
+pytestmark = pytest.mark.text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CORE = ("testbed", "controller", "workloads")
@@ -206,35 +211,50 @@ def _noun(module: str) -> str:
     return parts[0]
 
 
-def _imports(tree: ast.AST, file: Path, deferred: bool = False) -> Iterator[Import]:
-    for node in ast.iter_child_nodes(tree):
-        below = (
-            deferred or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(node)
-        )
+def _imports(tree: ast.AST, file: Path) -> Iterator[Import]:
+    for node, deferred in import_statements(tree):
         if isinstance(node, ast.Import):
-            yield from (Import(file, node.lineno, alias.name, deferred) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+        else:
             assert node.level == 0, f"{file}:{node.lineno}: relative imports hide the layer"
             assert node.module is not None
             whole = node.module in OURS  # `from testbed import rpc` names a module of ours
             names = [f"{node.module}.{alias.name}" for alias in node.names] if whole else [node.module]
-            yield from (Import(file, node.lineno, name, deferred) for name in names)
-        else:
-            yield from _imports(node, file, below)
+        yield from (Import(file, node.lineno, name, deferred) for name in names)
 
 
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The files of ours, and of them: the imports, the files that load by name or run code, and the lines
+    that start an interpreter.
+    """
+
+    files: list[Path]
+    imports: list[Import]
+    loading: list[Path]
+    starting: list[str]
 
 
-def _all_imports() -> list[Import]:
-    files = (file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py")))
-    return [
-        statement for file in files for statement in _imports(ast.parse(file.read_text(), str(file)), file)
-    ]
+@cache
+def sources() -> Sources:
+    """Read and parse each file of ours once. Its tree is dropped before the next: to hold all of them costs
+    the collector of garbage three times what it costs to parse them.
+    """
+    files = [file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py"))]
+    read = Sources(files, [], [], [])
+    for file in files:
+        tree = ast.parse(file.read_text(), str(file))
+        imports = list(_imports(tree, file))
+        read.imports.extend(imports)
+        if _loads(tree, imports):
+            read.loading.append(file)
+        read.starting.extend(f"{file.relative_to(CHECKOUT)}:{line}" for line in _starts(tree))
+    return read
 
 
-ALL = _all_imports()
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    return sources().imports
 
 
 def _layer(noun: str) -> int:
@@ -246,8 +266,8 @@ def _told(broken: list[Import]) -> str:
     return "\n".join(str(statement) for statement in broken)
 
 
-def test_the_source_is_found() -> None:
-    assert {statement.importer for statement in ALL} >= {
+def test_the_source_is_found(imports: list[Import]) -> None:
+    assert {statement.importer for statement in imports} >= {
         "testbed.contract",
         "testbed.topology",
         "testbed.dataplanes.xdp",
@@ -256,10 +276,10 @@ def test_the_source_is_found() -> None:
     }
 
 
-def test_imports_go_downward() -> None:
+def test_imports_go_downward(imports: list[Import]) -> None:
     within = [
         statement
-        for statement in ALL
+        for statement in imports
         if statement.importer.startswith("testbed.") and statement.imported.startswith("testbed.")
     ]
     broken = [statement for statement in within if _layer(statement.imported) > _layer(statement.importer)]
@@ -289,30 +309,30 @@ def test_nothing_of_the_core_imports_a_reproduction() -> None:
     assert _reproductions_named(CHECKOUT / REPRODUCTIONS / "p4inc" / "__init__.py"), "it sees none anywhere"
 
 
-def test_where_the_reproductions_reach_below_the_library_is_on_a_list() -> None:
-    reached = {statement.imported for statement in ALL if statement.importer == REPRODUCTIONS}
+def test_where_the_reproductions_reach_below_the_library_is_on_a_list(imports: list[Import]) -> None:
+    reached = {statement.imported for statement in imports if statement.importer == REPRODUCTIONS}
     ours = {noun for noun in reached if noun.split(".")[0] in OURS}
     assert sorted(ours - OFFERED) == sorted(REACHES)
 
 
-def test_packages_import_each_other_in_no_circle() -> None:
+def test_packages_import_each_other_in_no_circle(imports: list[Import]) -> None:
     """Imports inside functions and for the type checker alone count, too."""
-    graph = nx.DiGraph((statement.importer, statement.imported) for statement in ALL)
+    graph = nx.DiGraph((statement.importer, statement.imported) for statement in imports)
     graph.remove_edges_from(list(nx.selfloop_edges(graph)))
     circles = [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
     broken = [
         statement
-        for statement in ALL
+        for statement in imports
         for circle in circles
         if {statement.importer, statement.imported} <= circle and statement.importer != statement.imported
     ]
     assert not broken, _told(broken)
 
 
-def test_testbed_imports_neither_its_controller_nor_its_jobs_code() -> None:
+def test_testbed_imports_neither_its_controller_nor_its_jobs_code(imports: list[Import]) -> None:
     broken = [
         statement
-        for statement in ALL
+        for statement in imports
         if statement.importer.startswith("testbed.")
         and _layer(statement.importer) < _layer("testbed.systems")
         and statement.name.split(".")[0] in ("controller", "workloads")
@@ -325,17 +345,16 @@ def _is_pure(an_import: Import) -> bool:
     return an_import.importer in PURE or of_controller or an_import.importer == "testbed.systems"
 
 
-def test_pure_packages_touch_nothing() -> None:
+def test_pure_packages_touch_nothing(imports: list[Import]) -> None:
     broken = [
-        statement for statement in ALL if _is_pure(statement) and statement.name.split(".")[0] in IMPURE
+        statement for statement in imports if _is_pure(statement) and statement.name.split(".")[0] in IMPURE
     ]
     assert not broken, _told(broken)
 
 
-def _loads(file: Path) -> bool:
+def _loads(tree: ast.Module, imports: list[Import]) -> bool:
     """Return whether a file imports what loads by name, asks for entry points, or runs code."""
-    tree = ast.parse(file.read_text(), str(file))
-    names = [statement.name for statement in _imports(tree, file) if statement.name not in READING]
+    names = [statement.name for statement in imports if statement.name not in READING]
     called = {
         node.func.id
         for node in ast.walk(tree)
@@ -345,22 +364,47 @@ def _loads(file: Path) -> bool:
 
 
 def test_what_loads_by_name_is_on_a_list() -> None:
-    files = [file for top in OURS for file in sorted((CHECKOUT / top).rglob("*.py"))]
-    loading = {str(file.relative_to(CHECKOUT)) for file in files if _loads(file)}
+    loading = {str(file.relative_to(CHECKOUT)) for file in sources().loading}
     assert sorted(loading) == sorted(LOADERS)
 
 
-def test_every_interpreter_is_started_by_one_function() -> None:
-    """But a worker's, whose script is to find what lies beside it. library/files.py only looks at files."""
-    starts = [
-        f"{file.relative_to(CHECKOUT)}:{node.lineno}"
-        for noun in OURS
-        for file in (CHECKOUT / noun).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+@pytest.mark.parametrize(
+    ("code", "loads"),
+    [
+        ("import importlib", True),
+        ("from importlib.util import find_spec", True),
+        ("from importlib.metadata import version", False),
+        ("def f():\n    try:\n        pass\n    finally:\n        import runpy", True),
+        ("exec('x')", True),
+        ("job.exec('x')", False),
+    ],
+)
+def test_a_file_that_loads_by_name_is_seen(code: str, loads: bool) -> None:
+    tree = ast.parse(code)
+    assert _loads(tree, list(_imports(tree, CHECKOUT / "testbed/jobs/it.py"))) is loads
+
+
+def _starts(tree: ast.Module) -> list[int]:
+    """Return the lines of the argument vectors that begin with this interpreter."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
         if isinstance(node, ast.List | ast.Tuple)
         and node.elts
         and "sys.executable" in ast.unparse(node.elts[0])
     ]
+
+
+def test_an_interpreter_that_is_started_is_seen() -> None:
+    assert _starts(ast.parse("f()\nrun([sys.executable, '-m', x])\nrun((str(sys.executable),))\n[a]")) == [
+        2,
+        3,
+    ]
+
+
+def test_every_interpreter_is_started_by_one_function() -> None:
+    """But a worker's, whose script is to find what lies beside it. library/files.py only looks at files."""
+    starts = sources().starting
     files = {start.partition(":")[0] for start in starts}
     assert files == {"testbed/interpreters.py", "testbed/library/files.py"}, starts
 
@@ -370,32 +414,66 @@ def test_nothing_pure_loads_by_name() -> None:
     assert not pure
 
 
-@pytest.mark.parametrize("library", SOLE_IMPORTERS)
-def test_a_library_has_one_importer(library: str) -> None:
-    users = [statement for statement in ALL if statement.name.split(".")[0] == library]
-    broken = [statement for statement in users if statement.importer not in SOLE_IMPORTERS[library]]
+def elsewhere(imports: list[Import]) -> list[Import]:
+    """Return the imports of a library of SOLE_IMPORTERS by another package than its own."""
+    return [
+        statement
+        for statement in imports
+        if (library := statement.name.split(".")[0]) in SOLE_IMPORTERS
+        and statement.importer not in SOLE_IMPORTERS[library]
+    ]
+
+
+def test_a_library_has_one_importer(imports: list[Import]) -> None:
+    broken = elsewhere(imports)
     assert not broken, _told(broken)
 
 
+@pytest.mark.parametrize("library", SOLE_IMPORTERS)
+def test_a_second_importer_of_a_library_is_seen(library: str) -> None:
+    first, second = SOLE_IMPORTERS[library][0], "testbed.jobs"
+    imports = [
+        Import((CHECKOUT / noun.replace(".", "/") / "it.py"), 1, f"{library}.part", True)
+        for noun in (first, second)
+    ]
+    assert elsewhere(imports) == imports[1:]
+
+
 @pytest.mark.parametrize(("top", "may"), [("controller", CONTROLLER_MAY), ("workloads", WORKLOADS_MAY)])
-def test_the_other_processes_import_little_of_testbed(top: str, may: frozenset[str]) -> None:
+def test_the_other_processes_import_little_of_testbed(
+    imports: list[Import], top: str, may: frozenset[str]
+) -> None:
     of_testbed = [
-        statement for statement in ALL if statement.importer == top and statement.name.startswith("testbed")
+        statement
+        for statement in imports
+        if statement.importer == top and statement.name.startswith("testbed")
     ]
     broken = [statement for statement in of_testbed if not {statement.imported, statement.name} & may]
     assert not broken, _told(broken)
 
 
-@pytest.mark.parametrize("module", BARE)
-def test_the_door_needs_only_the_standard_library(module: str) -> None:
-    pending, seen, broken = [module], {module}, []
+def beyond(modules: Iterable[str], imports: list[Import]) -> list[Import]:
+    """Return the imports, of modules and of what they import at once, outside the standard library."""
+    at_once = defaultdict(list)
+    for statement in imports:
+        if not statement.deferred:
+            at_once[statement.file].append(statement)
+    pending, broken = list(modules), []
+    seen = set(pending)
     while pending:
-        for statement in _at_import(pending.pop()):
-            if statement.name.split(".")[0] in OURS and statement.name not in seen:
+        path = CHECKOUT.joinpath(*pending.pop().split("."))  # of no file, where it is a name in a module
+        for statement in (*at_once[path.with_suffix(".py")], *at_once[path / "__init__.py"]):
+            top = statement.name.split(".")[0]
+            if top in OURS and statement.name not in seen:
                 seen.add(statement.name)
                 pending.append(statement.name)
-            elif statement.name.split(".")[0] not in sys.stdlib_module_names | set(OURS):
+            elif top not in sys.stdlib_module_names and top not in OURS:
                 broken.append(statement)
+    return broken
+
+
+def test_the_door_needs_only_the_standard_library(imports: list[Import]) -> None:
+    broken = beyond(BARE, imports)
     assert not broken, _told(broken)
 
 
@@ -433,13 +511,14 @@ def test_what_a_worker_imports_needs_no_msgspec() -> None:
     assert not {file for file in files if file.startswith("testbed/messages/")}
 
 
-def _at_import(module: str) -> list[Import]:
-    """Return the imports that importing `module` makes at once; none for a name inside a module."""
-    path = CHECKOUT.joinpath(*module.split("."))
-    files = [path.with_suffix(".py"), path / "__init__.py"]
-    return [statement for statement in ALL if statement.file in files and not statement.deferred]
+def test_a_door_that_needs_more_is_seen() -> None:
+    code = "import sys\nfrom testbed import pods\ndef f():\n    import numpy\n"
+    door = list(_imports(ast.parse(code), CHECKOUT / "testbed/up.py"))
+    pods = list(_imports(ast.parse("import testbed.up\nimport yaml"), CHECKOUT / "testbed/pods/__init__.py"))
+    assert beyond(["testbed.up"], [*door, *pods]) == pods[1:]
+    assert beyond(["testbed.up"], door) == []
 
 
 def test_a_module_of_no_noun_is_not_there() -> None:
-    names = {file.stem for top in OURS for file in (CHECKOUT / top).rglob("*.py")}
+    names = {file.stem for file in sources().files}
     assert not names & {"utils", "util", "helpers", "common", "misc"}

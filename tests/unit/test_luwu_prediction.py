@@ -20,6 +20,7 @@ from testbed.systems.luwu.hardware import Hardware, gpu_rate
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
 from testbed.systems.luwu.shapes import SHAPES
+from tests.examples import examples
 
 NODE = OptimizerNode(link_bytes_s=1.0, disks_bytes_s=1.0, pool_bytes=100.0, ahead=2)
 
@@ -60,7 +61,7 @@ LAYERS = st.lists(
 
 
 @given(LAYERS, st.integers(1, 3), st.floats(40, 200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_resource_works_longer_than_an_iteration(
     layers: list[Layer], ahead: int, pool_bytes: float
 ) -> None:

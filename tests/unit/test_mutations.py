@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,33 @@ from tests.mutants.mutation import Kind, Mutation
 from tests.mutants.table import MUTATIONS
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.file}: {mutation.name}")
-def test_a_bug_has_one_place(mutation: Mutation) -> None:
-    assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
-    assert mutation.new != mutation.old
+def misplaced(mutations: Sequence[Mutation], root: Path) -> list[str]:
+    """Return a line for each bug that has not one place in the tree at `root`, or changes nothing there."""
+    texts = {file: (root / file).read_text() for file in {mutation.file for mutation in mutations}}
+    faults = []
+    for mutation in mutations:
+        places = texts[mutation.file].count(mutation.old)
+        if places != 1:
+            faults.append(f"{mutation.file}: {mutation.name}: {places} places with {mutation.old!r}")
+        if mutation.new == mutation.old:
+            faults.append(f"{mutation.file}: {mutation.name}: changes nothing")
+    return faults
+
+
+def test_a_bug_has_one_place() -> None:
+    faults = misplaced(MUTATIONS, ROOT)
+    assert not faults, "\n".join(faults)
+
+
+def test_every_bug_that_has_not_one_place_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text("one two two")
+    words = (("fine", "one", "six"), ("twice", "two", "six"), ("gone", "ten", "six"), ("same", "one", "one"))
+    planted = [Mutation(Kind.XDP, "program.c", *each) for each in words]
+    assert misplaced(planted, tmp_path) == [
+        "program.c: twice: 2 places with 'two'",
+        "program.c: gone: 0 places with 'ten'",
+        "program.c: same: changes nothing",
+    ]
 
 
 def test_bugs_are_in_all_programs_and_named_once() -> None:

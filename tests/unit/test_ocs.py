@@ -18,6 +18,7 @@ from testbed.ocs.plan import plan, plan_planes, servable
 from testbed.ocs.routes import next_hops, tree
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology.addresses import CORE_UNIT, CORE_WAY, optical_port_name, parse_optical_port
+from tests.examples import examples
 
 
 def ports(units: int, each: int) -> dict[int, tuple[str, ...]]:
@@ -61,7 +62,7 @@ def test_a_plan_serves_every_demand_and_uses_each_port_once(
     assert len({port.split("o")[0] for port in idle}) <= 1, "what lost its circuit is joined to what else did"
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(fabrics())
 def test_the_units_stay_connected_whenever_the_ports_allow(
     fabric: tuple[dict[int, tuple[str, ...]], frozenset[Circuit], list[tuple[int, int]]],

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.sources import ROOT, assert_no_faults
+
+pytestmark = pytest.mark.text
+
 FOLDERS = (
     "bpf",
     "controller",
@@ -51,11 +53,10 @@ FRAGMENTS = frozenset(
     )
 )
 SAY_NOTHING = frozenset({"one", "found", "there", "told"})
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+# tuples, made once: a union is made anew at each of a million nodes
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
+CAPTURES = (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 
 
 # ---------------------------------------------------------------- docstrings and names
@@ -66,7 +67,7 @@ def lacking(source: str) -> list[str]:
     tree = ast.parse(source)
     wrong = [] if ast.get_docstring(tree) else ["1: a module without a docstring"]
     for node in ast.walk(tree):
-        if isinstance(node, Scope):
+        if isinstance(node, SCOPES):
             words = (ast.get_docstring(node) or "").split()
             if words and words[0].lower().strip(",.:;`") in FRAGMENTS:
                 wrong.append(f"{node.body[0].lineno}: a docstring that begins with {words[0]!r}")
@@ -80,10 +81,10 @@ def _bound(node: ast.AST) -> list[str]:
         return [node.id]
     if isinstance(node, ast.arg):
         return [node.arg]
-    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+    if isinstance(node, CAPTURES) and node.name:
         return [node.name]
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return [each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if isinstance(node, FUNCTIONS):
+        return [each.name for each in node.body if isinstance(each, FUNCTIONS)]
     return []
 
 
@@ -105,9 +106,8 @@ def test_fragments_and_names_that_say_nothing_are_seen(source: str, number: int)
     assert len(lacking(source)) == number, lacking(source)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_docstrings_are_sentences_and_locals_are_nouns(path: Path) -> None:
-    assert lacking(path.read_text()) == []
+def test_docstrings_are_sentences_and_locals_are_nouns() -> None:
+    assert_no_faults(MODULES, lambda path: lacking(path.read_text()))
 
 
 # ---------------------------------------------------------------- lines
@@ -134,12 +134,19 @@ def test_a_line_that_can_be_broken_is_told_from_others() -> None:
     assert list(prose(document)) == [(2, ""), (3, "text"), (8, "- item"), (14, "  end")]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_a_documents_sentences_are_broken(path: Path) -> None:
-    assert [number for number, line in prose(path.read_text()) if len(line) > DOCUMENT_COLUMNS] == []
+def long(lines: Iterable[tuple[int, str]], most: int) -> list[str]:
+    """Return a fault for each of the numbered lines that has more columns than `most`."""
+    widths = ((number, len(line.expandtabs(TAB))) for number, line in lines)
+    return [f"{number}: {width} columns" for number, width in widths if width > most]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_programs_lines_are_broken(path: Path) -> None:
-    lines = enumerate(path.read_text().splitlines(), 1)
-    assert [number for number, line in lines if len(line.expandtabs(TAB)) > SOURCE_COLUMNS] == []
+def test_a_line_that_is_too_long_is_seen() -> None:
+    assert long([(1, "a" * 9), (2, "b" * 10), (3, "\tcc")], 9) == ["2: 10 columns", "3: 10 columns"]
+
+
+def test_a_documents_sentences_are_broken() -> None:
+    assert_no_faults(DOCUMENTS, lambda path: long(prose(path.read_text()), DOCUMENT_COLUMNS))
+
+
+def test_a_programs_lines_are_broken() -> None:
+    assert_no_faults(SOURCES, lambda path: long(enumerate(path.read_text().splitlines(), 1), SOURCE_COLUMNS))

@@ -13,6 +13,7 @@ from tests.bench import provenance
 from tests.bench.tables import measured_on
 from tests.conftest import lacking
 from tests.limits import CALL_S
+from tests.sources import assert_no_faults, line_at
 
 TABLES = list(provenance.tables(provenance.documents()))
 HOST = {"commit": "0" * 40, "cores": 2, "processor": "Some", "memory_bytes": 2**30, "kernel": "6.1"}
@@ -28,21 +29,63 @@ def test_each_table_stands_once_and_its_code_is_known() -> None:
     assert sorted(table.name for table in TABLES) == sorted(provenance.FOLDERS)
 
 
-@pytest.mark.parametrize("name", provenance.FOLDERS)
-def test_the_code_of_a_table_exists(name: str) -> None:
-    assert [path for path in provenance.FOLDERS[name] if not (provenance.ROOT / path).exists()] == []
+def test_the_code_of_a_table_exists() -> None:
+    paths = {(name, path) for name, paths in provenance.FOLDERS.items() for path in paths}
+    assert paths
+    assert sorted(pair for pair in paths if not (provenance.ROOT / pair[1]).exists()) == []
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_a_table_names_a_commit_and_its_code(table: provenance.Table) -> None:
-    assert table.commit is not None
-    assert provenance.depends(table.name) in " ".join(table.text.split())
+def anonymous(table: provenance.Table) -> list[str]:
+    """Return the faults of a table that does not name its commit, or its code."""
+    line = line_at(table.document.read_text(), table.document.read_text().index(table.text))
+    faults = [] if table.commit is not None else [f"{line}: {table.name} names no commit"]
+    sentence = provenance.depends(table.name)
+    if sentence not in " ".join(table.text.split()):
+        faults.append(f"{line}: {table.name} lacks {sentence!r}")
+    return faults
+
+
+def test_a_table_names_a_commit_and_its_code() -> None:
+    documents = sorted({table.document for table in TABLES})
+    assert_no_faults(
+        documents,
+        lambda path: [fault for table in TABLES if table.document == path for fault in anonymous(table)],
+    )
+
+
+def test_a_table_that_names_neither_is_seen(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    named = f"Measured on it, commit {'0' * 12}. {provenance.depends('fuzz')}\n"
+    document.write_text(
+        f"<!-- bench fuzz -->\n{named}<!-- end -->\n<!-- bench engines -->\n| a |\n<!-- end -->\n"
+    )
+    assert [anonymous(table) for table in provenance.tables([document])] == [
+        [],
+        ["5: engines names no commit", f"5: engines lacks {provenance.depends('engines')!r}"],
+    ]
+
+
+def unknown_commits(path: Path, root: Path = provenance.ROOT) -> list[str]:
+    """Return the faults of a document that names commits which a repository does not have."""
+    text = path.read_text()
+    return [
+        f"{line_at(text, text.index(commit))}: no commit {commit}"
+        for commit in dict.fromkeys(provenance.cited(path))
+        if not provenance.exists(commit, root)
+    ]
 
 
 @pytest.mark.usefixtures("history")
-@pytest.mark.parametrize("path", provenance.documents(), ids=lambda path: path.stem)
-def test_commits_that_a_document_names_exist(path: Path) -> None:
-    assert [commit for commit in provenance.cited(path) if not provenance.exists(commit)] == []
+def test_commits_that_a_document_names_exist() -> None:
+    assert_no_faults(provenance.documents(), unknown_commits)
+
+
+def test_a_commit_that_does_not_exist_is_seen(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    head, document = git(tmp_path, "rev-parse", "HEAD"), tmp_path / "page.md"
+    document.write_text(f"Commit {head[:12]},\nand commit {'0' * 12}.\n")
+    assert unknown_commits(document, tmp_path) == [f"2: no commit {'0' * 12}"]
 
 
 def test_what_is_generated_names_both() -> None:

@@ -8,12 +8,17 @@ import ast
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 from testbed import systems as package
 from testbed.discovery.papers import papers
 from testbed.discovery.policies import policies
 from testbed.discovery.registry import systems
+
+pytestmark = pytest.mark.text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = frozenset(info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg)
@@ -83,17 +88,18 @@ def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((getattr(node, "lineno", 0), paper) for paper in PAPERS if paper in name.lower())
 
 
-def namings() -> set[tuple[str, int, str]]:
+@cache
+def namings() -> frozenset[tuple[str, int, str]]:
     """Return module, line and word, outside the systems' own folders."""
     files = (
         file for top in ("testbed", "controller", "workloads") for file in (CHECKOUT / top).rglob("*.py")
     )
-    return {
+    return frozenset(
         (str(file.relative_to(CHECKOUT)), line, word)
         for file in files
         if not any(file.is_relative_to(CHECKOUT / top / name) for top in OWN for name in FOLDERS)
         for line, word in said(ast.parse(file.read_text(), str(file)))
-    }
+    )
 
 
 def test_no_module_outside_a_systems_folder_names_one() -> None:

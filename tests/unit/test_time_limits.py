@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+from tests.sources import ROOT, assert_no_faults
+
+pytestmark = pytest.mark.text
+
+TESTS = ROOT / "tests"
 # a person waits for a measurement; a job's script ends with its job
 ELSEWHERE = (TESTS / "bench", TESTS / "privileged" / "jobs")
 RUNS = ("run", "call", "check_call", "check_output")
@@ -27,10 +31,10 @@ MODULES = [
 ]
 
 
-def unlimited(source: str) -> list[str]:
-    """Return the calls that wait for a process, and have no limit."""
+def unlimited(source: str) -> list[tuple[int, str]]:
+    """Return line and text of the calls that wait for a process, and have no limit."""
     return [
-        ast.unparse(node)
+        (node.lineno, ast.unparse(node))
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _waits(node, node.func)
     ]
@@ -46,10 +50,17 @@ def _waits(call: ast.Call, function: ast.Attribute) -> bool:
     return function.attr == "wait" and not call.args
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_waits_for_processes_have_limits(path: Path) -> None:
-    waits = [call for call in unlimited(path.read_text()) if (path.name, call) not in ALLOWED]
-    assert waits == [], "give it timeout=CALL_S of tests/limits.py"
+def endless(path: Path) -> list[str]:
+    """Return the faults of a module: its waits without a limit, but those allowed."""
+    return [
+        f"{line}: {call}: give it timeout=CALL_S of tests/limits.py"
+        for line, call in unlimited(path.read_text())
+        if (path.name, call) not in ALLOWED
+    ]
+
+
+def test_waits_for_processes_have_limits() -> None:
+    assert_no_faults(MODULES, endless)
 
 
 @pytest.mark.parametrize(

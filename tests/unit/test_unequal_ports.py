@@ -18,6 +18,7 @@ from testbed.systems.p4inc import milp
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.systems.p4inc.simulator.fluid import simulate
+from tests.examples import examples
 
 RATES = (10.0, 40.0, 100.0)
 
@@ -59,7 +60,7 @@ def end_s(name: str, limits: Limits, jobs: list[Job]) -> float:
 
 
 @pytest.mark.parametrize("name", ["inc-fcfs", "inc-tw", "noinc-tw", "inc-tw+", "noinc-tw+"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([(40.0,), RATES]),
