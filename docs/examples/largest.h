@@ -58,7 +58,8 @@ static __always_inline int put_largest(struct gradient_packet *p, struct entry *
 		s->pairs[i] = bpf_ntohll(lanes[i]);
 	if (newer == 0)
 		merge(s, lanes, is_vote);
-	s->flags = p->inc->flags & SUM_DEGRADED | (newer > 0 ? 0 : s->flags);
+	s->flags = (newer > 0 ? 0 : s->flags) | (p->inc->flags & SUM_DEGRADED);
+	s->flags |= is_marked(p) ? SUM_MARKED : 0;
 	s->contributors = contributors_of(p, is_push) + (newer > 0 ? 0 : s->contributors);
 	s->bitmap = bit | (newer > 0 ? 0 : s->bitmap);
 	s->generation = entry->generation;
@@ -71,6 +72,8 @@ static __always_inline int put_largest(struct gradient_packet *p, struct entry *
 		return SEND_NOTHING;
 	s->state = entry->role == ROLE_TOP ? SLOT_FINAL : SLOT_PARTIAL;
 	*verdict = V_COMPLETED;
+	if (s->flags & SUM_MARKED)
+		p->ip->tos |= WIRE_CE;
 	recall_lanes(p, s->pairs, s->count);
 	return s->state == SLOT_PARTIAL ? SEND_PARTIAL : SEND_RESULT;
 }

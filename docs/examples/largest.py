@@ -4,8 +4,9 @@ scales of FP8 training (Micikevicius et al., 2022), or the longest of workers' t
     sudo .venv/bin/testbed up --config CONFIG.yaml        with `programs: [docs/examples/largest.py:Program]`
     testbed run --sync docs/examples/largest.py:Largest SCRIPT.py
 
-Each all_reduce of float32 in SCRIPT.py, a sum for torch, has the largest then. docs/your-own-system.md says
-what each part is for.
+Each all_reduce of float32 of all workers in SCRIPT.py, a sum for torch, has the largest then: ReduceOp.SUM
+alone, for AVG would divide it; groups of some of the workers have sums. docs/your-own-system.md says what
+each part is for.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Program(SlotProgram):
         self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
     ) -> Grant:
         return Whole(super().grant(job, forest, packets, capacity, size).size)
+
+    def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
+        return [Whole(each.size) for each in super().grants_of_groups(grant, trees)]
 
 
 class Largest:

@@ -15,6 +15,7 @@ from testbed.aggregation.segments import Segments
 from testbed.aggregation.system import Layout
 from testbed.contract.mapping import MIN_SLOTS
 from testbed.contract.places import GROUP_SLOTS
+from testbed.contract.recovery import Recovery
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
 
@@ -44,7 +45,14 @@ class SlotProgram:
     sources: Mapping[str, Path] = MappingProxyType({"xdp": Path("sum.h"), "bmv2": Path("sum.p4")})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """A sum waits for every worker, and what is under way is half of a segment."""
+        """A sum waits for every worker, and what is under way is half of a segment. Only the core's sum is
+        asked what has become of it.
+        """
+        if packets.recovery is Recovery.INTEGRITY and self.name != SUM:
+            raise RequestError(
+                f"--recovery {packets.recovery}: program {self.name!r} answers no questions; "
+                f"{Recovery.WINDOW} is accepted"
+            )
         waits = f"{layout.system} does not sum by block records, so sums wait for every worker"
         if packets.age_out_ms is not None:
             raise RequestError(f"--age-out {packets.age_out_ms:g}: {waits}")

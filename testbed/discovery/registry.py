@@ -9,6 +9,8 @@ import functools
 import importlib
 import pkgutil
 import re
+import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -20,12 +22,15 @@ from testbed.aggregation.program import SUM, DataPlaneProgram, ProgramSource
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import System
 from testbed.contract.places import SIZES, Program
-from testbed.discovery.user_class import in_a_line, load
+from testbed.discovery.user_class import in_a_line
 from testbed.errors import RequestError, TestbedError
 from testbed.topology.dataplanes import HOSTS
 
 PACKAGE = "testbed.systems"
 MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
+RESERVED = frozenset({"tor", "oxc", "host", "loop", "copy", "control", "room", "question", "questions"})
+"""Names of the core's own programs of the kernel, NAME_port."""
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*", re.MULTILINE)
 _OWN: dict[str, DataPlaneProgram] = {}  # of a configuration
 
 
@@ -85,39 +90,62 @@ def with_programs(names: Sequence[str]) -> Iterator[None]:
 
 
 def _own(name: str) -> DataPlaneProgram:
-    _require_trusted(name, Path(name.rpartition(":")[0]))
+    """Load one. Root runs it: it is one file, compiled from what is read here and from nothing kept."""
+    where, _, class_name = name.rpartition(":")
+    module = ModuleType(f"program_{Path(where).stem}")
+    module.__file__, sys.modules[module.__name__] = where, module  # dataclasses look there
     try:
-        program: DataPlaneProgram = load(name)()
-    except Exception as error:  # a file of somebody's may raise anything
+        require_trusted(Path(where))
+        exec(compile(Path(where).read_bytes(), where, "exec"), module.__dict__)
+        program: DataPlaneProgram = getattr(module, class_name)()
+        _check(program)
+    except RequestError as error:
+        raise RequestError(f"programs: {name}: {error}") from error
+    except (Exception, SystemExit) as error:  # a file of somebody's may raise anything
         raise RequestError(f"programs: {name}: {in_a_line(error)}") from error
-    for needed in ("name", "shares", "sources", "check", "grant", "grants_of_groups", "pool"):
-        if not hasattr(program, needed):
-            raise RequestError(
-                f"programs: {name}: it has no {needed!r}; a class with all of DataPlaneProgram is accepted"
-            )
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", program.name):
-        raise RequestError(
-            f"programs: {name}: its name {program.name!r}; up to 31 small letters, digits and _ are accepted"
-        )
-    for engine, path in program.sources.items():
-        if engine != HOSTS:
-            raise RequestError(f"programs: {name}: a source for {engine!r}; {HOSTS} is accepted")
-        if not path.is_absolute() or not path.is_file():
-            raise RequestError(f"programs: {name}: its source for {engine}, {path}, is no file")
-        _require_trusted(name, path)
     return program
 
 
-def _require_trusted(name: str, path: Path) -> None:
-    """Raise RequestError for a file by which another user would have root run code: one that is neither
-    root's nor of the owner of this package, or that everybody may write.
+def _check(program: DataPlaneProgram) -> None:
+    """Raise RequestError for what is no program, or whose source root may not read for it."""
+    for needed in ("name", "shares", "sources", "check", "grant", "grants_of_groups", "pool"):
+        if not hasattr(program, needed):
+            raise RequestError(f"it has no {needed!r}; a class with all of DataPlaneProgram is accepted")
+    if not isinstance(program.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", program.name):
+        raise RequestError(f"its name {program.name!r}; up to 31 small letters, digits and _ are accepted")
+    if program.name in RESERVED:
+        raise RequestError(f"its name {program.name!r}; accepted is any but {', '.join(sorted(RESERVED))}")
+    for engine, path in program.sources.items():
+        if engine != HOSTS:
+            raise RequestError(f"a source for {engine!r}; {HOSTS} is accepted")
+        if not isinstance(path, Path) or not path.is_absolute() or not path.is_file():
+            raise RequestError(
+                f"its source for {engine}, {path}, is no file; a whole pathlib.Path is accepted"
+            )
+        require_trusted(path)
+        if included := _INCLUDE.search(path.read_text()):
+            raise RequestError(
+                f"{path} has {included[0]}: the core's headers are there; no other is accepted"
+            )
+
+
+def require_trusted(path: Path) -> None:
+    """Raise RequestError for a file by which another user could have root run code: it, or a folder on the
+    way to it, is neither root's nor of the owner of this package, or is writable by others.
     """
-    file, owners = path.stat(), {0, Path(__file__).stat().st_uid}
-    if file.st_uid not in owners or file.st_mode & 0o002:
-        raise RequestError(
-            f"programs: {name}: {path} is of user {file.st_uid}, mode {file.st_mode & 0o777:o}; root runs "
-            f"it: of user {' or '.join(map(str, sorted(owners)))} and not writable by everybody is accepted"
-        )
+    ours = Path(__file__).stat()
+    owners = {0, ours.st_uid}
+    for each in (path.resolve(), *path.resolve().parents):
+        status = each.stat()
+        is_group_ours = status.st_gid == ours.st_gid and ours.st_mode & stat.S_IWGRP
+        others = stat.S_IWOTH | (0 if is_group_ours else stat.S_IWGRP)
+        is_shared = status.st_mode & stat.S_ISVTX and stat.S_ISDIR(status.st_mode)  # as /tmp: names stay
+        if status.st_uid not in owners or (status.st_mode & others and not is_shared):
+            raise RequestError(
+                f"{each} is of user {status.st_uid}, mode {status.st_mode & 0o777:o}, and root is to run "
+                f"{path.name}: of user {' or '.join(map(str, sorted(owners)))} and writable by nobody else "
+                "is accepted, and so for the folders above it"
+            )
 
 
 def programs_for(engine: str) -> list[str]:

@@ -28,7 +28,7 @@ def load(name: str, folder: str | None = None) -> Any:
     return getattr(module, attribute)
 
 
-def in_a_line(error: Exception) -> str:
+def in_a_line(error: BaseException) -> str:
     """The kind of an error, and the first line of what it says."""
     first, _, rest = str(error).partition("\n")
     return f"{type(error).__name__}: {first}{' ...' if rest else ''}"

@@ -303,6 +303,11 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
                 f"--sync {layout.system}: {place} has engine: {engine}, which has no program "
                 f"{program!r}; accepted are {', '.join(known) or 'none'}"
             )
+        if not place.is_switch and program != SUM:
+            raise RequestError(
+                f"--sync {layout.system}: {place} is a host, which sums by {SUM!r} alone, and not by "
+                f"{program!r}; switches are accepted"
+            )
     check_copies(layout, engines)
 
 

@@ -59,8 +59,9 @@ def sources() -> list[Path]:
         *package.glob("probing/*.py"),
         *package.glob("dataplanes/xdp/*.py"),
         package / "emulation/probe.py",
+        package / "discovery/registry.py",
     ]
-    return sorted([*environment.data_folder("bpf").glob("*.[ch]"), *probes])
+    return sorted([*environment.data_folder("bpf").rglob("*.[ch]"), *probes])
 
 
 def _tell(name: str) -> None:

@@ -153,7 +153,11 @@ def _programs(top: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
         path = (folder or Path()) / file
         if not file.endswith(".py") or not class_name.isidentifier():
             raise RequestError(f"programs: {each}; FILE.py:CLASS is accepted")
-        if not path.is_file() or (folder is None and not path.is_absolute()):
+        try:
+            is_there = path.is_file() and (folder is not None or path.is_absolute())
+        except OSError as error:  # a folder on the way may not be entered
+            raise RequestError(f"programs: {each}: {path}: {error.strerror}") from error
+        if not is_there:
             raise RequestError(f"programs: {each}: {path} is no file")
         named.append(f"{path.resolve()}:{class_name}")
     return tuple(named)

@@ -51,15 +51,21 @@ MAP_NAMES = {  # as the kernel truncates them
 
 
 ROOT = Path(__file__).resolve().parents[2]
+_ENDS = {"PORT": ("port",), "TICK": ("tick_port",)}
+_MADE = re.compile(r"^(PORT|TICK)_PROGRAM\((\w+)", re.MULTILINE)  # of bpf/port.h
 _PROGRAM = re.compile(r"\bint (\w+)\(struct (?:xdp_md|__sk_buff) \*")
 
 
 @functools.cache
 def program_names() -> frozenset[str]:
     """Return the names of the project's BPF programs, its tests' included, as the kernel truncates them."""
-    sources = [*(ROOT / "bpf").glob("*.[ch]"), *(ROOT / "tests/privileged").glob("*.[ch]")]
+    sources = [*(ROOT / "bpf").rglob("*.[ch]"), *(ROOT / "tests/privileged").glob("*.[ch]")]
+    sources += (ROOT / "docs/examples").glob("*.h")
     sources += (ROOT / "tests").rglob("*.py")
-    return frozenset(name[:15] for source in sources for name in _PROGRAM.findall(source.read_text()))
+    texts = [source.read_text() for source in sources]
+    made = (f"{name}_{end}" for text in texts for kind, name in _MADE.findall(text) for end in _ENDS[kind])
+    whole = (name for text in texts for name in _PROGRAM.findall(text))
+    return frozenset(name[:15] for name in (*whole, *made))
 
 
 # Sets of a snapshot, and those that have the same of all processes. What another process holds at a moment

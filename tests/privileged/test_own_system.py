@@ -158,17 +158,35 @@ def test_a_job_whose_program_no_configuration_names_is_refused(testbed: Testbed,
     assert ended.stderr.splitlines() == [f"testbed run: --sync {EXAMPLE}:Largest: {shown}"]
 
 
-def test_a_program_that_does_not_compile_ends_up_in_one_line(folder: Path) -> None:
-    made = folder / "bad.py"
-    made.write_text(EXAMPLE.read_text())
-    (folder / "bad.h").write_text(
-        EXAMPLE.with_suffix(".h").read_text().replace("larger_pair(s", "largr_pair(s")
-    )
-    config = folder / "own.yaml"
+def test_a_program_that_does_not_compile_ends_up_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(EXAMPLE.read_text())
+    bad, config = tmp_path / "bad.h", tmp_path / "own.yaml"
+    good = EXAMPLE.with_suffix(".h").read_text()
     config.write_text("units: [{hosts: 2}]\nprograms: [bad.py:Program]\n")
-    for path in (made, folder / "bad.h"):
-        os.chown(path, 0, 0)
-    ended = command("testbed.up", "--config", str(config), "--name", "bad-program", "--detach")
-    assert ended.returncode == 3, ended.stdout + ended.stderr
-    (line,) = ended.stderr.splitlines()
-    assert f"with {folder.resolve() / 'bad.h'}: " in line, line
+    for old, new, why in (
+        ("larger_pair(s", "largr_pair(s", "the verifier: "),
+        ("struct slot *s;", "struct slat *s;", "struct slat"),
+    ):
+        bad.write_text(good.replace(old, new))
+        ended = command("testbed.up", "--config", str(config), "--name", "bad-program", "--detach")
+        assert ended.returncode == 2, ended.stdout + ended.stderr
+        (line,) = (line for line in ended.stderr.splitlines() if not line.startswith("testbed up: trying"))
+        assert line.startswith(f"testbed up: programs: {bad}: "), line
+        assert why in line, line
+
+
+def test_a_host_runs_no_program_of_a_configuration(folder: Path) -> None:
+    config = folder / "own.yaml"
+    config.write_text(f"units: [{{hosts: 2}}]\nprograms: [{EXAMPLE}:Program]\n")
+    chain = folder / "chain.py"
+    chain.write_text(chain.read_text().replace("programs = {}", 'programs = {"xdp": "largest"}'))
+    with running(str(config)) as testbed:
+        ended = run(testbed, folder, "--sync", "chain.py:Chain", "--place", "u1:2", "sums.py")
+        assert ended.returncode == 2
+        assert "is a host, which sums by 'sum' alone, and not by 'largest'" in ended.stderr
+        words = ("--sync", f"{EXAMPLE}:Largest", "--recovery", "integrity", "--place", "u1:2", "sums.py")
+        ended = run(testbed, folder, *words)
+        assert ended.returncode == 2
+        assert (
+            "--recovery integrity: program 'largest' answers no questions; window is accepted" in ended.stderr
+        )

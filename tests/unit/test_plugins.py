@@ -259,15 +259,23 @@ def test_a_configuration_brings_data_plane_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"Mine": "Other"}, "AttributeError: module 'users_mine' has no attribute 'Mine'"),
+        ({"Mine": "Other"}, "AttributeError: module 'program_mine' has no attribute 'Mine'"),
         ({"SlotProgram)": "1 / 0)"}, "ZeroDivisionError: division by zero"),
         ({"(SlotProgram)": ""}, "it has no 'shares'; a class with all of DataPlaneProgram is accepted"),
         ({'"mine"': '"sum"'}, "there is a program 'sum' already"),
         ({'"mine"': '"blocks"'}, "there is a program 'blocks' already"),
         ({'"mine"': '"Mine; x"'}, "its name 'Mine; x'; up to 31 small letters, digits and _ are accepted"),
         ({"xdp": "bmv2"}, "a source for 'bmv2'; xdp is accepted"),
-        ({"mine.h": "yours.h"}, "its source for xdp, .*yours.h, is no file"),
-        ({"Path(__file__).with_name": "Path"}, "its source for xdp, mine.h, is no file"),
+        (
+            {"mine.h": "yours.h"},
+            "its source for xdp, .*yours.h, is no file; a whole pathlib.Path is accepted",
+        ),
+        ({"Path(__file__).with_name": "Path"}, "its source for xdp, mine.h, is no file; .* is accepted"),
+        ({'Path(__file__).with_name("mine.h")': '"/mine.h"'}, "its source for xdp, /mine.h, is no file; .*"),
+        ({'"mine"': '"questions"'}, "its name 'questions'; accepted is any but control, copy, .*"),
+        ({'"mine"': "3"}, "its name 3; up to 31 small letters, digits and _ are accepted"),
+        ({"class Mine": "raise SystemExit(7)\nclass Mine"}, "SystemExit: 7"),
+        ({"class Mine": "class Mine:\n"}, "IndentationError: .*"),
     ],
 )
 def test_a_program_that_is_none_is_refused_in_one_line(
@@ -282,15 +290,56 @@ def test_a_program_that_is_none_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("file", ["mine.py", "mine.h"])
-def test_a_program_that_others_could_have_written_is_refused(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize("mode", [0o602, 0o620])
+def test_a_program_that_others_may_write_is_refused(tmp_path: Path, file: str, mode: int) -> None:
     name = own(tmp_path)
-    for change in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
-        (tmp_path / file).unlink()
-        own(tmp_path)
-        change(tmp_path / file)
-        wrong = pytest.raises(RequestError, match=rf"{file} is of user \d+, mode \d+; root runs")
-        with wrong, registry.with_programs([name]):
-            raise AssertionError("it was accepted")
+    os.chmod(tmp_path / file, mode)
+    wrong = pytest.raises(RequestError, match=rf"{file} is of user \d+, mode {mode:o}, and root is to run")
+    if mode & 0o020 and Path(registry.__file__).stat().st_mode & 0o020:
+        pytest.skip("the checkout is writable by its group, too")
+    with wrong, registry.with_programs([name]):
+        raise AssertionError("it was accepted")
+
+
+def test_a_program_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    """They could put another in its place; but in one such as /tmp what is root's stays."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    name = own(folder)
+    os.chmod(folder, 0o777)
+    wrong = pytest.raises(RequestError, match=r"open is of user \d+, mode 777, and root is to run mine.py")
+    with wrong, registry.with_programs([name]):
+        raise AssertionError("it was accepted")
+    os.chmod(folder, 0o1777)
+    with registry.with_programs([name]):
+        assert "mine" in registry.programs()
+
+
+def test_a_program_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, usual = own(tmp_path), Path.stat
+
+    def stat(path: Path, **words: bool) -> os.stat_result:
+        fields = list(usual(path, **words))
+        fields[4] = 65_534 if path.name == "mine.h" else fields[4]
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    wrong = pytest.raises(RequestError, match=r"mine.h is of user 65534, mode \d+, and root is to run mine.h")
+    with wrong, registry.with_programs([name]):
+        raise AssertionError("it was accepted")
+
+
+def test_nothing_kept_and_no_other_file_is_run(tmp_path: Path) -> None:
+    """Neither bytecode that lies beside it, nor what its C file includes."""
+    name = own(tmp_path)
+    (tmp_path / "mine.h").write_text('int a;\n# include "other.h"\n')
+    wrong = pytest.raises(RequestError, match=r'mine.h has # include "other.h": the core.s headers are there')
+    with wrong, registry.with_programs([name]):
+        raise AssertionError("it was accepted")
+    (tmp_path / "mine.h").write_text("")
+    before = list(sys.path)
+    with registry.with_programs([name]):
+        assert (sys.path, list(tmp_path.glob("__pycache__"))) == (before, [])
 
 
 def test_a_program_is_named_once(tmp_path: Path) -> None:

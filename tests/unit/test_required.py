@@ -57,7 +57,15 @@ def test_our_programs_a_broadcast_a_mark_and_a_tick_are_needed() -> None:
     assert {"xdp", "programs", "broadcast", "marks", "ticks", "mmap", "tbf", "mirred"} <= set(NEEDED)
     assert {*NEEDED, *TOLD} <= set(kernel.PROBES)
     names = {path.name for path in required.sources()}
-    assert {"programs.c", "link_marks.c", "doctor_probe.c", "kernel.py", "probe.py", "program.py"} <= names
+    assert {
+        "programs.c",
+        "link_marks.c",
+        "doctor_probe.c",
+        "blocks.h",
+        "kernel.py",
+        "probe.py",
+        "program.py",
+    } <= names
 
 
 def test_what_works_is_tried_once_for_each_start_of_the_machine_and_each_text(

@@ -10,6 +10,8 @@ import contextlib
 import ctypes
 import errno
 import os
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -119,7 +121,7 @@ class Compiled:
 
         os.environ["BCC_KERNEL_SOURCE"] = str(self._headers)
         # -w: the kernel's own headers warn under bcc's clang
-        return _apart(lambda: BPF(text=self._text, cflags=["-w", *self._flags]))
+        return _apart(lambda: _heeded(lambda: BPF(text=self._text, cflags=["-w", *self._flags])))
 
     def load(self, names: Collection[str] | None = None) -> None:
         """Load programs, None: all, as many at once as there are processors: the kernel's verifier may take a
@@ -267,6 +269,29 @@ def _apart(compile_it: Callable[[], _T]) -> _T:
 
     with _COMPILING, ThreadPoolExecutor(1, "compile") as thread:
         return thread.submit(with_own_directory).result()
+
+
+def _heeded(compile_it: Callable[[], _T]) -> _T:
+    """Compile, and put clang's first complaint into the error: bcc has it written to the standard error
+    alone, where all of it still arrives.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as heard:
+        usual = os.dup(2)
+        os.dup2(heard.fileno(), 2)
+        try:
+            return compile_it()
+        except Exception as error:
+            heard.seek(0)
+            said = [
+                line for line in heard.read().decode(errors="replace").splitlines() if ": error: " in line
+            ]
+            raise OSError(said[0] if said else str(error)) from error
+        finally:
+            os.dup2(usual, 2)
+            os.close(usual)
+            heard.seek(0)
+            os.write(2, heard.read())
 
 
 def check_layout(layout: MapLayout, key: CType, value: CType) -> None:

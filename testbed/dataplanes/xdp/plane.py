@@ -44,7 +44,7 @@ from testbed.dataplanes.xdp.syscall import (
     run,
     u32,
 )
-from testbed.errors import SettingError, TestbedError
+from testbed.errors import HostError, RequestError, SettingError, TestbedError
 from testbed.ocs.glimpses import Glimpses
 from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology import addresses
@@ -344,9 +344,20 @@ class XdpPlane:
         return self
 
     def _loaded(self) -> Programs:
+        users = [system for system in self._systems if system.is_users]
+        try:
+            return self._loaded_with(users)
+        except HostError as error:
+            if not users:
+                raise
+            files = " ".join(str(each.path) for each in users)
+            why = str(error).partition("; `testbed doctor`")[0]  # this host lacks nothing
+            raise RequestError(f"programs: {files}: {why}") from error
+
+    def _loaded_with(self, users: Sequence[ProgramSource]) -> Programs:
         programs = Programs(self._systems, spec.lanes_for(self._mtu))
         # what is wrong with a user's own is said before a job
-        programs.load(*(system.name for system in self._systems if system.is_users))
+        programs.load(*(system.name for system in users))
         return programs
 
     def _let_go(self) -> None:

@@ -99,7 +99,7 @@ class Programs:
         self._loading = threading.Lock()
         self._loaded: set[str] = set()  # of what is called
         self.compiled = Compiled(
-            " with ".join(["the XDP programs", *(str(each.path) for each in systems if each.is_users)]),
+            "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c", systems),
             dict.fromkeys((*PORTS, *(name for names in self._called.values() for name in names)), "XDP"),
             [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
