@@ -36,6 +36,7 @@ from testbed.jobs.leaving import Absences, Looks
 from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
+from testbed.jobs.summing import summing_trees
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.messages.coding import as_json, decode
@@ -136,7 +137,7 @@ class Job:
     @property
     def sums(self) -> tuple[SummingTree, ...] | None:
         """Return by names who sums whom, tree by tree; None where no place does."""
-        return self.layout.forest.status() if self.layout.forest else None
+        return summing_trees(self.layout.forest) if self.layout.forest else None
 
     def status(self) -> JobStatus:
         """Return how far it is. What it uses of the network is not known here."""
