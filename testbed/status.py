@@ -107,16 +107,16 @@ def dead_page(runtime: Runtime, last: LastWords) -> str:
 def line(testbed: LivingStatus) -> str:
     """Return a testbed's line in a list of several."""
     running = f"{len(testbed.hosts)} hosts, {len(testbed.jobs)} jobs"
-    return (
-        f"{testbed.name:<16} {testbed.state:<10} pid {testbed.pid:<8} {testbed.configuration:<12} {running}"
-    )
+    pid = "-" if testbed.pid is None else testbed.pid
+    return f"{testbed.name:<16} {testbed.state:<10} pid {pid:<8} {testbed.configuration:<12} {running}"
 
 
 def page(testbed: LivingStatus) -> str:
     """Return a testbed in full."""
     from testbed.messages.status import NOT_ANSWERING, Status
 
-    lines = [f"testbed {testbed.name}: {testbed.state}, pid {testbed.pid}"]
+    pid = "" if testbed.pid is None else f", pid {testbed.pid}"
+    lines = [f"testbed {testbed.name}: {testbed.state}{pid}"]
     if not isinstance(testbed, Status):
         return f"{lines[0]}: {testbed.error}" if testbed.state == NOT_ANSWERING else lines[0]
     lines[0] += f", up {testbed.uptime_s:.0f} s, {testbed.user}'s, configuration {testbed.configuration}"

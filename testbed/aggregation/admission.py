@@ -19,7 +19,7 @@ from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.held import Admission, Group, group_ip
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import SUM, Capacity, DataPlaneProgram, PlacePool, chosen
+from testbed.aggregation.program import SUM, Capacity, DataPlaneProgram, JobBlocks, PlacePool, chosen
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.summing import Hosts, SummingPlace, SummingSwitches
 from testbed.contract import spec
@@ -43,6 +43,12 @@ Mapped = Callable[[Callable[[Dpid], Exception | None], Iterable[Dpid]], Iterable
 # of groups at once: what data planes have tables for beside the jobs that inc.jobs promises
 _MOST_AT_A_SWITCH, _MOST_ENTRIES, _MOST_RINGS = 64, 1024, 1024
 _MOST_RING_MIB = 1024  # the kernel's memory, for as many slots in each ring as a job may have of a place
+
+
+def _raised(method: str, error: Exception) -> str:
+    """Return that a method of a job's grant raised, in a line."""
+    first, *_ = str(error).splitlines() or [""]
+    return f"its program's {method} raised {type(error).__name__}: {first}"
 
 
 class Places:
@@ -259,18 +265,29 @@ class Places:
                         self._bind(admission, host)
             return {job: self._admitted[job, 0].generation for job in lost}
 
-    def counts(self, job: int) -> dict[str, Any] | None:
-        """Return what its program counts of a job's sums (Grant.counts). Without the lock: who asks for a
-        status waits for no switch.
+    def counts(self, job: int) -> JobBlocks | None:
+        """Return what its program counts of a job's blocks (Grant.counts), whatever that may be. Without the
+        lock: who asks for a status waits for no switch. TestbedError where the program raises.
         """
         admission = self._admitted.get((job, 0))
-        return admission.grant.counts(job, admission.forest, self._at) if admission else None
+        try:
+            return admission.grant.counts(job, admission.forest, self._at) if admission else None
+        except TestbedError:
+            raise
+        except Exception as error:  # a user's own may raise anything
+            raise TestbedError(f"job {job}: {_raised('counts', error)}") from error
 
     def failures(self) -> dict[int, str]:
-        """Return by job why a place does less for it than its program is to; without the lock, too."""
+        """Return by job why a place does less for it than its program is to, or that the program raises when
+        it is asked; without the lock, too.
+        """
         failures = {}
         for admission in list(self._admitted.values()):
-            if why := admission.grant.failure(admission.forest, self._at):
+            try:
+                why = admission.grant.failure(admission.forest, self._at)
+            except Exception as error:  # a user's own may raise anything, and other jobs go on
+                why = _raised("failure", error)
+            if why:
                 failures[admission.job] = why
         return failures
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from testbed.contract import spec
 from testbed.errors import RequestError
-from testbed.messages.jobs import SummingNode, SummingTree
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host, Place, at_host, at_tor
@@ -182,23 +181,6 @@ class Forest:
         """Return the part of the fragments that goes by each tree; 1 in all."""
         total = sum(tree.weight for tree in self.trees)
         return tuple(tree.weight / total for tree in self.trees)
-
-    def status(self) -> tuple[SummingTree, ...]:
-        """Return the trees by names: of each its share of the fragments, and of each place who contributes
-        there, hosts of workers and places.
-        """
-        tops = [self._node_status(tree.top) for tree in self.trees]
-        return tuple(
-            SummingTree(share, top.place, top.workers, top.below)
-            for top, share in zip(tops, self.fractions(), strict=True)
-        )
-
-    def _node_status(self, node: Node) -> SummingNode:
-        return SummingNode(
-            place=str(node.place),
-            workers=tuple(str(at_host(self.workers[rank])) for rank in node.workers),
-            below=tuple(self._node_status(child) for child in node.below),
-        )
 
     def demands(self) -> tuple[UnitPair, ...]:
         """The pairs of units that the job's traffic joins, lower tree first, each pair once."""

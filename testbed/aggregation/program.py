@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
@@ -62,6 +62,17 @@ class Capacity:
         return min((rate for rate in rates if rate is not None), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class JobBlocks:
+    """The blocks of a job at all of its places: how many the tops of its trees made, how many are `active`
+    anywhere, and how many went `without` a worker (by its rank, as text) or a place.
+    """
+
+    made: int
+    active: int
+    without: Mapping[str, int]
+
+
 @dataclass(slots=True)
 class Grant:
     """The share of a program that a job has at each of its places, or a group of its workers: `size` slots
@@ -88,9 +99,9 @@ class Grant:
         """Return the terms of a tree at a place that sums it; None where slots are all."""
         return None
 
-    def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any] | None:
-        """Return what became of a job's sums, JSON-able; None where nobody counts that. Without the lock: who
-        asks for a status waits for no switch.
+    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks | None:
+        """Count a job's blocks; None where it is not summed by any. Without the lock: who asks for a status
+        waits for no switch.
         """
         return None
 

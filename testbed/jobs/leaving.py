@@ -4,6 +4,7 @@ those who left and are back, and keeps account of them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from testbed.aggregation.leaving import Departure
+from testbed.discovery.user_class import in_a_line
 from testbed.errors import TestbedError
 from testbed.messages.jobs import AbsenceStatus
 
@@ -96,15 +98,15 @@ class Looks:
         self._thread = threading.Thread(target=self._run, name="looks for stragglers", daemon=True)
 
     def _run(self) -> None:
-        while not self._ends.wait(self._every_s()):
-            try:
-                if departures := self._look():
-                    self._hear(departures, time.monotonic())
-            except TestbedError:
-                pass  # a switch ended; its jobs are told so
-            except OSError as error:
-                self._failed(f"look for stragglers: {error.strerror or error}")
-                return
+        try:
+            while not self._ends.wait(self._every_s()):
+                with contextlib.suppress(TestbedError):  # a switch ended; its jobs are told so
+                    if departures := self._look():
+                        self._hear(departures, time.monotonic())
+        except OSError as error:
+            self._failed(f"look for stragglers: {error.strerror or error}")
+        except Exception as error:  # a user's own program may raise anything
+            self._failed(f"look for stragglers: {in_a_line(error)}")
 
     def __enter__(self) -> Self:
         self._thread.start()

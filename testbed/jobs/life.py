@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.leaving import Departure
+from testbed.aggregation.program import JobBlocks
 from testbed.aggregation.system import Layout
 from testbed.contract.recovery import Recovery
 from testbed.contract.spec import lanes_for
@@ -35,9 +36,10 @@ from testbed.jobs.leaving import Absences, Looks
 from testbed.jobs.observation import Hosts, Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
+from testbed.jobs.summing import summing_trees
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
-from testbed.messages.coding import as_json
+from testbed.messages.coding import as_json, decode
 from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
@@ -135,7 +137,7 @@ class Job:
     @property
     def sums(self) -> tuple[SummingTree, ...] | None:
         """Return by names who sums whom, tree by tree; None where no place does."""
-        return self.layout.forest.status() if self.layout.forest else None
+        return summing_trees(self.layout.forest) if self.layout.forest else None
 
     def status(self) -> JobStatus:
         """Return how far it is. What it uses of the network is not known here."""
@@ -158,16 +160,32 @@ class Job:
             summed_bytes=self.summed_bytes(),
             service=service,
             waiting=waiting or None,
-            blocks=self._blocks or self._blocks_now(self._share),
+            blocks=self._blocks_shown(),
             uses=None,
         )
 
+    def _blocks_shown(self) -> BlocksStatus | None:
+        """Return what became of its blocks; None, too, where its program cannot count them, which is a note
+        when it ends: a status has other jobs in it.
+        """
+        with contextlib.suppress(TestbedError):
+            return self._blocks or self._blocks_now(self._share)
+        return None
+
     def _blocks_now(self, share: Share | None) -> BlocksStatus | None:
-        """Return what became of its blocks by now; None where it is not summed by any."""
+        """Return what became of its blocks by now; None where it is not summed by any. TestbedError where its
+        program raises, or says something else.
+        """
         if share is None or share.admission is None:
             return None
         blocks = self._means.supply.blocks(self.id)
-        return None if blocks is None else BlocksStatus(**blocks, left=self._absences.status())
+        if blocks is None:
+            return None
+        if not isinstance(blocks, JobBlocks):
+            raise TestbedError(f"job {self.id}: its program counts {type(blocks).__name__}, not JobBlocks")
+        left = as_json(self._absences.status())
+        made = {"made": blocks.made, "active": blocks.active, "without": blocks.without, "left": left}
+        return decode(BlocksStatus, made, f"job {self.id}: its program's counts")
 
     def summed_bytes(self) -> int:
         """Return how many bytes every worker has its sums of, since its script began."""
@@ -535,10 +553,19 @@ class Job:
             if share is None or self._start is None:
                 return
             try:
-                self._blocks = self._blocks_now(share)
-                self._means.supply.take_back(self.id, self._start)
-            except TestbedError as error:
-                self.notes.append(str(error))
+                with self._noting():
+                    self._blocks = self._blocks_now(share)
+            finally:  # whatever a program's counts raise
+                with self._noting():
+                    self._means.supply.take_back(self.id, self._start)
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note why a block of code did not do its work, and go on."""
+        try:
+            yield
+        except TestbedError as error:
+            self.notes.append(str(error))
 
     def _give_back(self) -> None:
         """Give back all that it holds, if it holds it still."""

@@ -17,6 +17,7 @@ from testbed.aggregation.admission import Places
 from testbed.aggregation.held import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
+from testbed.aggregation.program import JobBlocks
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
 from testbed.aggregation.system import Layout, System
@@ -247,8 +248,10 @@ class Supply:
             if self._holdings.replace(number, other):
                 return other
 
-    def blocks(self, number: int) -> dict[str, Any] | None:
-        """Return what became of a job's blocks; None where it is not summed by any."""
+    def blocks(self, number: int) -> JobBlocks | None:
+        """Return what became of a job's blocks; None where it is not summed by any. TestbedError where its
+        program raises.
+        """
         return self._places.counts(number)
 
     def look(self, number: int) -> list[Departure]:

@@ -128,9 +128,9 @@ class PageSource:
         last = self._entries[-1].number if self._entries else 0
         try:
             answer = self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last)
-        except TestbedError:  # it ends
+            journal: JournalAnswer = lines(decode(JournalAnswer, answer, "journal"))
+        except TestbedError:  # it ends, or its version has another journal
             return {}
-        journal: JournalAnswer = lines(decode(JournalAnswer, answer, "journal"))
         for entry in journal.entries:
             self._entries.append(entry)
             if job := entry.ended:

@@ -16,7 +16,7 @@ from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.held import group_ip
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import At, Capacity, DataPlaneProgram, Grant
+from testbed.aggregation.program import At, Capacity, DataPlaneProgram, Grant, JobBlocks
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.summing import HostPlace, Ring, SummingPlace
@@ -490,11 +490,21 @@ def test_heads_are_told_whom_to_copy_results_for_and_switches_nothing_of_the_tre
 class Counted(Grant):
     """A grant of a program of the test's: slots that are counted."""
 
-    def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any]:
-        return {"slots": self.size, "at": sorted(str(place) for place in forest.places)}
+    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
+        return JobBlocks(self.size, len(forest.places), {})
 
     def failure(self, forest: Forest, at: At) -> str | None:
         return "it has no more" if len(forest.workers) > 2 else None
+
+
+class Raising(Counted):
+    """One whose program has faults."""
+
+    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
+        raise KeyError("made")
+
+    def failure(self, forest: Forest, at: At) -> str | None:
+        raise ValueError("two\nlines")
 
 
 class Halves(SlotProgram):
@@ -508,13 +518,29 @@ class Halves(SlotProgram):
         return Counted(super().grant(job, forest, packets, capacity, size).size // 2)
 
 
+def test_a_program_that_raises_where_it_is_asked_is_a_line_about_its_job() -> None:
+    class Faulty(Halves):
+        def grant(self, *arguments: Any) -> Grant:
+            return Raising(super().grant(*arguments).size)
+
+    world = World(programs={**registry.programs(), "halves": Halves(), "faulty": Faulty()})
+    world.all.admit(1, 1, WITHIN, programs={"xdp": "faulty", "bmv2": "faulty"})
+    world.all.admit(2, 2, p4inc([(3, 1), (3, 2), (3, 3)]), programs={"xdp": "halves", "bmv2": "halves"})
+    assert world.all.failures() == {
+        1: "its program's failure raised ValueError: two",
+        2: "it has no more",
+    }
+    with pytest.raises(TestbedError, match=r"^job 1: its program's counts raised KeyError: 'made'$"):
+        world.all.counts(1)
+
+
 def test_a_program_that_admission_does_not_know_says_what_a_job_has() -> None:
     world = World(programs={**registry.programs(), "halves": Halves()})
     halves = {"xdp": "halves", "bmv2": "halves"}
     world.all.admit(1, 1, WITHIN, programs=halves)
     assert [(entry.program, entry.size) for entry in world.tors[1].entries.values()] == [("halves", 256)]
     world.all.admit(2, 2, p4inc([(3, 1), (3, 2), (3, 3)]), programs=halves)
-    assert world.all.counts(1) == {"slots": 256, "at": ["u1"]}
+    assert world.all.counts(1) == JobBlocks(256, 1, {})
     assert world.all.failures() == {2: "it has no more"}
     assert world.all.counts(3) is None
     for programs, why in (

@@ -42,9 +42,9 @@ def asked(path: Path) -> Iterator[int]:
 
 
 def test_nobody_asks_which_engine_it_is() -> None:
-    files = [
-        path for top in ("testbed", "controller", "workloads") for path in (CHECKOUT / top).rglob("*.py")
-    ]
+    tops = ("testbed", "controller", "workloads", "reproductions")
+    files = [path for top in tops for path in sorted((CHECKOUT / top).rglob("*.py"))]
+    assert {path.relative_to(CHECKOUT).parts[0] for path in files} == {*tops}
     assert len(files) > 200
     outside = [path for path in files if "dataplanes" not in path.parts]
     wrong = [f"{path.relative_to(CHECKOUT)}:{line}" for path in outside for line in asked(path)]
@@ -80,7 +80,7 @@ def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch
     third = DataPlane(
         "third",
         folder="third",
-        programs=("sum",),
+        sums=True,
         takes_fewer=True,
         takes_empties=True,
         answers=True,

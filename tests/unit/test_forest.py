@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top
 from testbed.errors import RequestError
+from testbed.jobs.summing import summing_trees
 from testbed.messages.jobs import SummingNode, SummingTree
 from testbed.topology.places import Host, Place, at_host, switch
 
@@ -116,7 +117,7 @@ def test_copies_count_for_what_meets_in_a_queue() -> None:
 def test_a_forest_by_names() -> None:
     top = Node(switch(1), (0,), (Node(at_host((2, 1)), (1, 2)),))
     below = SummingNode("u2h1", ("u1h2", "u2h1"), ())
-    assert forest_of(top, top).status()[1] == SummingTree(0.5, "u1", ("u1h1",), (below,))
+    assert summing_trees(forest_of(top, top))[1] == SummingTree(0.5, "u1", ("u1h1",), (below,))
 
 
 def test_two_levels_below_a_host_and_below_a_switch() -> None:

@@ -6,21 +6,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import JobBlocks
 from testbed.aggregation.segments import NoRoomError
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
+from testbed.jobs.leaving import Looks
 from testbed.jobs.manager import Jobs
 from testbed.systems.p4inc.system import P4inc
 from testbed.systems.switches.system import Switches
+from tests.limits import CALL_S
 from tests.unit.session_world import Machine, NoObservation, jobs_on
 
 ME = Caller.of(os.getuid())
@@ -185,6 +190,75 @@ def test_what_is_not_taken_back_is_a_note_and_the_hosts_are_free(run: Run) -> No
     result = run(sync="inc")
     assert (result["failure"], result["notes"]) == (None, ["u1: its switch is away"])
     assert not run.jobs.means.holdings.busy()
+
+
+NOT_BLOCKS: list[tuple[Any, str]] = [
+    (TestbedError("job 1: its program's counts raised KeyError: 'made'"), "raised KeyError: 'made'"),
+    ({"made": 1, "slots": 2}, "job 1: its program counts dict, not JobBlocks"),
+    (JobBlocks("many", 0, {}), r"job 1: its program's counts: .*Expected `int`, got `str` - at `\$.made`"),  # type: ignore[arg-type]
+    (JobBlocks(3, 0, {"1": 0.5}), r"its program's counts: .*Expected `int`, got `float`"),  # type: ignore[dict-item]
+]
+
+
+def counting(counts: Any) -> Callable[[int], Any]:
+    """Return what asks a program for its counts, which it raises if they are an error."""
+
+    def ask(job: int) -> Any:
+        if isinstance(counts, Exception):
+            raise counts
+        return counts
+
+    return ask
+
+
+@pytest.mark.parametrize(("counts", "note"), NOT_BLOCKS)
+def test_a_program_that_cannot_count_costs_a_note_and_no_status(run: Run, counts: Any, note: str) -> None:
+    shown: list[Any] = []
+    attempt = run.machine.attempt
+
+    def running(asked: Any) -> Any:
+        shown.extend(run.jobs.status())
+        return attempt(asked)
+
+    run.machine.attempt = running  # type: ignore[method-assign]
+    run.machine.counts = counting(counts)  # type: ignore[method-assign]
+    result = run(sync="inc")
+    assert [(job.id, job.blocks) for job in shown] == [(1, None)]
+    (said,) = result["notes"]
+    assert re.search(note, said)
+    assert ("blocks" in result, result["failure"]) == (False, None)
+    assert run.nothing_is_held()
+
+
+def test_its_places_are_given_back_whatever_its_counts_raise(run: Run) -> None:
+    run.machine.counts = counting(ZeroDivisionError())  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        run(sync="inc")
+    assert run.machine.calls == ["admit 1", "release 1"]
+    assert run.nothing_is_held()
+
+
+@pytest.mark.parametrize("method", ["look", "every_s"])
+def test_a_program_that_raises_when_it_looks_fails_its_job(method: str) -> None:
+    ended, reasons = threading.Event(), list[str]()
+
+    def failed(why: str) -> None:
+        reasons.append(why)
+        ended.set()
+
+    def raising(*_: Any) -> Any:
+        raise KeyError("worker")
+
+    asked: dict[str, Any] = {"every_s": lambda: 0.0, "look": list, method: raising}
+    with Looks(asked["every_s"], asked["look"], lambda departures, now: None, failed):
+        assert ended.wait(CALL_S)
+    assert reasons == ["look for stragglers: KeyError: 'worker'"]
+
+
+def test_the_blocks_of_a_job_are_in_its_result(run: Run) -> None:
+    run.machine.counts = counting(JobBlocks(9, 1, MappingProxyType({"1": 3})))  # type: ignore[method-assign]
+    result = run(sync="inc")
+    assert result["blocks"] == {"made": 9, "active": 1, "without": {"1": 3}, "left": ()}
 
 
 def test_circuits_are_asked_for_unless_a_decision_has_set_them(run: Run) -> None:

@@ -72,6 +72,20 @@ def test_a_testbed_that_does_not_answer_is_said_to(world: World, error: TestbedE
     assert str(error) in look.why
 
 
+@pytest.mark.parametrize("wrong", [{"entries": 3}, {"running": [{"id": "seven"}]}])
+def test_a_journal_of_another_form_leaves_the_rest(world: World, wrong: dict[str, Any]) -> None:
+    """A daemon of another version answers; the page, and its metrics, show all but its journal."""
+    answer = world.call
+
+    def other(path: Path, op: str, **named: Any) -> Any:
+        said = answer(path, op, **named)
+        return {**said, **wrong} if op == "journal" else said
+
+    look = PageSource(world.source._runtime, other, lambda: world.now).look()
+    assert look.status is not None
+    assert (look.entries, look.running, look.totals.ended) == ((), {}, {})
+
+
 def test_what_links_carry_is_between_two_looks() -> None:
     before = read(status(links=[link("u1h1", 1_000, 2_000), link("gone")]))
     now = read(status(uptime_s=before.uptime_s + 2, links=[link("u1h1", 5_000, 2_000), link("new", 9)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,14 @@ def test_files_of_this_checkout_are_told_apart() -> None:
     assert {"test_forest", "test_prose", "test_ocs"} <= pure
     assert {"test_native", "test_quick", "test_rpc", "test_waiting"} <= every - pure
     assert len(pure) > len(every) / 3
+
+
+def test_every_package_that_make_checks_is_ours() -> None:
+    """What one of another package imports, through it, is seen."""
+    (sources,) = re.findall(r"^SOURCES := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    packages = {name for name in sources.split() if (ROOT / name).is_dir()}
+    assert packages >= {"testbed", "controller", "workloads", "reproductions", "scripts"}
+    assert packages | {"tests"} == {*quick.OURS}
 
 
 def git(folder: Path, *words: str) -> None:

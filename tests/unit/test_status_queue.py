@@ -6,8 +6,9 @@ from typing import Any
 
 from testbed.messages.coding import decode
 from testbed.messages.queue import QueueStatus
-from testbed.messages.status import NOT_ANSWERING, SilentStatus
-from testbed.status import page, queue_lines
+from testbed.messages.status import NOT_ANSWERING, SilentStatus, UnwrittenStatus
+from testbed.status import line, page, queue_lines
+from tests.unit import page_world
 from tests.unit.page_world import queue, queued
 
 
@@ -47,6 +48,17 @@ def test_the_queue_in_full() -> None:
         "      2 vgg-1            running    ps        20   25%     4.5  u1h1 u1h2, ps on u3h1",
         "      3 vgg-2            queued     -          0    0%    11.5  -",
     ]
+
+
+def test_a_testbed_that_has_just_begun_has_no_pid_yet() -> None:
+    begun = UnwrittenStatus(
+        name="new", pid=None, units=(), hosts=(), circuits=(), jobs=(), state="starting", error="no socket"
+    )
+    assert page(begun) == "testbed new: starting"
+    assert line(begun).split() == ["new", "starting", "pid", "-", "0", "hosts,", "0", "jobs"]
+    other = line(page_world.read(page_world.status()))
+    assert line(begun).index(" pid ") == other.index(" pid ")
+    assert line(begun).index("0 hosts") == other.index("5 hosts")
 
 
 def test_a_testbed_that_does_not_answer_says_why() -> None:

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import At, Capacity, Grant, PlacePool
+from testbed.aggregation.program import At, Capacity, Grant, JobBlocks, PlacePool
 from testbed.aggregation.summing import BlockPlace, LeavingPlace, TimedPlace
 from testbed.aggregation.system import Layout
 from testbed.contract import spec
@@ -81,10 +80,8 @@ class BlockGrant(Grant):
         age_out_ms = self.age_out_ms * (heights[place] + 1) / 2
         return BlockTerms(2 * data, self.windows, self.kept, ahead, age_out_ms)
 
-    def counts(self, job: int, forest: Forest, at: At) -> dict[str, Any]:
-        """Return how many blocks were made by the place at the top of its trees, how many are active
-        anywhere, and by rank or by place how many went without that.
-        """
+    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
+        """Count the blocks that the places of a job's trees have records of."""
         made = active = 0
         missed: Counter[str] = Counter()
         for number, tree in enumerate(forest.trees):
@@ -98,7 +95,7 @@ class BlockGrant(Grant):
                 below = {child.number: str(child.place) for child in node.below}
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
-        return {"made": made, "active": active, "without": dict(sorted(missed.items()))}
+        return JobBlocks(made, active, dict(sorted(missed.items())))
 
     def failure(self, forest: Forest, at: At) -> str | None:
         """Return why blocks age out no more, where a place's timers stopped."""
