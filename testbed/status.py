@@ -53,9 +53,10 @@ def main(argv: list[str]) -> int:
 
 def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     """Return what is printed at a time, and whether all testbeds answered that are up. Raises TestbedError
-    when no such testbed runs.
+    when no such testbed runs, or the only one is not to be read.
     """
     from testbed.client.runtime import DEFAULT_NAME, Runtime, dead, running
+    from testbed.errors import TestbedError
     from testbed.library.state import status
     from testbed.messages.coding import as_json
     from testbed.messages.status import NOT_ANSWERING
@@ -72,13 +73,24 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
         return "\n".join(dead_page(*each) for each in ended), False
     for runtime in runtimes:
         runtime.require_alive()
-    testbeds = [status(runtime) for runtime in runtimes]
-    answered = all(testbed.state != NOT_ANSWERING for testbed in testbeds)
+    testbeds: list[LivingStatus] = []
+    errors: list[str] = []
+    for runtime in runtimes:
+        try:
+            testbeds.append(status(runtime))
+        except TestbedError as error:  # another version's, of which this one cannot read all
+            if len(runtimes) == 1:
+                raise
+            errors.append(shown.line(str(error)))
+    answered = not errors and all(testbed.state != NOT_ANSWERING for testbed in testbeds)
     if arguments.json:
-        return json.dumps(as_json(testbeds[0] if len(testbeds) == 1 else testbeds), indent=2), answered
+        if errors:
+            print("\n".join(errors), file=sys.stderr)
+        return json.dumps(as_json(testbeds[0] if len(runtimes) == 1 else testbeds), indent=2), answered
     testbeds = shown.lines(testbeds)
-    text = page(testbeds[0]) if len(testbeds) == 1 else "\n".join(line(testbed) for testbed in testbeds)
-    return text, answered
+    if len(runtimes) == 1:
+        return page(testbeds[0]), answered
+    return "\n".join([*map(line, testbeds), *errors]), answered
 
 
 def dead_status(runtime: Runtime, last: LastWords) -> DeadStatus:

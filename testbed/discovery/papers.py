@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
@@ -44,7 +44,7 @@ def installed() -> tuple[tuple[str, tuple[Figure, ...]], ...]:
     itself is not has none. TestbedError names what cannot be imported.
     """
     brought: list[tuple[str, tuple[Figure, ...]]] = []
-    for point in entry_points(group=GROUP):
+    for point in _points():
         try:
             brought.append((point.name, tuple(point.load())))
         except Exception as error:  # a package of somebody's may raise anything
@@ -52,6 +52,14 @@ def installed() -> tuple[tuple[str, tuple[Figure, ...]], ...]:
                 continue
             raise TestbedError(f"import {point.value}: {in_a_line(error)}") from error
     return tuple(brought)
+
+
+def _points() -> list[EntryPoint]:
+    """Return the entry points of all distributions on the path, each once. entry_points() has those of the
+    first one of a name alone, which may be an old optinc.egg-info in a checkout.
+    """
+    points = [point for each in distributions() for point in each.entry_points if point.group == GROUP]
+    return list({(point.name, point.value): point for point in points}.values())
 
 
 def figures_of(paper: str) -> Figures:

@@ -14,7 +14,7 @@ from testbed.messages.status import NOT_ANSWERING, LivingStatus, SilentStatus, S
 
 def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> LivingStatus:
     """Return what the daemon says; while it does not answer, what the main process wrote. Raises HostError
-    for another user's. `call` asks in rpc.call's place.
+    for another user's, TestbedError for what this version cannot read. `call` asks in rpc.call's place.
     """
     written = runtime.read_main()
     try:
@@ -23,7 +23,7 @@ def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> LivingStatu
         raise HostError(str(error)) from error
     except TestbedError as error:
         return _silent(runtime, written, str(error))
-    return decode(Status, answer, "status")
+    return decode(Status, answer, f"testbed {runtime.name}: status")
 
 
 def _silent(runtime: Runtime, written: dict[str, Any], why: str) -> SilentStatus | UnwrittenStatus:

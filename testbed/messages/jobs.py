@@ -52,7 +52,7 @@ class BlocksStatus:
     made: int
     active: int
     without: dict[str, int]
-    left: tuple[AbsenceStatus, ...]
+    left: tuple[AbsenceStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class NetworkUse:
     places: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     """A job that holds hosts. `hosts` are its workers', by rank, as is `progress`; `sums` None: no place sums
     for it. `service` is what the process that serves its workers says of itself, `lines` of it for people
@@ -83,10 +83,10 @@ class JobStatus:
     running_s: Number
     progress: tuple[int, ...]
     summed_bytes: int
-    service: dict[str, Any] | None
-    waiting: str | None
-    blocks: BlocksStatus | None
-    uses: NetworkUse | None
+    service: dict[str, Any] | None = None
+    waiting: str | None = None
+    blocks: BlocksStatus | None = None
+    uses: NetworkUse | None = None
 
     @property
     def service_lines(self) -> list[str]:

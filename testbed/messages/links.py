@@ -19,7 +19,7 @@ class LinkStatus:
     bytes_up: int
     bytes_down: int
     drops: int
-    up: bool
+    up: bool = True
 
 
 @dataclass(frozen=True, slots=True)

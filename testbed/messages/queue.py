@@ -51,4 +51,4 @@ class QueueStatus:
     reconfigurations: int
     overruns: int
     policy_failures: int
-    complaints: tuple[str, ...]
+    complaints: tuple[str, ...] = ()

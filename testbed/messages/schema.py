@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from testbed.messages.coding import UNSET
 from testbed.messages.status import DeadStatus, LivingStatus
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
@@ -29,14 +31,29 @@ PRINTED: dict[str, tuple[str, tuple[Any, ...]]] = {
 def schema(command: str) -> dict[str, Any]:
     """Return the JSON Schema of what a command prints."""
     line, kinds = PRINTED[command]
+    messages: dict[str, Any] = {}
+    for kind in kinds:
+        _add_messages(kind, messages)
     made, types = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     return {
         "$schema": DIALECT,
         "title": command,
         "description": line,
         "anyOf": [*made, {"type": "array", "items": {"anyOf": list(made)}}],
-        "$defs": {name: _plain(each) for name, each in sorted(types.items())},
+        "$defs": {name: _printed(_plain(each), messages[name]) for name, each in sorted(types.items())},
     }
+
+
+def _printed(plain: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return the schema of a message as it is printed, with its fields in their order: one with a default is
+    there all the same, which a reader may go without. One that may be unset is not required.
+    """
+    fields = dataclasses.fields(kind)
+    properties = {field.name: dict(plain["properties"][field.name]) for field in fields}
+    for each in properties.values():
+        each.pop("default", None)
+    required = [field.name for field in fields if field.default is not UNSET]
+    return {**plain, "properties": properties, "required": required}
 
 
 def _plain(node: Any) -> Any:
@@ -52,6 +69,17 @@ def _plain(node: Any) -> Any:
         kinds = [each for each in plain["anyOf"] if each != {"type": "integer"}]
         plain = kinds[0] if len(kinds) == 1 else {**plain, "anyOf": kinds}
     return plain
+
+
+def _add_messages(kind: Any, messages: dict[str, Any]) -> None:
+    """Add the messages that a type has in it to those that are known, by name."""
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        for inner in get_args(kind):
+            _add_messages(inner, messages)
+    elif kind.__name__ not in messages:
+        messages[kind.__name__] = kind
+        for inner in get_type_hints(kind).values():
+            _add_messages(inner, messages)
 
 
 def rendered() -> dict[Path, str]:

@@ -1,8 +1,11 @@
-"""The status of a testbed: what `testbed status --json` prints, and the page and the library read. Pure."""
+"""The status of a testbed: what `testbed status --json` prints, and the page and the library read. Pure.
+
+A field that has a default is one that earlier versions did not write.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from testbed.messages.coding import UNSET, Number, UnsetType
@@ -26,7 +29,7 @@ class RackStatus:
     restarts: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitStatus:
     """A rack or a pod. `planes` has the number of its optical ports by the name of their plane,
     `link_rates_mbps` the declared rates of links that have one of their own; `racks` are a pod's, and unset
@@ -37,10 +40,10 @@ class UnitStatus:
     kind: str
     hosts: int
     optical_ports: int
-    planes: dict[str, int]
+    planes: dict[str, int] = field(default_factory=dict)
     engine: str
-    restarts: int
-    link_rates_mbps: dict[str, Number | None]
+    restarts: int = 0
+    link_rates_mbps: dict[str, Number | None] = field(default_factory=dict)
     racks: tuple[RackStatus, ...] | UnsetType = UNSET
 
     @property
@@ -49,7 +52,7 @@ class UnitStatus:
         return () if isinstance(self.racks, UnsetType) else self.racks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatus:
     """A host, its link's declared rate, the job that holds it, and the users who run commands at it."""
 
@@ -59,7 +62,7 @@ class HostStatus:
     rate_mbps: Number | None
     cpus: Number | None
     job: int | None
-    commands_of: tuple[str, ...]
+    commands_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +102,11 @@ class ControllerStatus:
     restarts: int
     library: str | UnsetType = UNSET
     lacks: tuple[str, ...] | UnsetType = UNSET
-    ready: bool
+    ready: bool = False
     error: str | UnsetType = UNSET
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A testbed that answers. `circuits` and `dark` are None while its controller is away, `schedule` while
     nothing is queued, `cores_busy` while no job runs. `kept_apart` has by host the frames that were dropped
@@ -120,21 +123,21 @@ class Status:
     uptime_s: Number
     units: tuple[UnitStatus, ...]
     hosts: tuple[HostStatus, ...]
-    core: CoreStatus | None
+    core: CoreStatus | None = None
     circuits: tuple[tuple[str, str], ...] | None
-    circuit_jobs: tuple[CircuitUse, ...]
+    circuit_jobs: tuple[CircuitUse, ...] = ()
     dark: tuple[str, ...] | None
-    failed_locks: dict[str, int]
-    timetable: TimetableStatus | None
+    failed_locks: dict[str, int] = field(default_factory=dict)
+    timetable: TimetableStatus | None = None
     controller: ControllerStatus
     datapath: str
     jobs: tuple[JobStatus, ...]
-    schedule: QueueStatus | None
-    cores_busy: tuple[Number, ...] | None
+    schedule: QueueStatus | None = None
+    cores_busy: tuple[Number, ...] | None = None
     links: tuple[LinkStatus, ...]
-    kept_apart: dict[str, int] | None
-    gone_links: dict[str, str]
-    faults: tuple[FaultStatus, ...]
+    kept_apart: dict[str, int] | None = None
+    gone_links: dict[str, str] = field(default_factory=dict)
+    faults: tuple[FaultStatus, ...] = ()
     log: str
     optical_model: OpticalModelStatus | UnsetType = UNSET
 

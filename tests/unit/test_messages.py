@@ -27,8 +27,11 @@ from testbed.library import handle
 from testbed.library.state import status
 from testbed.messages import schema
 from testbed.messages.coding import as_json, decode, encoded
+from testbed.messages.jobs import BlocksStatus
 from testbed.messages.links import LinkStatus
+from testbed.messages.queue import QueueStatus
 from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
+from testbed.status import page
 from tests.unit import page_world
 
 MODULES = [
@@ -116,7 +119,11 @@ def fields_of(kind: type) -> list[str]:
 def test_a_field_that_is_not_there_is_refused(kind: type, data: st.DataObject) -> None:
     """A reader does not go on with less than the writer was to write."""
     message = data.draw(some(kind))
-    needed = [each.name for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING]
+    needed = [
+        each.name
+        for each in dataclasses.fields(kind)
+        if each.default is each.default_factory is dataclasses.MISSING
+    ]
     name = data.draw(st.sampled_from(needed))
     less = {key: value for key, value in as_json(message).items() if key != name}
     with pytest.raises(TestbedError, match=f"missing required field `{name}`"):
@@ -148,6 +155,55 @@ def test_a_later_version_s_field_is_passed_over() -> None:
     assert decode(LinkStatus, {**link, "colour": "red"}, "link") == decode(LinkStatus, link, "link")
 
 
+NEWER: dict[str, Any] = {
+    "core": None,
+    "circuit_jobs": (),
+    "failed_locks": {},
+    "timetable": None,
+    "schedule": None,
+    "cores_busy": None,
+    "kept_apart": None,
+    "gone_links": {},
+    "faults": (),
+}
+"""Keys that not all versions of the daemon wrote, and what a reader has in their place."""
+NEWER_OF: dict[str, dict[str, Any]] = {
+    "units": {"planes": {}, "restarts": 0, "link_rates_mbps": {}},
+    "hosts": {"commands_of": ()},
+    "links": {"up": True},
+    "jobs": {"service": None, "waiting": None, "blocks": None, "uses": None},
+}
+
+
+def test_an_earlier_version_s_status_is_read() -> None:
+    wire = page_world.status()
+    for kind, newer in NEWER_OF.items():
+        wire[kind] = [{key: value for key, value in row.items() if key not in newer} for row in wire[kind]]
+    wire["controller"] = {"state": "away", "restarts": 0}
+    answer = page_world.read({key: value for key, value in wire.items() if key not in NEWER})
+    assert {name: getattr(answer, name) for name in NEWER} == NEWER
+    for kind, newer in NEWER_OF.items():
+        for row in getattr(answer, kind):
+            assert {name: getattr(row, name) for name in newer} == newer
+    assert not answer.controller.ready
+    assert page(answer).startswith("testbed made-up: ready, pid 4242, up 300 s")
+    session = page_world.queue()
+    del session["complaints"]
+    assert decode(QueueStatus, session, "queue").complaints == ()
+    assert decode(BlocksStatus, {"made": 1, "active": 0, "without": {}}, "blocks").left == ()
+    defaults = {
+        (name, each.name)
+        for name, kind in MESSAGES.items()
+        for each in dataclasses.fields(kind)
+        if each.default not in (dataclasses.MISSING, UNSET) or each.default_factory is not dataclasses.MISSING
+    }
+    of_rows = {"units": "UnitStatus", "hosts": "HostStatus", "links": "LinkStatus", "jobs": "JobStatus"}
+    tried = {(of_rows[kind], name) for kind, newer in NEWER_OF.items() for name in newer}
+    tried |= {("Status", name) for name in NEWER} | {("ControllerStatus", "ready")}
+    tried |= {("QueueStatus", "complaints"), ("BlocksStatus", "left"), ("LinkDelta", "device_drops")}
+    assert defaults == tried
+
+
 def test_a_wrong_type_is_said_with_its_place() -> None:
     links = [page_world.link("u1h1"), {**page_world.link("u1h2"), "drops": "3"}]
     says = r"^status: not as this version has it: Expected `int`, got `str` - at `\$.links\[1\].drops`$"
@@ -169,6 +225,11 @@ def test_the_schemas_in_the_documents_are_the_types() -> None:
     assert {path.name for path in schema.FOLDER.iterdir()} == {path.name for path in schema.rendered()}
     for path, text in schema.rendered().items():
         assert path.read_text() == text, f"{path.name} is stale: run `make schemas`"
+
+
+def test_a_field_with_a_default_is_printed_all_the_same() -> None:
+    required = schema.schema("status")["$defs"]["Status"]["required"]
+    assert sorted(required) == sorted(set(fields_of(Status)) - {"optical_model"})
 
 
 def validated(printed: Any, command: str) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,7 +133,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         (tmp_path / "shelf" / "far.py").write_text(code)
         halves = [point.partition(" = ") for point in points]
         said = [EntryPoint(name=name, value=value, group=papers.GROUP) for name, _, value in halves]
-        monkeypatch.setattr(papers, "entry_points", lambda group: said if group == papers.GROUP else [])
+        monkeypatch.setattr(papers, "distributions", lambda: [SimpleNamespace(entry_points=said)])
         papers.installed.cache_clear()
 
     yield install
@@ -155,6 +156,38 @@ def test_an_installed_package_brings_figures_of_a_paper(
     assert printed.count("figures: none\n") == len(registry.systems()) - 1
     with pytest.raises(RequestError, match=r"^no paper 'p4inc'; accepted: trio, far, FILE.py:CLASS$"):
         reproduce.main(["p4inc", "fig8"])
+
+
+def test_an_old_distribution_of_the_name_hides_no_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout that comes first on the path may have an optinc.egg-info from before there were papers, and
+    another one that names the same papers.
+    """
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "far.py").write_text(EXTRA + "FIGURES = [Answer()]\n")
+    points = f"[{papers.GROUP}]\nfar = shelf.far:FIGURES\n"
+    folders = {
+        "checkout/optinc.egg-info": "[console_scripts]\ntestbed = testbed.__main__:main\n",
+        "environment/optinc-0.1.0.dist-info": points,
+        "other/optinc.egg-info": points,
+    }
+    for folder, text in folders.items():
+        (tmp_path / folder).mkdir(parents=True)
+        facts = "METADATA" if folder.endswith("dist-info") else "PKG-INFO"
+        (tmp_path / folder / facts).write_text("Metadata-Version: 2.1\nName: optinc\nVersion: 0.1.0\n")
+        (tmp_path / folder / "entry_points.txt").write_text(text)
+    monkeypatch.setattr(
+        sys, "path", [*(str((tmp_path / folder).parent) for folder in folders), str(tmp_path)]
+    )
+    papers.installed.cache_clear()
+    try:
+        ((paper, (figure,)),) = papers.installed()
+    finally:
+        papers.installed.cache_clear()
+        for name in ("shelf", "shelf.far"):
+            sys.modules.pop(name, None)
+    assert (paper, figure.name) == ("far", "fig42")
 
 
 @pytest.mark.parametrize("points", [(), ("p4inc = gone.p4inc:FIGURES", "trio = gone.trio:FIGURES")])

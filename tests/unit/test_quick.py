@@ -71,7 +71,7 @@ def test_files_of_this_checkout_are_told_apart() -> None:
 
 
 def test_every_package_that_make_checks_is_ours() -> None:
-    """What one of another package imports, through it, is seen."""
+    """Count as ours what one of them imports through another."""
     (sources,) = re.findall(r"^SOURCES := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     packages = {name for name in sources.split() if (ROOT / name).is_dir()}
     assert packages >= {"testbed", "controller", "workloads", "reproductions", "scripts"}

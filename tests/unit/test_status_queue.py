@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from testbed.client import runtime
+from testbed.errors import TestbedError
+from testbed.library import state
 from testbed.messages.coding import decode
 from testbed.messages.queue import QueueStatus
 from testbed.messages.status import NOT_ANSWERING, SilentStatus, UnwrittenStatus
-from testbed.status import line, page, queue_lines
+from testbed.status import line, page, queue_lines, said
 from tests.unit import page_world
 from tests.unit.page_world import queue, queued
 
@@ -59,6 +68,45 @@ def test_a_testbed_that_has_just_begun_has_no_pid_yet() -> None:
     other = line(page_world.read(page_world.status()))
     assert line(begun).index(" pid ") == other.index(" pid ")
     assert line(begun).index("0 hosts") == other.index("5 hosts")
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Have three testbeds run, of which the second is of a version that counts processes by name."""
+    names = ["one", "strange", "three"]
+
+    def call(path: Path, op: str, **_: Any) -> Any:
+        name = path.parent.name
+        return page_world.status(name=name, pid="many" if name == "strange" else 7)
+
+    def of(name: str) -> page_world.LivingRuntime:
+        return page_world.LivingRuntime(name, tmp_path / name)
+
+    monkeypatch.setattr(runtime, "running", lambda: names)
+    monkeypatch.setattr(runtime.Runtime, "of", of)
+    monkeypatch.setattr(page_world.LivingRuntime, "last_words", lambda self: None)
+    monkeypatch.setattr(state.status, "__defaults__", (call,))
+    return names
+
+
+STRANGE = "testbed strange: status: not as this version has it: Expected `int`, got `str` - at `$.pid`"
+
+
+def test_a_testbed_that_is_not_to_be_read_hides_no_other(
+    several: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, answered = said(Namespace(name=None, json=False))
+    first, second, third = text.splitlines()
+    assert [first.split()[0], second.split()[0]] == ["one", "three"]
+    assert (third, answered) == (STRANGE, False)
+    text, answered = said(Namespace(name=None, json=True))
+    assert [each["name"] for each in json.loads(text)] == ["one", "three"]
+    assert (capsys.readouterr().err, answered) == (f"{STRANGE}\n", False)
+    del several[0]
+    text, _ = said(Namespace(name=None, json=True))
+    assert [each["name"] for each in json.loads(text)] == ["three"], "a list, as of several"
+    with pytest.raises(TestbedError, match=f"^{re.escape(STRANGE)}$"):
+        said(Namespace(name="strange", json=False))
 
 
 def test_a_testbed_that_does_not_answer_says_why() -> None:
