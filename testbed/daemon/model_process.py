@@ -21,7 +21,7 @@ from testbed.errors import TestbedError
 from testbed.interpreters import isolated
 from testbed.topology.model import Topology
 
-READY_WITHIN_S = 45.0
+READY_WITHIN_S = 60.0
 STARTS = 3  # one that answered, and ended, may look as if it had not accepted: between two looks
 _LOOK_S = 0.1
 _MOST_BYTES = 1 << 16  # of what it says when it is ready
@@ -95,6 +95,7 @@ class ModelProcess:
                 return
             self._say(f"optical model {self._name}: its process ended with {code}")
             if self._starts >= STARTS:
+                self._end()
                 self._refuse()
                 return
         self.restart()
@@ -152,9 +153,17 @@ class ModelProcess:
         raise TestbedError(why)
 
     def _refuse(self) -> None:
-        """Close the connections that wait."""
-        while ready([self._listener.fileno()], 0.0):
-            self._listener.accept()[0].close()
+        """Close the connections that wait, and wait for none: a process of the user's, which has the socket
+        as well, may have taken it. None of them lives now that would notice that the socket does not block.
+        """
+        self._listener.setblocking(False)
+        try:
+            while True:
+                self._listener.accept()[0].close()
+        except BlockingIOError:
+            pass
+        finally:
+            self._listener.setblocking(True)
 
     def _say(self, line: str) -> None:
         """Write a line to the daemon's log, once while it is the same."""

@@ -46,7 +46,7 @@ class Own(OpticalModel):
 """
 BROKEN = "import no_such_module\n"
 ENDS = "import os\nos._exit(3)\n"
-LIMIT_S = 0.5
+LIMIT_S = 1.0
 LIMITED = (
     "import sys; from testbed.emulation import model_host; "
     f"model_host.LIMIT_S = {LIMIT_S}; sys.exit(model_host.main(sys.argv[1:]))"
@@ -125,21 +125,21 @@ def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path)
 
 
+SLOWLY = f"time.sleep({2 * LIMIT_S})\nPath('there').touch()\n"
+MAKING = "    def __init__(self, *all):\n        " + SLOWLY.replace("\n", "\n        ", 1)
+
+
 @pytest.mark.parametrize(
-    "slow",
-    [
-        f"time.sleep({3 * LIMIT_S})\n{PLAIN}",
-        PLAIN.replace(
-            "    def d", f"    def __init__(self, *all):\n        time.sleep({3 * LIMIT_S})\n    def d", 1
-        ),
-    ],
+    "text",
+    [PLAIN + SLOWLY, PLAIN.replace("    def d", f"{MAKING}    def d", 1)],
     ids=["to load", "to make"],
 )
-def test_one_that_is_slow_to_come_answers_its_first_change_at_once(kept: Kept, slow: str) -> None:
+def test_one_that_is_slow_to_come_is_there_before_it_is_asked(kept: Kept, text: str) -> None:
     """Whoever enters waits for it, and the limit of an answer does not count then."""
-    kept.file.write_text(f"import time\n{slow}")
+    kept.file.write_text(text)
     with kept.watched():
-        assert kept.controller(within_s=2 * LIMIT_S).dark_times(turn()) == TIMES
+        assert (kept.file.parent / "there").exists()
+        assert kept.controller().dark_times(turn()) == TIMES
     assert kept.spawns.count == 1
 
 
