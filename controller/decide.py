@@ -246,6 +246,7 @@ def _plan_change(state: State, times: DarkTimes) -> Course:
     assert target is not None
     removed, added = state.current - target, target - state.current
     topology = state.premises.topology
+    times = times.for_circuits(c.ports for c in added)
     change = Change(
         target,
         removed,
@@ -481,6 +482,7 @@ def leaving_turn(state: State) -> CircuitTurn:
 
 def leaving(state: State, times: DarkTimes, now_ns: int, unix_s: float) -> tuple[State, Peers, Darkness]:
     """Darkens the ports of all circuits at the end of a timetable, for so long; each keeps its peer."""
+    times = times.for_circuits(c.ports for c in state.current)
     change = Change(
         target=state.current,
         removed=frozenset(),
@@ -508,6 +510,7 @@ def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | N
     )
     record = _record(change, len(state.history) + 1)
     assert record is not None
+    record["relit"] = pairs(change.target)
     return replace(state.with_record(record), errand=None), record
 
 

@@ -13,10 +13,10 @@ from testbed.discovery.optical import model_of
 from testbed.discovery.user_class import is_users
 from testbed.encoding import from_json, to_json
 from testbed.errors import RequestError, TestbedError
-from testbed.optics.model import CircuitTurn, DarkTimes
+from testbed.optics.model import ANSWER_S, CircuitTurn, DarkTimes
 from testbed.topology.model import Topology
 
-WITHIN_S = 5.0
+WITHIN_S = ANSWER_S
 _MOST_BYTES = 8 << 20  # of an answer; ten thousand circuits have 1 MB
 _PIECE_BYTES = 1 << 16
 
@@ -55,7 +55,7 @@ class AskedModel:
         """
         deadline = time.monotonic() + self._within_s
         try:
-            answer = self._answered(turn, deadline)
+            answer = self._asked(turn, deadline)
             if "dark" not in answer:
                 raise RequestError(str(answer.get("refused", "it answered neither dark times nor a reason")))
             times = from_json(DarkTimes, answer["dark"])
@@ -76,6 +76,19 @@ class AskedModel:
     def _line(self, why: str) -> str:
         text = " ".join(why.split())
         return text if text.startswith("ocs") else f"ocs.model: {self._name}: {text}"
+
+    def _asked(self, turn: CircuitTurn, deadline: float) -> dict[str, Any]:
+        """Return the answer to a change. The process may have ended since the change before: it is asked once
+        more then, by a connection of its own.
+        """
+        if self._peer is not None:
+            try:
+                return self._answered(turn, deadline)
+            except TimeoutError:
+                raise
+            except (OSError, EOFError):
+                self._part()
+        return self._answered(turn, deadline)
 
     def _answered(self, turn: CircuitTurn, deadline: float) -> dict[str, Any]:
         """Return the answer to a change. The process has the history of this connection's changes before."""

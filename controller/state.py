@@ -282,7 +282,11 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
 
 
 def _past(record: Mapping[str, Any]) -> PastTurn:
-    removed, added = (tuple(_ends(*pair) for pair in record.get(key, ())) for key in ("removed", "added"))
+    """The change of a record, as the optical model has it: the end of a timetable lit all circuits anew."""
+    removed, added, relit = (
+        tuple(_ends(*pair) for pair in record.get(key, ())) for key in ("removed", "added", "relit")
+    )
+    added = added or relit
     return PastTurn(record["id"], record.get("time", 0.0), removed, added)
 
 

@@ -331,10 +331,12 @@ def circuits_text(testbed: Status) -> str:
 
 
 def optics_text(model: OpticalModelStatus) -> str:
-    """Return an optical model that is not the usual one, with its settings."""
-    said = [f"{name} {value}" for name, value in model.values.items()]
+    """Return an optical model that is not the usual one, with its settings, long ones shortened."""
+    from testbed.topology.fields import shown
+
+    said = [f"{name} {shown(value)}" for name, value in model.values.items()]
     for kind in (model.planes, model.ports):
-        said += [f"{of} {name} {value}" for of, own in kind.items() for name, value in own.items()]
+        said += [f"{of} {name} {shown(value)}" for of, own in kind.items() for name, value in own.items()]
     return f"{model.name}: {', '.join(said)}" if said else model.name
 
 

@@ -281,8 +281,7 @@ class Network:
     def _model_process(self) -> ModelProcess:
         caller = Caller.of(os.geteuid() if self._uid is None else self._uid)
         environ = worker_environment(os.environ, caller)
-        spawn, name = self.fabric.popen_aside, self.topology.ocs.model
-        return ModelProcess(spawn, name, self._model_socket, caller, environ)
+        return ModelProcess(self.fabric.popen_aside, self.topology, self._model_socket, caller, environ)
 
     def _begin_controller(self) -> None:
         assert self._controller is not None

@@ -11,10 +11,10 @@ from testbed.messages.links import LinkStatus
 from testbed.messages.status import HostStatus, OpticalModelStatus, RackStatus, UnitStatus
 from testbed.telemetry.samples import LinkCounters
 from testbed.topology import addresses
-from testbed.topology.fields import shown
 from testbed.topology.model import Topology, UnitSpec
 from testbed.topology.optical import OcsSpec
 from testbed.topology.places import Host
+from testbed.topology.yaml_text import written
 
 
 def units(topology: Topology, restarts: Mapping[int, int]) -> tuple[UnitStatus, ...]:
@@ -95,4 +95,5 @@ def optical_model(ocs: OcsSpec) -> OpticalModelStatus | UnsetType:
 
 
 def _written(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: shown(value) for name, value in settings.items()}
+    """Return values, whole, as a configuration has each of them in a line."""
+    return {name: written([value], in_a_line=True)[1:-1] for name, value in settings.items()}

@@ -14,7 +14,8 @@ from typing import Any
 from testbed.discovery.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
 from testbed.optics.model import Duration, OpticalModel, Parameter, Quantity, Settings, Whole, Word, YesNo
-from testbed.topology.load_optical import GENERAL, read_settings, read_value
+from testbed.topology.fields import is_number
+from testbed.topology.load_optical import GENERAL, default_of, read_settings
 from testbed.topology.model import Topology
 from testbed.topology.words import values_said
 
@@ -65,11 +66,23 @@ def model_of(topology: Topology, folder: Path | None = None) -> OpticalModel:
     """Return the model of a topology, with its settings, whose files are in `folder`; a user's own is loaded.
     RequestError, in one line, where there is none or its settings are none of its parameters'.
     """
+    kind = find(topology.ocs.model)
+    return made(kind, topology, settings_of(kind, topology, folder))
+
+
+def settings_of(kind: type[OpticalModel], topology: Topology, folder: Path | None = None) -> Settings:
+    """Return a topology's settings as its model's class has them. RequestError where one is none of its
+    parameters'.
+    """
     spec = topology.ocs
-    kind = find(spec.model)
-    settings = spec.settings
-    if not spec.is_usual:
-        settings = read_settings(kind.parameters, settings, set(topology.optical_ports), folder)
+    if spec.is_usual:
+        return spec.settings
+    return read_settings(kind.parameters, spec.settings, set(topology.optical_ports), folder)
+
+
+def made(kind: type[OpticalModel], topology: Topology, settings: Settings) -> OpticalModel:
+    """Make a topology's model. RequestError, in one line, for whatever its class raises."""
+    spec = topology.ocs
     try:
         return kind(settings, spec.seed, topology.planes)
     except RequestError as error:
@@ -95,29 +108,28 @@ def check_class(kind: Any, what: str) -> type[OpticalModel]:
     if not _is_a_model(kind):
         shown = kind.__name__ if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise RequestError(f"{what} is {shown}; a class of testbed.optics.model.OpticalModel is accepted")
-    made: type[OpticalModel] = kind
+    known: type[OpticalModel] = kind
     for method in ("dark_times", "mean_ms"):
-        if getattr(made, method) is getattr(OpticalModel, method):
+        if getattr(known, method) is getattr(OpticalModel, method):
             raise RequestError(f"{what} has no method {method}; dark_times and mean_ms are needed")
-    try:
-        parameters = tuple(made.parameters)
-    except TypeError:
-        raise RequestError(f"{what}: parameters is no tuple of Parameter") from None
+    parameters: Any = known.parameters
+    if not isinstance(parameters, tuple | list):
+        raise RequestError(f"{what}: parameters is no tuple of Parameter")
     names = set[str]()
     for parameter in parameters:
         if not isinstance(parameter, Parameter):
             raise RequestError(
                 f"{what}: its parameters have a {type(parameter).__name__}; Parameter is accepted"
             )
-        name = str(parameter.name)
-        if not name.isidentifier() or name in GENERAL or name in names:
+        name = parameter.name
+        if not isinstance(name, str) or not name.isidentifier() or name in GENERAL or name in names:
             others = ", ".join(GENERAL)
             raise RequestError(
                 f"{what}: its parameter {name!r}; a name of its own is accepted, and none of {others}"
             )
         names.add(name)
         _check_kind(parameter, what)
-    return made
+    return known
 
 
 def _check_kind(parameter: Parameter, what: str) -> None:
@@ -126,13 +138,33 @@ def _check_kind(parameter: Parameter, what: str) -> None:
     if not isinstance(kind, KINDS):
         kinds = ", ".join(each.__name__ for each in KINDS)
         raise RequestError(f"{what}: its parameter {parameter.name} has no kind; {kinds} are accepted")
-    if parameter.default is None:
-        return
+    if accepted := _lacks(kind):
+        raise RequestError(f"{what}: its parameter {parameter.name}: {kind}; {accepted}")
     try:
-        said = values_said({parameter.name: parameter.default})
-        read_value(parameter, said, "default of", None)
+        default_of(parameter)
     except RequestError as error:
         raise RequestError(f"{what}: its parameter {parameter.name}: {error}") from error
+    except Exception as error:  # a default may be anything
+        line = in_a_line(error)
+        raise RequestError(f"{what}: its parameter {parameter.name}: its default raised {line}") from error
+
+
+def _lacks(kind: Any) -> str:
+    """Return what a kind is accepted with, if it has something else; nothing otherwise."""
+    match kind:
+        case Quantity(low, high, noun):
+            if not (is_number(low) and is_number(high) and low <= high and isinstance(noun, str)):
+                return "a number, one that is not below it, and a word for it are accepted"
+        case Whole(low, high):
+            if not (type(low) is type(high) is int and low <= high):
+                return "a whole number, and one that is not below it, are accepted"
+        case Word(accepted):
+            words: Any = accepted
+            if not (
+                isinstance(words, tuple | list) and words and all(isinstance(each, str) for each in words)
+            ):
+                return 'words are accepted, like Word(("calm", "wild"))'
+    return ""
 
 
 def _is_a_model(kind: Any) -> bool:

@@ -16,27 +16,29 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.discovery.optical import in_words, model_of
+from testbed.discovery.optical import find, in_words, made, settings_of
 from testbed.discovery.user_class import in_a_line, line_of
 from testbed.encoding import from_json, to_json
 from testbed.errors import RequestError
 from testbed.ocs.circuits import circuit
-from testbed.optics.model import CircuitTurn, DarkTimes, OpticalModel, PastTurn
+from testbed.optics.model import ANSWER_S, CircuitTurn, DarkTimes, OpticalModel, PastTurn
 from testbed.topology.model import Topology
 
 LIMIT_S = 6.0  # for an answer; the process ends then, and is started again when it is asked the next time
+LOAD_LIMIT_S = 40.0  # until there is a model; before `up` whoever asks gives up sooner
 
 
 @contextlib.contextmanager
-def _limited() -> Iterator[None]:
-    """End this process if the block takes too long, whatever the user's code is at."""
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+def _limited(limit_s: float) -> Iterator[None]:
+    """End this process if the block takes longer, whatever the user's code is at."""
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
     finally:
@@ -46,11 +48,25 @@ def _limited() -> Iterator[None]:
 class ModelHost:
     """A user's model, for one topology, and the changes that it has been told of."""
 
-    def __init__(self, name: str, topology: Topology, folder: Path | None = None) -> None:
-        """Raise RequestError, in one line, where it cannot be made. Its settings name files in `folder`."""
-        self._name, self._topology = name, topology
-        self._model: OpticalModel = model_of(topology, folder)
+    def __init__(
+        self,
+        name: str,
+        topology: Topology,
+        folder: Path | None = None,
+        kind: type[OpticalModel] | None = None,
+    ) -> None:
+        """Raise RequestError, in one line, where it cannot be made. Its settings name files in `folder`.
+        `kind` is its class; None: it is loaded.
+        """
+        self._name, self.topology = name, topology
+        found = kind or find(topology.ocs.model)
+        self._settings = settings_of(found, topology, folder)  # its __init__ may forget them
+        self._model: OpticalModel = made(found, topology, self._settings)
         self._history: list[PastTurn] = []
+
+    def forget(self) -> None:
+        """Forget the changes, which whoever asks next will tell of."""
+        self._history.clear()
 
     def dark_times(self, turn: CircuitTurn) -> dict[str, Any]:
         """Return the dark times of a change, as JSON; its history is what was added since the last one."""
@@ -61,7 +77,7 @@ class ModelHost:
             if not isinstance(times, DarkTimes):
                 raise RequestError(f"its dark_times returned {type(times).__name__}; DarkTimes is accepted")
             dark = _encoded(times)
-            from_json(DarkTimes, dark).check(turn, self._topology.planes)
+            from_json(DarkTimes, dark).check(turn, self.topology.planes)
         except RequestError as error:
             raise RequestError(f"ocs.model: {self._name}: {error}") from error
         except Exception as error:  # a user's code may raise anything
@@ -72,13 +88,19 @@ class ModelHost:
         """Return the model's settings in words, and its means by plane, as JSON. It is tried on the change
         that would light the first circuits.
         """
-        spec = self._topology.ocs
+        spec = self.topology.ocs
         circuits = frozenset(circuit(*pair).ports for pair in spec.circuits)
         first = CircuitTurn(1, 0.0, frozenset(), circuits)
+        began_s = time.monotonic()
         self.dark_times(first)
-        self._history.clear()
+        took_s = time.monotonic() - began_s
+        if took_s > ANSWER_S:
+            raise RequestError(
+                f"ocs.model: {self._name}: its dark_times took {took_s:.1f} s; {ANSWER_S:g} s are accepted"
+            )
+        self.forget()
         means_ms = {plane: self._mean_ms(plane) for plane in spec.planes or ("",)}
-        return {"settings": asdict(in_words(self._model.settings)), "means_ms": means_ms}
+        return {"settings": asdict(in_words(self._settings)), "means_ms": means_ms}
 
     def _mean_ms(self, plane: str) -> float:
         try:
@@ -106,8 +128,31 @@ def _encoded(times: DarkTimes) -> dict[str, Any]:
         ) from error
 
 
-def serve(name: str, peer: socket.socket) -> None:
-    """Answer what comes by a connection, until its other end closes."""
+class Models:
+    """The class, loaded once, and its model, which is made anew for another topology alone: what it remembers
+    outlives a connection.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._kind: type[OpticalModel] | None = None
+        self._host: ModelHost | None = None
+
+    def load(self) -> type[OpticalModel]:
+        """Load the class, if it is not loaded. RequestError, in one line, where it cannot be used."""
+        self._kind = self._kind or find(self._name)
+        return self._kind
+
+    def host(self, topology: Topology, folder: Path | None) -> ModelHost:
+        """Return the model of a topology, which has been told of no change. RequestError likewise."""
+        if self._host is None or self._host.topology != topology:
+            self._host = ModelHost(self._name, topology, folder, self.load())
+        self._host.forget()
+        return self._host
+
+
+def serve(name: str, models: Models, peer: socket.socket) -> bool:
+    """Answer what comes by a connection, until its other end closes; return False if there was no model."""
     host: ModelHost | None = None
     refused = ""
     with peer.makefile("rwb") as lines:
@@ -115,36 +160,70 @@ def serve(name: str, peer: socket.socket) -> None:
             asked = json.loads(line)
             answer: dict[str, Any] | None = None
             try:
-                with _limited() if "check" not in asked else contextlib.nullcontext():
-                    if "topology" in asked:
+                if "topology" in asked:
+                    with _limited(LOAD_LIMIT_S):
                         folder = Path(asked["folder"]) if asked.get("folder") else None
-                        host = ModelHost(name, Topology.from_json(asked["topology"]), folder)
-                        answer = host.checked() if asked.get("check") else None
-                    elif host is None:
-                        answer = {"refused": refused}
-                    else:
+                        host = models.host(Topology.from_json(asked["topology"]), folder)
+                        answer = _first_answer(asked, host)
+                elif host is None:
+                    answer = {"refused": refused}
+                else:
+                    with _limited(LIMIT_S):
                         answer = {"dark": host.dark_times(from_json(CircuitTurn, asked["turn"]))}
-            except RequestError as error:
-                refused = str(error)
-                answer = {"refused": refused} if "turn" in asked or asked.get("check") else None
-            if answer is not None:
-                lines.write(json.dumps(answer).encode() + b"\n")
+                encoded = json.dumps(answer)
+            except Exception as error:  # a user's code may raise anything
+                refused = _line(error, name)
+                encoded = json.dumps({"refused": refused} if _is_awaited(asked) else None)
+            if encoded != "null":
+                lines.write(encoded.encode() + b"\n")
                 lines.flush()
+            if refused and host is None and _is_awaited(asked):
+                break
+    return not refused or host is not None
+
+
+def _first_answer(asked: dict[str, Any], host: ModelHost) -> dict[str, Any] | None:
+    """Return what is answered to a topology: with `check` what the model says, with `ready` that it can be
+    asked.
+    """
+    if asked.get("check"):
+        return host.checked()
+    return {"ready": True} if asked.get("ready") else None
+
+
+def _is_awaited(asked: dict[str, Any]) -> bool:
+    return "turn" in asked or bool(asked.get("check") or asked.get("ready"))
+
+
+def _line(error: Exception, name: str) -> str:
+    if isinstance(error, RequestError):
+        return str(error)
+    traceback.print_exc()
+    return f"ocs.model: {name}: it raised {in_a_line(error)}{line_of(error, name)}"
 
 
 def main(argv: list[str]) -> int:
-    """Serve the connection, or all that come."""
+    """Serve the connection, or all that come: until one had no model, which ends the process, so that the
+    class is loaded anew for the next.
+    """
     (name,) = argv
+    with contextlib.suppress(OSError):  # which loading FILE will say
+        os.chdir(Path(name.rpartition(":")[0]).parent)
+    models = Models(name)
     with socket.socket(fileno=os.dup(0)) as given:
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
         if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            serve(name, given)
+            serve(name, models, given)
             return 0
-        while True:
+        with contextlib.suppress(Exception), _limited(LOAD_LIMIT_S):  # whoever asks is told of it
+            models.load()
+        has_model = True
+        while has_model:
             peer, _ = given.accept()
-            with peer, contextlib.suppress(ConnectionError):
-                serve(name, peer)
+            with peer, contextlib.suppress(ConnectionError, ValueError):  # a line may be cut off
+                has_model = serve(name, models, peer)
+    return 1
 
 
 if __name__ == "__main__":

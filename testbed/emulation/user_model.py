@@ -31,7 +31,13 @@ def settled(topology: Topology, folder: Path | None, caller: Caller, environ: Ma
         model = model_of(topology, folder)
         means_ms = {plane: model.mean_ms(plane) for plane in spec.planes or ("",)}
         return replace(topology, ocs=_with(spec, in_words(model.settings), means_ms))
-    question = {"topology": topology.to_json(), "folder": str(folder) if folder else None, "check": True}
+    try:
+        described = topology.to_json()
+    except (TypeError, ValueError) as error:
+        raise RequestError(
+            f"ocs: {error}; numbers, texts, lists, and keys and values are accepted"
+        ) from error
+    question = {"topology": described, "folder": str(folder) if folder else None, "check": True}
     try:
         words = ("testbed.emulation.model_host", spec.model)
         answer = answer_of(words, question, "dark times", caller, environ)

@@ -38,7 +38,7 @@ class PlannedCircuits(TypedDict):
 
 class Reconfiguration(TypedDict):
     """An event of the history: how long ports were to be dark, how long they were (None: no new circuit), and
-    what changed.
+    what changed. The end of a timetable changes nothing, and has the circuits that were lit anew.
     """
 
     id: int
@@ -48,6 +48,7 @@ class Reconfiguration(TypedDict):
     measured_ms: float | None
     removed: list[list[str]]
     added: list[list[str]]
+    relit: NotRequired[list[list[str]]]
 
 
 class LostCircuits(TypedDict):

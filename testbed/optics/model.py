@@ -8,8 +8,8 @@ carry on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,9 @@ from testbed.errors import RequestError
 
 MOST_DARK_NS = 120_000_000_000
 """No darkness is longer: a transceiver that has failed to lock until then locks."""
+
+ANSWER_S = 5.0
+"""How long a user's own model may take for its answer to a change."""
 
 Ends = tuple[str, str]
 """A circuit, by the names of its optical ports, such as ("u1o1", "u2o1"): the one of the smaller unit first.
@@ -160,8 +163,9 @@ class DarkTime:
 @dataclass(frozen=True, slots=True)
 class DarkTimes:
     """The darkness of a change. `circuits`: each new circuit's own dark time, where they differ; ports
-    without one are dark as long as the longest of these. `otherwise`: of all ports, where no circuit has its
-    own. `failed`: how many attempts to lock failed, by port.
+    without a circuit are dark as long as the longest of these. `otherwise`: that of a new circuit without
+    its own, and of all ports where no circuit has its own. `failed`: how many attempts to lock failed, by
+    port.
     """
 
     otherwise: DarkTime = DarkTime(0, 0)
@@ -172,6 +176,14 @@ class DarkTimes:
     def longest(self) -> DarkTime:
         """The dark time of the circuit that is lit last."""
         return max(self.circuits.values(), key=lambda time: time.total_ns, default=self.otherwise)
+
+    def for_circuits(self, added: Iterable[Ends]) -> DarkTimes:
+        """Return these times with one for each circuit that a change lights, where any has its own."""
+        if not self.circuits:
+            return self
+        return replace(
+            self, circuits={ends: self.circuits.get(ends, self.otherwise) for ends in sorted(added)}
+        )
 
     def check(self, turn: CircuitTurn, ports: Mapping[str, str]) -> None:
         """Raise RequestError for a darkness that no change can have: of a circuit that the turn does not

@@ -16,7 +16,8 @@ from testbed.optics.model import Duration, Parameter, Quantity, Settings, Whole,
 from testbed.topology import addresses
 from testbed.topology.fields import choice, flag, integer, is_number, listed, mapping, read_lines, shown
 from testbed.topology.model import UnitSpec, ring_circuits
-from testbed.topology.optical import USUAL, Group, OcsSpec, defaults
+from testbed.topology.optical import USUAL, Group, OcsSpec
+from testbed.topology.words import values_said
 
 MOST_VALUES = 10_000
 MOST_PLANES = 8
@@ -52,6 +53,7 @@ def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
     else:
         settings = _said(data)
         _check_ports(settings.ports, set(planes), ())
+        _check_words(settings)
     return OcsSpec(
         settings=settings,
         seed=integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
@@ -79,6 +81,25 @@ def _model(raw: Any, folder: Path | None) -> str:
     return f"{(folder / file).absolute()}:{attribute}"
 
 
+def _check_words(said: Settings) -> None:
+    """RequestError for words that no model could read, whatever it declares: a plane or a port without keys
+    and values, or a key that is no text.
+    """
+    groups = {"ocs": said.values}
+    for kind, of in (("planes", said.planes), ("ports", said.ports)):
+        groups |= {f"ocs.{kind}.{name}": own for name, own in of.items()}
+    for path, own in groups.items():
+        if not isinstance(own, dict):
+            raise RequestError(
+                f"{path}: {shown(own)}; keys and values are accepted, the keys being the model's parameters"
+            )
+        for key, value in own.items():
+            if not isinstance(key, str):
+                raise RequestError(
+                    f"{path}.{key}: {shown(value)}; unknown key; accepted are the model's parameters"
+                )
+
+
 def _said(data: Group) -> Settings:
     """Return the words of `ocs` that are a model's to read."""
     own = {key: value for key, value in data.items() if key not in GENERAL}
@@ -101,7 +122,16 @@ def read_settings(
     planes = {
         name: _own(of_planes, words, f"ocs.planes.{name}", folder) for name, words in said.planes.items()
     }
-    return Settings({**defaults(tuple(parameters)), **values}, planes, own)
+    return Settings({each.name: default_of(each) for each in parameters} | values, planes, own)
+
+
+def default_of(parameter: Parameter) -> Any:
+    """Return a parameter's default as a file that says it has it: a `Delay`, say, where a number is declared
+    for one. RequestError for a default that no file can say.
+    """
+    if parameter.default is None:
+        return None
+    return read_value(parameter, values_said({parameter.name: parameter.default}), "default of", None)
 
 
 def _own(parameters: Parameters, said: Any, path: str, folder: Path | None) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _parsed(content: Callable[[], str], path: str) -> Any:
 def written(data: Any, in_a_line: bool = False) -> str:
     """Return data as YAML that `read_yaml` has the same of. Raises yaml.YAMLError for what has no such."""
     if in_a_line:
-        return yaml.dump(plain(data), Dumper=_Dumper, default_flow_style=True, width=10_000).strip()
+        return yaml.dump(plain(data), Dumper=_Dumper, default_flow_style=True, width=sys.maxsize).strip()
     return yaml.dump(plain(data), Dumper=_Dumper, sort_keys=False)
 
 

@@ -94,7 +94,7 @@ def as_said(testbed: Testbed, event: dict[str, Any]) -> bool:
             each["id"],
             each["time"],
             tuple(circuit(*pair).ports for pair in each["removed"]),
-            tuple(circuit(*pair).ports for pair in each["added"]),
+            tuple(circuit(*pair).ports for pair in each["added"] or each.get("relit", [])),
         )
         for each in history
     )
@@ -184,5 +184,17 @@ def test_the_end_of_a_timetable_is_as_dark_as_the_model_says(testbed: Testbed) -
     assert (event["removed"], event["added"]) == ([], [])
     lit = ["-".join(pair) for pair in ask(testbed, "circuits")["circuits"]]
     assert sorted(event["circuits_ms"]) == sorted(lit), "each circuit is lit anew"
+    assert sorted("-".join(pair) for pair in event["relit"]) == sorted(lit)
     assert event["asked_ms"] == max(event["circuits_ms"].values())
     assert as_said(testbed, event)
+    target = CROSSED if len(lit) == len(RING) else RING
+    assert as_said(testbed, ask(testbed, "apply", circuits=target)), "with that end in its history"
+
+
+def test_one_that_was_killed_while_nobody_asked_costs_no_change(testbed: Testbed) -> None:
+    lit = ask(testbed, "circuits")["circuits"]
+    (model,) = pids_of(testbed, "testbed.emulation.model_host")
+    os.kill(model, signal.SIGKILL)
+    target = CROSSED if len(lit) == len(RING) else RING
+    assert as_said(testbed, ask(testbed, "apply", circuits=target))
+    assert pids_of(testbed, "testbed.emulation.model_host") != [model]

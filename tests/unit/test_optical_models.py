@@ -17,20 +17,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.conductor import Conductor
+from controller.decide import leaving
 from controller.model import AskedModel, model_for
+from controller.state import begin
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
 from testbed.daemon.status import optical_model
 from testbed.discovery.optical import find, in_words, model_of, models
-from testbed.emulation import user_topo
+from testbed.emulation import model_host, user_topo
 from testbed.emulation.model_host import ModelHost
 from testbed.emulation.user_model import settled
 from testbed.errors import RequestError, TestbedError
 from testbed.messages.coding import UNSET
 from testbed.messages.status import OpticalModelStatus
 from testbed.optics import models as package
+from testbed.optics.delays import Delay
 from testbed.optics.model import (
     CircuitTurn,
     DarkTime,
@@ -172,6 +176,27 @@ def test_settings_of_a_users_model_survive_json_and_words(constant: str) -> None
     assert in_words(settings) == known.ocs.settings
 
 
+def test_a_default_is_what_a_file_that_says_it_has(tmp_path: Path) -> None:
+    """A number for a duration is a Delay to the class, in the trial as live."""
+    each = (
+        "Parameter('each_ms', Duration(), 4.0, '')",
+        "Parameter('share', Quantity(0, 9), 3, '')",
+        "Parameter('rest_ms', Duration(), None, '')",
+        "Parameter('mood', Word(['calm']), 'calm', '')",
+    )
+    body = "return DarkTimes(DarkTime.of_ms(self.settings['each_ms'].mean_ms * self.settings['share']))\n"
+    (tmp_path / "own.py").write_text(declaring(f"({', '.join(each)})").replace(GOOD, body))
+    topology = described("own.py:Own", tmp_path)
+    known = settled(topology, None, Caller.of_this_process(), os.environ)
+    tried, live = model_of(topology), model_of(known)
+    assert tried.settings == live.settings
+    assert {name: type(value) for name, value in tried.settings.values.items()} == {
+        name: type(value) for name, value in live.settings.values.items()
+    }
+    assert tried.settings["each_ms"] == Delay("constant", 4.0)
+    assert tried.dark_times(turn(RING)) == live.dark_times(turn(RING)) == DarkTimes(DarkTime.of_ms(12))
+
+
 def test_a_relative_file_begins_at_the_configurations_folder(tmp_path: Path, constant: str) -> None:
     (tmp_path / "trace").write_text("3\n5\n")
     file = tmp_path / "own.yaml"
@@ -210,13 +235,22 @@ def test_planes_have_settings_of_their_own(constant: str) -> None:
         ({"ports": {"u1o1": {"dark_ms": "x"}}}, "^ocs.ports.u1o1.dark_ms: x; milliseconds from 0 to"),
         ({"ports": {"u9o1": {}}}, "^ocs.ports.u9o1: .*; no such optical port, there are u1o1"),
         ({"switch_ms": 3}, "^ocs.switch_ms: 3; unknown key; .*accepted are dark_ms, share"),
+        ({"ports": {"u1o1": None}}, "^ocs.ports.u1o1: None; keys and values are accepted, the keys being "),
+        ({"ports": {"u1o1": 5}}, "^ocs.ports.u1o1: 5; keys and values are accepted"),
+        ({"ports": {"u1o1": {1: 2}}}, "^ocs.ports.u1o1.1: 2; unknown key; accepted are the model's"),
+        ({"planes": {"a": None}}, "^ocs.planes.a: None; keys and values are accepted"),
+        ({"planes": {"a": [1]}}, r"^ocs.planes.a: \[1\]; keys and values are accepted"),
+        ({"planes": {"a": {True: 2}}}, "^ocs.planes.a.True: 2; unknown key; accepted are the model's"),
+        ({1: 2}, "^ocs.1: 2; unknown key; accepted are the model's parameters$"),
+        ({"dark_ms": object()}, "^ocs: .* is not JSON serializable; numbers, texts, lists, and keys"),
     ],
 )
 def test_a_setting_that_the_model_does_not_take_is_one_line(
-    constant: str, ocs: Mapping[str, Any], says: str
+    constant: str, ocs: Mapping[Any, Any], says: str
 ) -> None:
+    raw = {"units": UNITS, "ocs": {"model": constant, **ocs}}
     with pytest.raises(RequestError, match=says) as caught:
-        model_of(described(constant, **ocs))
+        settled(parse(raw, "own"), None, Caller.of_this_process(), os.environ)
     assert "\n" not in str(caught.value)
 
 
@@ -285,6 +319,38 @@ BAD: dict[str, tuple[str, str]] = {
         declaring("(Parameter('a', Whole(1, 2), 3, ''),)"),
         "its parameter a: default of.a: 3; a whole number from 1 to 2 is accepted$",
     ),
+    "a generator": (
+        declaring("(each for each in [Parameter('a', YesNo(), True, '')])"),
+        "parameters is no tuple of Parameter$",
+    ),
+    "a name that is no text": (
+        declaring("(Parameter(True, YesNo(), True, ''),)"),
+        "its parameter True; a name of its own is accepted",
+    ),
+    "a range of texts": (
+        declaring("(Parameter('a', Quantity('x', 3), 1, ''),)"),
+        r"its parameter a: Quantity\(low='x', high=3, .*; a number, one that is not below it, and a word",
+    ),
+    "a range upside down": (
+        declaring("(Parameter('a', Whole(3, 1), None, ''),)"),
+        r"its parameter a: Whole\(low=3, high=1\); a whole number, and one that is not below it, are",
+    ),
+    "no words": (
+        declaring("(Parameter('a', Word(None), None, ''),)"),
+        r"its parameter a: Word\(accepted=None\); words are accepted, like Word",
+    ),
+    "a word's letters": (
+        declaring("(Parameter('a', Word('calm'), 'c', ''),)"),
+        r"its parameter a: Word\(accepted='calm'\); words are accepted",
+    ),
+    "words of numbers": (
+        declaring("(Parameter('a', Word((1, 2)), 1, ''),)"),
+        r"its parameter a: Word\(accepted=\(1, 2\)\); words are accepted",
+    ),
+    "a default that nothing reads": (
+        declaring("(Parameter('a', Duration(), Delay([1]), ''),)"),
+        "its parameter a: its default raised TypeError: unhashable type: 'list'$",
+    ),
     "raises when made": (
         f"{CLASS}\n    def __init__(self, *args):\n        raise KeyError(1){BODY}{GOOD}",
         "its __init__ raised KeyError: 1$",
@@ -345,6 +411,50 @@ def test_a_class_is_tried_in_a_process_of_its_own_before_anything_starts(
     assert str(caught.value).startswith(f"ocs.model: {name}: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            declaring("(Parameter('a', YesNo(), True, ''),)").replace(
+                BODY, f"\n    def __init__(self, *args):\n        pass{BODY}"
+            ),
+            "",
+        ),
+        (
+            answering("return DarkTimes(DarkTime.of_ms(len(self.ports)))\n").replace(
+                BODY, f"\n    def __init__(self, *args):\n        pass{BODY}"
+            ),
+            "its dark_times raised AttributeError: 'Own' object has no attribute 'ports'",
+        ),
+        (
+            answering(GOOD).replace("(OpticalModel)", "(OpticalModel, metaclass=Odd)"),
+            "raised LookupError: odd",
+        ),
+    ],
+)
+def test_a_class_that_forgets_its_settings_is_no_riddle(tmp_path: Path, text: str, says: str) -> None:
+    odd = "class Odd(type):\n    @property\n    def parameters(cls):\n        raise LookupError('odd')\n"
+    (tmp_path / "own.py").write_text(text.replace("class Own", f"{odd}class Own"))
+    topology = described("own.py:Own", tmp_path)
+    if not says:
+        known = settled(topology, None, Caller.of_this_process(), os.environ)
+        assert known.ocs.settings.values == {"a": True}
+        return
+    with pytest.raises(RequestError, match=says) as caught:
+        settled(topology, None, Caller.of_this_process(), os.environ)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_answer_that_comes_too_late_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_host, "ANSWER_S", 0.01)
+    (tmp_path / "own.py").write_text(answering(f"import time; time.sleep(0.06); {GOOD}"))
+    name = f"{tmp_path / 'own.py'}:Own"
+    with pytest.raises(RequestError, match=r"own\.py:Own: its dark_times took 0\.1 s; 0\.01 s are accepted$"):
+        ModelHost(name, described(name)).checked()
+
+
 def test_a_class_that_hangs_is_given_up_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,7 +499,8 @@ def telling(tmp_path: Path) -> Iterator[tuple[ModelProcess, AskedModel]]:
     (tmp_path / "telling.py").write_text(TELLING)
     name, path, ended = f"{tmp_path / 'telling.py'}:Telling", tmp_path / "s", threading.Event()
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with ModelProcess(spawn, name, path, Caller.of_this_process(), environ) as process:
+    topology = described(name)
+    with ModelProcess(spawn, topology, path, Caller.of_this_process(), environ) as process:
 
         def watch() -> None:
             while not ended.wait(0.02):
@@ -398,7 +509,7 @@ def telling(tmp_path: Path) -> Iterator[tuple[ModelProcess, AskedModel]]:
         watching = threading.Thread(target=watch)
         watching.start()
         try:
-            yield process, AskedModel(described(name), path, within_s=CALL_S)
+            yield process, AskedModel(topology, path, within_s=CALL_S)
         finally:
             ended.set()
             watching.join(CALL_S)
@@ -514,6 +625,23 @@ def test_a_conductor_changes_nothing_where_the_model_fails(tmp_path: Path) -> No
     assert (last.number, last.before) == (2, {("u1o2", "u2o2")})
 
 
+def test_a_circuit_without_a_time_has_that_of_the_others(tmp_path: Path) -> None:
+    """Ports that no circuit gets are dark as long as the longest."""
+    own = {("u1o1", "u3o1"): DarkTime.of_ms(3, 2)}
+    model, plane = Scripted([DarkTimes(DarkTime.of_ms(11), own)] * 2), ModelPlane()
+    conductor, _ = connected(tmp_path, plane, model=model)
+    event = conductor.apply([["u1o1", "u3o1"], ["u2o1", "u4o1"]])
+    assert event
+    assert event["circuits_ms"] == {"u1o1-u3o1": 5, "u2o1-u4o1": 11}
+    assert (event["asked_ms"], event["switch_ms"], event["lock_ms"]) == (11, 11, 0)
+    state = conductor.state
+    left, peers, dark_ns = leaving(state, DarkTimes(DarkTime.of_ms(11), own), 0, 0.0)
+    change = left.errand.change if left.errand else None
+    assert change
+    assert (change.dark_ns, len(peers)) == (11_000_000, 4)
+    assert sorted(dark_ns) == [5_000_000] * 2 + [11_000_000] * 2  # type: ignore[arg-type]
+
+
 # ---- documents ----
 
 
@@ -565,6 +693,20 @@ def test_status_names_a_model_that_is_not_the_usual_one(constant: str) -> None:
         assert optics_text(model) == text
 
 
+def test_status_has_settings_whole_and_shows_them_short(constant: str) -> None:
+    values = [float(number) for number in range(2500)]
+    said = {"dark_ms": {"values": values}, "strict": True, "mood": "calm"}
+    model = optical_model(described(constant, **said, ports={"u1o1": {"dark_ms": {"values": values}}}).ocs)
+    assert isinstance(model, OpticalModelStatus)
+    value = model.values["dark_ms"]
+    assert yaml.safe_load(value) == {"values": values}
+    assert model.ports["u1o1"]["dark_ms"] == value
+    assert "\n" not in value
+    assert (model.values["strict"], model.values["mood"]) == ("true", "calm")
+    short = "{values: [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9...."
+    assert optics_text(model) == f"{constant}: dark_ms {short}, strict true, mood calm, u1o1 dark_ms {short}"
+
+
 # ---- the example of the documents ----
 
 
@@ -597,6 +739,15 @@ def test_where_a_mirror_points_is_history() -> None:
     asked = turn([("u1o1", "u2o1")], gone)
     assert dark_ms(example(), asked) == {("u1o1", "u2o1"): (2.0, 0.0)}, "it points there still"
     assert dark_ms(example(drift_ms=6.0), asked) == {("u1o1", "u2o1"): (2.0, 6.0)}, "at rest for a minute"
+
+
+def test_the_end_of_a_timetable_moved_the_mirrors_of_all_circuits() -> None:
+    """They have rested since then, as the history of its record says."""
+    record = {"id": 1, "time": 40.0, "removed": [], "added": [], "relit": [["u2o1", "u1o1"]]}
+    state = begin(parse({"units": UNITS}, "mirrors"), False, [record])
+    assert state.past == (PastTurn(1, 40.0, (), (("u1o1", "u2o1"),)),)
+    asked = turn([("u1o1", "u2o1")], state.past)
+    assert dark_ms(example(drift_ms=6.0), asked) == {("u1o1", "u2o1"): (2.0, 6.0)}
 
 
 def test_its_mean_goes_by_the_number_of_ports() -> None:

@@ -200,10 +200,12 @@ def test_an_end_darkens_all_circuits_until_they_are_lit_and_is_in_the_history(tm
     assert time.monotonic_ns() >= plane.lit_at_ns, "they are lit when it returns"
     (record,) = asked(conductor, "history")
     assert (record["id"], record["removed"], record["added"]) == (1, [], [])
+    lit = tuple(c.ports for c in sorted(conductor.state.current))
+    assert [past.added for past in conductor.state.past] == [lit], "the model is told which were lit anew"
     assert 10 <= record["asked_ms"] == plane.darkness[1] / 1e6 <= 20
     assert asked(conductor, "circuits")["dark"] == []
     again, _ = connected(tmp_path, plane, topology=topology)
-    assert again.state.history == conductor.state.history
+    assert (again.state.history, again.state.past) == (conductor.state.history, conductor.state.past)
     assert next_times(again) == next_times(conductor), "the model's sequence goes on"
     assert circuits(again) == circuits(conductor)
 
