@@ -59,9 +59,9 @@ class ModelHost:
         `kind` is its class; None: it is loaded.
         """
         self._name, self.topology = name, topology
-        found = kind or find(topology.ocs.model)
-        self._settings = settings_of(found, topology, folder)  # its __init__ may forget them
-        self._model: OpticalModel = made(found, topology, self._settings)
+        kind = kind or find(topology.ocs.model)
+        self._settings = settings_of(kind, topology, folder)  # its __init__ may forget them
+        self._model: OpticalModel = made(kind, topology, self._settings)
         self._history: list[PastTurn] = []
 
     def forget(self) -> None:
