@@ -149,21 +149,31 @@ def require_trusted(path: Path) -> None:
 
 
 def programs_for(engine: str) -> list[str]:
-    """Return the names of the programs that this engine has."""
-    return [name for name, program in programs().items() if engine in program.sources]
+    """Return the names of the programs that this engine has, by their numbers."""
+    return [name for name in _numbers() if engine in programs()[name].sources]
 
 
-def sources(engine: str) -> tuple[ProgramSource, ...]:
-    """Return the programs of systems that this engine has, each with its number: those that the contract does
-    not number come behind those that it does.
+def available(named: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a system's programs, by engine (System.programs), that their engines have."""
+    return {engine: name for engine, name in named.items() if name in programs_for(engine)}
+
+
+def _numbers() -> dict[str, int]:
+    """Return the programs' numbers, in their order: those that the contract does not number come behind those
+    that it does.
     """
     numbers = {program.name.lower(): int(program) for program in Program}
     free = iter(range(len(numbers), MOST_PROGRAMS))
     every = {name: numbers[name] if name in numbers else next(free) for name in programs()}
+    return dict(sorted(every.items(), key=itemgetter(1)))
+
+
+def sources(engine: str) -> tuple[ProgramSource, ...]:
+    """Return the programs of systems that this engine has, by their numbers."""
     return tuple(
-        ProgramSource(name, number, program.sources[engine])
-        for name, number in sorted(every.items(), key=itemgetter(1))
-        if name != SUM and engine in (program := programs()[name]).sources
+        ProgramSource(name, _numbers()[name], programs()[name].sources[engine])
+        for name in programs_for(engine)
+        if name != SUM
     )
 
 

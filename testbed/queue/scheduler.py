@@ -20,6 +20,7 @@ from typing import Any
 from testbed.client.caller import Caller
 from testbed.client.rpc import Emit
 from testbed.discovery.policies import choice
+from testbed.discovery.registry import available
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
@@ -154,7 +155,7 @@ class Scheduler:
     def _queue(
         self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], disconnected: threading.Event
     ) -> Batch:
-        programs = choice(wanted.policy).with_inc.programs
+        programs = available(choice(wanted.policy).with_inc.programs)
         limits = live.limits_of(self._topology, wanted.slot_s, wanted.step_gbps, programs)
         while True:
             if self._closed:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.discovery import registry
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
@@ -68,7 +69,7 @@ def test_units_whose_engine_has_no_program_of_the_summing_system_have_no_place(
     programs: dict[str, str],
 ) -> None:
     units = tuple(replace(unit, engine="bmv2") if unit.index == 2 else unit for unit in TOPOLOGY.units)
-    inc = live.limits_of(replace(TOPOLOGY, units=units), 1.0, None, programs).inc
+    inc = live.limits_of(replace(TOPOLOGY, units=units), 1.0, None, registry.available(programs)).inc
     assert inc == ((4, 0, 4, 4) if programs else (0, 0, 0, 0))
 
 

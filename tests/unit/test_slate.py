@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+from typing import Any
 
 import pytest
 
 from testbed import status
 from testbed.contract import slate
 from testbed.jobs.board import JobBoard
+from testbed.messages.jobs import JobStatus
 
 
 def memory() -> memoryview:
@@ -74,11 +76,32 @@ def test_a_board_has_one_where_a_process_serves() -> None:
         assert (board.slate_fd, board.service()) == (-1, None)
 
 
+def job(**fields: Any) -> JobStatus:
+    """A job's status, with these fields in the place of usual ones."""
+    usual = {
+        "id": 1,
+        "state": "running",
+        "user": "root",
+        "script": "s.py",
+        "sync": "luwu",
+        "hosts": ("u1h1",),
+    }
+    rest = {
+        "ps_host": None,
+        "other_hosts": (),
+        "sums": None,
+        "running_s": 1,
+        "progress": (),
+        "summed_bytes": 0,
+    }
+    return JobStatus(**{**usual, **rest, **fields})
+
+
 def test_a_status_shows_the_lines() -> None:
-    assert status.service_lines({"service": {"lines": ["iteration 3", "disk"]}}) == ["iteration 3", "disk"]
-    assert status.service_lines({"service": None}) == status.service_lines({}) == []
+    assert job(service={"lines": ["iteration 3", "disk"]}).service_lines == ["iteration 3", "disk"]
+    assert job(service=None).service_lines == job().service_lines == []
 
 
 def test_a_status_shows_what_workers_wait_for() -> None:
-    assert status.waiting_lines({"waiting": "worker 0 waits"}) == ["worker 0 waits"]
-    assert status.waiting_lines({"waiting": None}) == status.waiting_lines({}) == []
+    assert status.waiting_lines(job(waiting="worker 0 waits")) == ["worker 0 waits"]
+    assert status.waiting_lines(job(waiting=None)) == status.waiting_lines(job()) == []
