@@ -154,7 +154,7 @@ def test_a_program_of_a_configuration_works_on_its_packets(folder: Path) -> None
 def test_a_job_whose_program_no_configuration_names_is_refused(testbed: Testbed, folder: Path) -> None:
     ended = run(testbed, folder, "--sync", f"{EXAMPLE}:Largest", "--place", "u1:2", "sums.py")
     assert ended.returncode == 2
-    shown = "u1 has engine: xdp, which has no program 'largest'; accepted are sum, owned, blocks"
+    shown = "u1 has engine: xdp, which has no program 'largest'; accepted are sum, blocks, owned"
     assert ended.stderr.splitlines() == [f"testbed run: --sync {EXAMPLE}:Largest: {shown}"]
 
 
@@ -165,10 +165,12 @@ def test_a_program_that_does_not_compile_ends_up_in_one_line(tmp_path: Path) -> 
     config.write_text("units: [{hosts: 2}]\nprograms: [bad.py:Program]\n")
     for old, new, why in (
         ("larger_pair(s", "largr_pair(s", "the verifier: "),
-        ("struct slot *s;", "struct slat *s;", "struct slat"),
+        ("	struct slot *s;", "	struct slot *s", "expected ';'"),
     ):
         bad.write_text(good.replace(old, new))
         ended = command("testbed.up", "--config", str(config), "--name", "bad-program", "--detach")
+        if ended.returncode == 0:
+            command("testbed.down", "--name", "bad-program")
         assert ended.returncode == 2, ended.stdout + ended.stderr
         (line,) = (line for line in ended.stderr.splitlines() if not line.startswith("testbed up: trying"))
         assert line.startswith(f"testbed up: programs: {bad}: "), line
