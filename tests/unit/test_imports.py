@@ -360,7 +360,10 @@ def _loads(tree: ast.Module, imports: list[Import]) -> bool:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    return bool({name.split(".")[0] for name in names} & LOADING or called & (RUNNING | {"entry_points", "distributions"}))
+    return bool(
+        {name.split(".")[0] for name in names} & LOADING
+        or called & (RUNNING | {"entry_points", "distributions"})
+    )
 
 
 def test_what_loads_by_name_is_on_a_list() -> None:
