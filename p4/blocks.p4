@@ -133,17 +133,19 @@ control BlockAdded(inout headers_t hdr, inout metadata_t meta) {
 // `before`; and the `least` that any source has reached. Without branches, and each source in its turn: a
 // switch of stages has no turns (docs/p4.md).
 #define HAS_OF(source) \
-    block_reached.read(hdr.block.reached, hdr.block.space + source); \
-    hdr.block.early = hdr.block.early \
-        | (hdr.block.missing[source:source] & ~(hdr.block.before - hdr.block.reached)[31:31]); \
+    block_reached.read(hdr.block.reached, hdr.block.at); \
+    hdr.block.word = hdr.block.before - hdr.block.reached; \
+    hdr.block.early = hdr.block.early | (hdr.block.missing[source:source] & ~hdr.block.word[31:31]); \
     hdr.block.word = hdr.block.reached - hdr.block.least; \
     hdr.block.least = hdr.block.least + (hdr.block.word \
-        & (0 - (bit<32>) (meta.slot.mine[source:source] & hdr.block.word[31:31])));
+        & (0 - (bit<32>) (meta.slot.mine[source:source] & hdr.block.word[31:31]))); \
+    hdr.block.at = hdr.block.at + 1;
 
 #define COUNT_OF(source) \
-    block_missed.read(hdr.block.word, hdr.terms.sources + source); \
-    block_missed.write(hdr.terms.sources + source, \
-        hdr.block.word + (bit<32>) hdr.block.missing[source:source]);
+    block_missed.read(hdr.block.word, hdr.block.at); \
+    hdr.block.word = hdr.block.word + (bit<32>) hdr.block.missing[source:source]; \
+    block_missed.write(hdr.block.at, hdr.block.word); \
+    hdr.block.at = hdr.block.at + 1;
 
 #define SOURCES_8(each, from) \
     each((from)) each((from + 1)) each((from + 2)) each((from + 3)) \
@@ -160,6 +162,7 @@ control BlockTicked(inout headers_t hdr, inout metadata_t meta) {
         hdr.block.early = 0;
         hdr.block.before = hdr.wire.fragment - hdr.block.ahead + hdr.block.window;
         hdr.block.least = hdr.block.floor + hdr.block.window + 0x7fff0000;
+        hdr.block.at = hdr.block.space;
         if (meta.slot.is_new == 1 || hdr.block.beyond[31:31] == 1 || meta.slot.state != SLOT_FILLING
             || (hdr.wire.contributors != 0 && hdr.wire.contributors != (bit<16>) hdr.block.mark[7:0])) {
             meta.verdict = V_TICK_LATE;
@@ -187,6 +190,7 @@ control BlockTicked(inout headers_t hdr, inout metadata_t meta) {
             block_floor.write(hdr.block.space >> 6, hdr.block.floor + hdr.block.word);
             hdr.block.at = meta.slot.index - SLOTS;
             block_marks.write(hdr.block.at, 0);
+            hdr.block.at = hdr.terms.sources;
             block_active.read(hdr.block.active, hdr.terms.record);
             block_active.write(hdr.terms.record, hdr.block.active - 1);
             slot_contributors.read(hdr.wire.contributors, meta.slot.index);

@@ -87,13 +87,16 @@ control OwnedAdded(inout headers_t hdr, inout metadata_t meta) {
 // added, so that those behind it are smaller. Without branches, and each member in its turn: a switch of
 // stages has no turns (docs/p4.md).
 #define LEAST_OF(member) \
-    owned_acks.read(hdr.beat.word, hdr.beat.at + member); \
+    owned_acks.read(hdr.beat.word, hdr.beat.at); \
     hdr.beat.word = (hdr.beat.word - hdr.beat.from_ack) | (0 - (bit<32>) ~meta.slot.bitmap[member:member]); \
-    hdr.beat.ack = hdr.beat.word < hdr.beat.ack ? hdr.beat.word : hdr.beat.ack; \
-    owned_credits.read(hdr.beat.word, hdr.beat.at + member); \
+    hdr.beat.ack = hdr.beat.ack + ((hdr.beat.word - hdr.beat.ack) \
+        & (0 - (bit<32>) (bit<1>) (hdr.beat.word < hdr.beat.ack))); \
+    owned_credits.read(hdr.beat.word, hdr.beat.at); \
     hdr.beat.word = (hdr.beat.word - hdr.beat.from_credit) \
         | (0 - (bit<32>) ~meta.slot.bitmap[member:member]); \
-    hdr.beat.credit = hdr.beat.word < hdr.beat.credit ? hdr.beat.word : hdr.beat.credit;
+    hdr.beat.credit = hdr.beat.credit + ((hdr.beat.word - hdr.beat.credit) \
+        & (0 - (bit<32>) (bit<1>) (hdr.beat.word < hdr.beat.credit))); \
+    hdr.beat.at = hdr.beat.at + 1;
 
 // A member's beat: once all are heard, the least of what they said goes up, when that grew, or when the beat
 // is from the lowest member.
