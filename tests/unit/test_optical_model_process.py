@@ -108,7 +108,7 @@ class Kept:
         process = self.process._process
         assert process is not None
         process.kill()
-        process.wait()
+        process.wait(timeout=CALL_S)
 
 
 def own(folder: Path) -> Topology:
