@@ -18,6 +18,7 @@ import pytest
 
 from testbed import reproduce
 from testbed import systems as package
+from testbed.dataplanes.xdp.program import PORTS, QUESTIONS, called
 from testbed.discovery import papers, policies, registry
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.queue.policy_host import policy_of
@@ -373,6 +374,11 @@ def test_nothing_kept_and_no_other_file_is_run(tmp_path: Path) -> None:
     before = list(sys.path)
     with registry.with_programs([name]):
         assert (sys.path, list(tmp_path.glob("__pycache__"))) == (before, [])
+
+
+def test_names_of_the_core_s_programs_are_reserved() -> None:
+    names = {name.removesuffix("_port") for name in (*PORTS, *called([])[QUESTIONS])}
+    assert {*names, QUESTIONS} == registry.RESERVED
 
 
 def test_a_program_is_named_once(tmp_path: Path) -> None:
