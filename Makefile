@@ -4,7 +4,7 @@ SOURCES := testbed controller workloads reproductions setup.py scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: quick ruff lint contract schemas bench clean root
+.PHONY: quick ruff lint wire schemas bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -65,7 +65,7 @@ explore: setup
 unit: setup
 	@$(PYTHON) -m pytest tests/unit
 
-contract:
+wire:
 	@$(PYTHON) -m testbed.wire.emit
 
 schemas:

@@ -81,7 +81,7 @@ setup(
     packages=find_packages(include=["testbed*", "controller*", "workloads*", "reproductions*"]),
     package_data={
         "": ["*.yaml", "*.json", "py.typed"],
-        "workloads.native": ["*.cpp", "*.hpp", "contract.h"],
+        "workloads.native": ["*.cpp", "*.hpp", "wire.h"],
         "testbed.webpage": ["assets/*.css"],
         "reproductions.aleph.micro": ["*.c", "*.h"],
     },

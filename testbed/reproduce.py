@@ -214,7 +214,8 @@ def _announce(figure: Figure, options: argparse.Namespace, runs: Path) -> None:
     if lasts_s is not None:
         minutes = lasts_s(options) / 60
         said.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")
-    said.append(f"what is done is kept in {runs / kept.FILE}, and the same command goes on behind it")
+    file = runs / finished_runs.FILE
+    said.append(f"what is done is kept in {file}, and the same command goes on behind it")
     if left:
         said.append(f"{left} runs of an earlier try are there")
     for line in said:

@@ -2,7 +2,7 @@
 limit is set there and read back.
 
 Limits stand at the top of the hierarchy, wherever the command that made them runs; what only keeps processes
-together stands below the command's own cgroup. Owns no life of a cgroup (held.py). Imports nothing but
+together stands below the command's own cgroup. Owns no life of a cgroup (lifetime.py). Imports nothing but
 errors.
 """
 
@@ -31,8 +31,8 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The cgroups of a testbed that held.py makes: the folder of those of hosts that have a limit, by their
-    names, and that in which jobs' are made. None: there is none.
+    """The cgroups of a testbed that lifetime.py makes: the folder of those of hosts that have a limit, by
+    their names, and that in which jobs' are made. None: there is none.
     """
 
     limits: Path | None = None

@@ -4,7 +4,7 @@ and further locks and folders.
 Cgroups outlive namespaces and their makers. So this process stays outside of the testbed's namespaces, and
 waits for the end of PIPE, whose other end the main process holds alone: the kernel closes it, whatever that
 one dies of. LOCK is held as long as the cgroups are somebody's: one whose lock is free is a dead testbed's,
-which `sweep` (held.py) removes. Standard library only, and run by path, so that it stays small.
+which `sweep` (lifetime.py) removes. Standard library only, and run by path, so that it stays small.
 """
 
 from __future__ import annotations

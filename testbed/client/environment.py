@@ -122,8 +122,9 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
     """Return the exit code of `run(argv)`: every command passes here. Here alone the typed errors become a
-    line on stderr, `COMMAND: MESSAGE`, all that a command prints is cleaned (testbed/client/terminal_text.py), and a
-    reader of the output that has gone becomes an end without a word (`testbed status | head -1`).
+    line on stderr, `COMMAND: MESSAGE`, all that a command prints is cleaned
+    (testbed/client/terminal_text.py), and a reader of the output that has gone becomes an end without a word
+    (`testbed status | head -1`).
     """
     output.print_at_once()
     with cleaned():

@@ -1,7 +1,7 @@
 """Tries the features of the kernel, in namespaces that are made for it and end with it.
 
-`python -m testbed.host_checks.kernel FEATURE...` is the inside: it prints a JSON line each. `findings()` is the
-outside.
+`python -m testbed.host_checks.kernel FEATURE...` is the inside: it prints a JSON line each. `findings()` is
+the outside.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ def sources() -> list[Path]:
     """Return the files of what is tried, and of what tries it."""
     package = Path(__file__).parents[1]
     probes = [
-        *package.glob("probing/*.py"),
+        *package.glob("host_checks/*.py"),
         *package.glob("dataplanes/xdp/*.py"),
         package / "emulation/probe.py",
-        package / "discovery/registry.py",
+        package / "plugins/registry.py",
     ]
     return sorted([*environment.data_folder("bpf").rglob("*.[ch]"), *probes])
 

@@ -23,7 +23,7 @@ class DataPlane:
     takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
     takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
     passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
-    answers: bool  # whether its ToR knows questions and answers (contract/recovery.py)
+    answers: bool  # whether its ToR knows questions and answers (wire/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
     goes_on_without: bool = False  # whether its ToR sums blocks without sources that left
     block_row: int = 0  # block records of its ToR, where a job has its own in a row; 0: a hash table

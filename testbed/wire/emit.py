@@ -25,7 +25,7 @@ def rendered() -> dict[Path, str]:
         bpf / "link_faults.h": render_c.link_faults(),
         bpf / "link_marks.h": render_c.link_marks(),
         bpf / "link_apart.h": render_c.link_apart(),
-        ROOT / "workloads" / "native" / "contract.h": render_c.endpoint_header(),
+        ROOT / "workloads" / "native" / "wire.h": render_c.endpoint_header(),
         ROOT / "workloads" / "native" / "ends_contract.h": render_c.ends_header(),
         ROOT / "workloads" / "native" / "calls_contract.hpp": render_c.calls_header(),
         p4 / "wire.p4": render_p4.header(),

@@ -157,7 +157,7 @@ def link_apart() -> str:
 
 
 def endpoint_header() -> str:
-    """workloads/native/contract.h."""
+    """workloads/native/wire.h."""
     body = (
         *_defines(endpoint.NUMBERS),
         "",

@@ -68,7 +68,7 @@ FRAME_HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
 ONE_BUFFER_MTU = 3476
 MAX_MTU = 9000  # beyond that, programs run in generic mode, which has a frame whole in any case
 MAX_WORKERS = 64  # a bitmap of contributors is one 64-bit word
-MIN_LANES = 64  # of a job's packets: votes on five blocks fit (contract/votes.py)
+MIN_LANES = 64  # of a job's packets: votes on five blocks fit (wire/votes.py)
 NO_WORKER = 0xFFFF  # the field `worker` of a result
 
 TTL = 64  # of what a switch or PS makes; what passes through keeps its own

@@ -1,5 +1,5 @@
-"""A switch in this process that follows testbed/reference_model/owned.py, over loopback, between the compiled ends
-of an owned tree: it loses, repeats and reorders as it is told.
+"""A switch in this process that follows testbed/reference_model/owned.py, over loopback, between the compiled
+ends of an owned tree: it loses, repeats and reorders as it is told.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one command, `probe`, that was not set up."""
-    client = ("__init__.py", "arguments.py", "environment.py", "output.py", "shown.py")
+    client = ("__init__.py", "arguments.py", "environment.py", "output.py", "terminal_text.py")
     names = ("__init__.py", *(f"client/{name}" for name in client), "errors.py", "interpreters.py")
     for name in names:
         target = tmp_path / "testbed" / name

@@ -406,7 +406,7 @@ def test_an_interpreter_that_is_started_is_seen() -> None:
 
 
 def test_every_interpreter_is_started_by_one_function() -> None:
-    """But a worker's, whose script is to find what lies beside it. library/files.py only looks at files."""
+    """But a worker's, whose script is to find what lies beside it. api/files.py only looks at files."""
     starts = sources().starting
     files = {start.partition(":")[0] for start in starts}
     assert files == {"testbed/interpreters.py", "testbed/api/files.py"}, starts

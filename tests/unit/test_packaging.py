@@ -62,7 +62,7 @@ def test_the_wheel_holds_the_data_planes_the_endpoint_and_nothing_of_the_tests(w
     assert any(name.startswith("workloads/_endpoint.") for name in names)
     assert "testbed/webpage/assets/page.css" in names
     # compiled for the torch of whoever installs it
-    sources = ("backend.cpp", "works.hpp", "line.hpp", "contract.h")
+    sources = ("backend.cpp", "works.hpp", "line.hpp", "wire.h")
     assert {f"workloads/native/{name}" for name in sources} <= names
     assert not any(name.startswith("workloads/_backend.") for name in names)
     # compiled where the figures of ALEPH's data plane are run

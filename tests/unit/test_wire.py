@@ -41,7 +41,7 @@ _DEFINITIONS = re.compile(
 
 
 def test_rendered_files_are_fresh() -> None:
-    assert emit.stale() == [], "run `make contract`"
+    assert emit.stale() == [], "run `make wire`"
 
 
 # a parameter of bpf/ring.h, and actions of P4's controls, of which each has its own
@@ -130,7 +130,7 @@ def test_a_c_compiler_lays_records_out_as_numpy_does(tmp_path: Path) -> None:
         '#include <stddef.h>\n#include <stdio.h>\n#include <linux/types.h>\n'
         '#include "bpf/wire.h"\n#include "bpf/verdicts.h"\n#include "bpf/places.h"\n#include "bpf/ring.h"\n'
         '#include "bpf/link_faults.h"\n#include "bpf/link_marks.h"\n'
-        '#include "bpf/link_apart.h"\n#include "workloads/native/contract.h"\n'
+        '#include "bpf/link_apart.h"\n#include "workloads/native/wire.h"\n'
     )  # fmt: skip
     lines = [
         f'printf("{record.name} {member.name} %zu\\n", offsetof(struct {record.name}, {member.name}));'
@@ -201,13 +201,13 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
     """Add a line to the table in operations.py; C, P4, Lua, scapy and codec then know the operation, and that
     it has no lanes.
     """
-    for source in ("errors.py", "__init__.py", "contract"):
+    for source in ("errors.py", "__init__.py", "wire"):
         (tmp_path / "testbed").mkdir(exist_ok=True)
         at = emit.ROOT / "testbed" / source
         (shutil.copytree if at.is_dir() else shutil.copyfile)(at, tmp_path / "testbed" / source)
     for folder in ("bpf", "p4", "workloads/native", "wireshark"):
         (tmp_path / folder).mkdir(parents=True)
-    table = tmp_path / "testbed" / "contract" / "operations.py"
+    table = tmp_path / "testbed" / "wire" / "operations.py"
     entry = '    POKE = 13, Body.NONE, "into a place: look at this slot"\n'
     text, entries = re.subn(r"(\n    GRADIENT_BEAT = .*\n)", rf"\1{entry}", table.read_text())
     assert entries == 1

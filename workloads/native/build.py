@@ -79,7 +79,7 @@ def made_for(version: str) -> str:
 
 
 def _file_name() -> str:
-    sources = (SOURCE, *sorted(SOURCE.parent.glob("*.hpp")), SOURCE.with_name("contract.h"))
+    sources = (SOURCE, *sorted(SOURCE.parent.glob("*.hpp")), SOURCE.with_name("wire.h"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     tag = f"{sys.implementation.cache_tag}-{platform.machine()}"
     return f"_backend.torch-{_torch_version()}.{tag}.{digest}.so"

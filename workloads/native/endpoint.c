@@ -4,7 +4,7 @@
  * the process's interpreter runs on while this waits or works.
  *
  * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by
- * workloads/endpoint.py through ctypes; what both know is in contract.h.
+ * workloads/endpoint.py through ctypes; what both know is in wire.h.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -14,7 +14,7 @@
 #include "../../bpf/wire.h"
 #define RESULT_LANES /* as the fabric's MTU has them, told at run time */
 #include "../../bpf/ring.h"
-#include "contract.h"
+#include "wire.h"
 #include "sends.h"
 #include "timing.h"
 #include "window.h"

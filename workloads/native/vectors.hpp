@@ -16,7 +16,7 @@
 
 namespace inc {
 
-#include "contract.h"
+#include "wire.h"
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using BuffersPtr = std::shared_ptr<Buffers>;
