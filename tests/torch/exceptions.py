@@ -30,7 +30,8 @@ _LISTS = (
     "refuses; inc sums each by itself"
 )
 
-_UNEVEN = "inc gathers parts of unequal sizes, as NCCL does, which gloo refuses"
+_UNEVEN = "inc gathers and exchanges parts of unequal sizes, as NCCL does, which gloo refuses"
+_WORDS = "the error of a sum whose time is over says who is behind, and not `Timed out waiting 1ms`"
 _CLASSES = ("ProcessGroupGlooTest", "ProcessGroupGlooLazyInitTest", "ProcessGroupGlooFRTest")
 
 # Those of PyTorch's test modules (tests/torch/sources.py), by `suite/module::Class.test`.
@@ -41,5 +42,13 @@ SUITE_EXCEPTIONS: dict[str, str] = {
         ("test_allreduce_basics", _LISTS),
         ("test_allreduce_checks", _LISTS),
         ("test_allgather_checks", _UNEVEN),
+        ("test_alltoall_checks", _UNEVEN),
+        ("test_allreduce_op_timeout", _WORDS),
+        ("test_allreduce_overall_timeout", _WORDS),
+        ("test_gloo_set_pg_timeout_api", _WORDS),
     )
+} | {
+    "gloo/test_c10d_gloo::GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single": (
+        "inc exchanges tensors that are not contiguous, which gloo refuses"
+    ),
 }

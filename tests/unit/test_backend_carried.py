@@ -192,6 +192,17 @@ def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.Mon
         assert {worker.sums.summed()["packets"] for worker in all_of_them} == {size_bytes}
 
 
+def test_a_root_that_is_no_worker_has_gloos_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with workers(monkeypatch) as (one, *_):
+        for group in (one.inc, one.plain):
+            for root in (-1, WORKERS):
+                options = c10d.BroadcastOptions()
+                options.rootRank = root
+                with pytest.raises(RuntimeError, match="invalid root rank"):
+                    group.broadcast([torch.zeros(LARGE)], options)
+        assert one.carrier.submitted == 0
+
+
 def test_other_types_and_operations_are_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
     def summed(worker: Worker) -> list[torch.Tensor]:
         part, given = torch.zeros(LARGE, dtype=torch.int64), torch.ones(WORKERS * LARGE, dtype=torch.int64)

@@ -233,9 +233,9 @@ class IncBackend : public Backend {
 		Said said(rooted(options.rootRank, asked(CALL_BROADCAST, tensors, elements_of(tensors))));
 
 		int root = (int)options.rootRank;
+		bool is_valid = root >= 0 && root < size_ && options.rootTensor == 0; /* else gloo's error */
 
-		if (tensors.size() == 1 && options.rootTensor == 0 && is_plain(tensors[0]) &&
-		    carries("broadcast", tensors))
+		if (tensors.size() == 1 && is_valid && is_plain(tensors[0]) && carries("broadcast", tensors))
 			return carried(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
 				       limit(options), [&] {
 					       return std::vector<Vector>{
