@@ -249,10 +249,16 @@ def test_an_earlier_version_s_result_is_read() -> None:
     assert decode(OthersTraffic, {"link": "u1h1", "protocol": 17, "port": 9, "bytes": 5}, "row").bytes_up == 0
 
 
+RELIT = results.event(5, added=[], relit=[["u1o1", "u2o1"]])  # the end of a timetable
+
+
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        (RunResult, results.result(ocs={"events": [results.event(3), results.event(4, measured_ms=None)]})),
+        (
+            RunResult,
+            results.result(ocs={"events": [results.event(3), results.event(4, measured_ms=None), RELIT]}),
+        ),
         (RunResult, results.result(series="AAAA", bound=None, wall_s=2)),
         (SubmissionResult, results.submission(results.queued(), results.queued(5, run=None), lost=None)),
         (ScriptResult, results.script(results.step())),
