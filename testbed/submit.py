@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment, output
 
 if TYPE_CHECKING:
+    from testbed.api.running import OnEvent
+    from testbed.api.submitting import QueueRequest
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
-    from testbed.library.running import OnEvent
-    from testbed.library.submitting import QueueRequest
     from testbed.messages.submission import QueuedRun, SubmissionResult
     from testbed.records.recorder import Recorder
 
@@ -29,12 +29,12 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every job ended well and its result is written,
     or all are queued (--detach).
     """
+    from testbed.api.files import STDOUT
+    from testbed.api.submitting import QueueRequest
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
-    from testbed.discovery.policies import policies
     from testbed.errors import RequestError
-    from testbed.library.files import STDOUT
-    from testbed.library.submitting import QueueRequest
+    from testbed.plugins.policies import policies
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.run import exception_shown
     from testbed.topology.yaml_text import read_yaml
@@ -116,9 +116,9 @@ def _submit(
     record: Recorder,
 ) -> int:
     """Queue the jobs, wait for their end, and show the result."""
+    from testbed.api.files import STDOUT
+    from testbed.api.submitting import submit
     from testbed.errors import HostError, TestbedError
-    from testbed.library.files import STDOUT
-    from testbed.library.submitting import submit
     from testbed.messages.coding import as_json
 
     follower = _Follower(runtime, caller)
@@ -142,7 +142,7 @@ def _submit(
 
 def _detach(batch: QueueRequest, runtime: Runtime, caller: Caller, record: Recorder) -> int:
     """Queue the jobs, and leave their result to the testbed."""
-    from testbed.library.submitting import queue
+    from testbed.api.submitting import queue
 
     with record.run() as run:
         left = run.left_to_testbed(batch.names, batch.logs is None)

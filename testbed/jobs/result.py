@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.messages.coding import decode
 from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.jobs import AbsenceStatus, BlocksStatus
@@ -17,8 +16,9 @@ from testbed.messages.links import LinkDelta
 from testbed.messages.result import GroupBytes, WorkerResult
 from testbed.messages.statistics import Statistics
 from testbed.telemetry.samples import LinkCounters
+from testbed.wire.transports import GLOO, PACKETS, SERVER
 
-# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/contract/calls,
+# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/wire/calls,
 # as many spans) is 6.4 MB of 780,000 values; while that is parsed, for a fifth of a
 # second, nothing else in the daemon runs.
 MOST_BYTES = 8 << 20

@@ -20,7 +20,6 @@ from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.discovery.policies import choice
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
@@ -29,6 +28,7 @@ from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.submission import SlotRecord
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
+from testbed.plugins.policies import choice
 from testbed.queue.account import Account, Rules, port_counts, rotation_record
 from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from testbed.messages.result import JobDelays, WorkerDelays
 from testbed.messages.statistics import Statistics
-from testbed.telemetry.left import number
+from testbed.telemetry.worker_numbers import number
 
 _MOST_NAMED = 4
 _MOST_ASKED = 100  # characters

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from testbed import run, submit
+from testbed.api import submitting
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
-from testbed.library import submitting
 from testbed.records import Store, logs
 from testbed.records.recorder import Asked, recording
 from tests.unit import recorded, results

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from testbed.client.caller import Caller
-from testbed.contract import calls
-from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
@@ -38,6 +36,8 @@ from testbed.jobs.result import (
 from testbed.messages.links import LinkDelta
 from testbed.messages.result import GroupBytes, WorkerResult
 from testbed.topology.catalogue import ready
+from testbed.wire import calls
+from testbed.wire.transports import GLOO, PACKETS, SERVER
 from tests.unit import results
 from workloads.job_env import VARIABLE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.messages.result import OthersTraffic
-from testbed.telemetry.happened import Happened
+from testbed.telemetry.events import Happened
 from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import Owner, SeenPorts, grown, others
 
