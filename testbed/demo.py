@@ -14,6 +14,7 @@ from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
+    from testbed.messages.report import DemoReport
     from testbed.topology.model import Topology
 
 ACCURACY = 0.97
@@ -57,6 +58,7 @@ def main(argv: list[str]) -> int:
     from testbed.client.sole_json import sole_json
     from testbed.errors import HostError, RequestError, TestbedError
     from testbed.jobs.placement import parse_place
+    from testbed.messages.coding import as_json
     from testbed.report import document
     from testbed.up import topology_of_config
 
@@ -80,22 +82,24 @@ def main(argv: list[str]) -> int:
     with sole_json(options.json) as stdout:
         report = _trained(options, topology, out, caller)
         if options.json:
-            print(json.dumps(report, indent=1), file=stdout)
+            print(json.dumps(as_json(report), indent=1), file=stdout)
     if failures := document.below_threshold(report, ACCURACY):
         raise TestbedError("; ".join(failures))
     return 0
 
 
-def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> dict[str, Any]:
+def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> DemoReport:
     """Train in each way on a testbed that ends with it, show and write the report, and return it."""
     from testbed.api.files import series_path
     from testbed.client.temporary import command, running
     from testbed.errors import from_exit_code
+    from testbed.messages.coding import decode
+    from testbed.messages.result import RunResult
     from testbed.report import document, host, plots, tables
     from testbed.report.console import standard_output
 
     name = f"demo-{os.getpid()}"
-    runs: dict[str, dict[str, Any]] = {}
+    runs: dict[str, RunResult] = {}
     trainings: dict[str, dict[str, Any]] = {}
     jobs = jobs_on(topology, options.place)
     with running(name, options.config):
@@ -119,7 +123,8 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
             if code := command("run", "--name", name, *words):
                 raise from_exit_code(code, f"train with {sync}: the job failed; its lines are above")
             with caller.acting():
-                runs[job], trainings[job] = json.loads(result.read_text()), json.loads(trained.read_text())
+                runs[job] = decode(RunResult, json.loads(result.read_text()), f"{sync}: result")
+                trainings[job] = json.loads(trained.read_text())
 
     report = document.document(host.facts(), topology, runs, trainings)
     with caller.acting():

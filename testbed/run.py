@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from testbed.api.starts import Beginning
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.messages.result import RepeatedRuns, RunResult
     from testbed.records.recorder import Recorder
 
 MOST_REPEATS = 1000
@@ -149,8 +150,9 @@ def _runs(
 
     from testbed.api.files import STDOUT
     from testbed.errors import TestbedError
+    from testbed.messages.coding import UNSET
 
-    results: list[dict[str, Any]] = []
+    results: list[RunResult] = []
     interrupted = False
     files = _Files.of(arguments, record, caller) if arguments.repeat > 1 else None
     shown_on = sys.stderr if arguments.json == STDOUT else sys.stdout
@@ -162,34 +164,35 @@ def _runs(
                 if options.logs and arguments.repeat > 1:
                     asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
                 result, interrupted = follow(runtime, asked, caller, shown_on, run.hear)
-                result["notes"] += [note] if note else []
+                if note:
+                    result = replace(result, notes=(*result.notes, note))
                 run.take(result, interrupted)
-            if not arguments.json:
-                result.pop("series", None)  # which the record has, and of many runs would fill memory
+            if arguments.json in (None, STDOUT):
+                result = replace(result, series=UNSET)  # the record has it; of many runs it would fill memory
             results.append(result)
-            if arguments.repeat > 1 and not result["failure"]:
-                words = f"job {result['id']}: done in {result['wall_s']:.1f} s; {result['verdict']['line']}"
+            if arguments.repeat > 1 and not result.failure:
+                words = f"job {result.id}: done in {result.wall_s:.1f} s; {result.verdict.line}"
                 print(f"testbed run: {len(results)} of {arguments.repeat}: {words}", file=sys.stderr)
     finally:  # where one was refused, those before it are not lost
         if results:
             _write_results(arguments, results, caller)
     result = results[-1]
     if interrupted:
-        print(f"testbed run: job {result['id']}: interrupted, its workers were ended", file=sys.stderr)
+        print(f"testbed run: job {result.id}: interrupted, its workers were ended", file=sys.stderr)
         return environment.INTERRUPTED
-    if result["failure"]:
-        raise TestbedError(f"job {result['id']} failed: {run.with_kept_log(result['failure'])}")
+    if result.failure:
+        raise TestbedError(f"job {result.id} failed: {run.with_kept_log(result.failure)}")
     if arguments.repeat > 1:
         from testbed.records.tables import means_lines  # SciPy, which takes long to import
 
-        print("\n".join(means_lines("run", results)), file=sys.stderr)
+        print("\n".join(means_lines(results)), file=sys.stderr)
         return 0
-    print(f"testbed run: job {result['id']}: done in {result['wall_s']:.1f} s", file=sys.stderr)
-    for note in result["verdict"]["notes"]:
-        if note["text"] in result["notes"]:  # said already
+    print(f"testbed run: job {result.id}: done in {result.wall_s:.1f} s", file=sys.stderr)
+    for remark in result.verdict.notes:
+        if remark.text in result.notes:  # said already
             continue
-        print(f"testbed run: note: {note['text']}", file=sys.stderr)
-    print(result["verdict"]["line"], file=sys.stderr)
+        print(f"testbed run: note: {remark.text}", file=sys.stderr)
+    print(result.verdict.line, file=sys.stderr)
     return 0
 
 
@@ -240,8 +243,8 @@ class _Files:
         return line
 
 
-def _has_failed(results: list[dict[str, Any]]) -> bool:
-    return bool(results and results[-1]["failure"])
+def _has_failed(results: Sequence[RunResult]) -> bool:
+    return bool(results and results[-1].failure)
 
 
 def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
@@ -257,14 +260,15 @@ def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
     return folder
 
 
-def _write_results(arguments: argparse.Namespace, results: list[dict[str, Any]], caller: Caller) -> None:
+def _write_results(arguments: argparse.Namespace, results: Sequence[RunResult], caller: Caller) -> None:
     """Write what `--json` asks for: a job's result; of repeated runs, all of them and their means."""
     from testbed.api.files import STDOUT, write_repeated, write_result
+    from testbed.messages.coding import as_json
 
     path = arguments.json
     if path == STDOUT:
-        plain = [{key: value for key, value in result.items() if key != "series"} for result in results]
-        print(json.dumps(plain[0] if arguments.repeat == 1 else _with_means(plain), indent=2))
+        printed = results[0] if arguments.repeat == 1 else _with_means(results)
+        print(json.dumps(as_json(printed), indent=2))
     elif path and arguments.repeat == 1:
         with caller.acting():
             write_result(path, results[0])
@@ -273,10 +277,10 @@ def _write_results(arguments: argparse.Namespace, results: list[dict[str, Any]],
             write_repeated(path, results, _with_means)
 
 
-def _with_means(results: list[dict[str, Any]]) -> dict[str, Any]:
+def _with_means(results: Sequence[RunResult]) -> RepeatedRuns:
     from testbed.records.tables import means_of
 
-    return means_of("run", results)
+    return means_of(results)
 
 
 @contextlib.contextmanager
@@ -368,7 +372,7 @@ def follow(
     caller: Caller,
     shown_on: TextIO,
     hear: Callable[[dict[str, Any]], None] = lambda event: None,
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[RunResult, bool]:
     """Run the job, with what it prints on `shown_on`, and its events told to `hear`; return its result, and
     whether it was interrupted.
     """

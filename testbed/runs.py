@@ -113,8 +113,10 @@ def _summary(record: Record) -> dict[str, Any]:
 
 
 def _show(store: Store, options: argparse.Namespace) -> int:
+    from testbed.messages.coding import as_json
     from testbed.records.comparison import means_by_name
-    from testbed.records.tables import means_json, page
+    from testbed.records.outcome import outcomes
+    from testbed.records.tables import means_said, page
 
     records = [store.find(word) for word in options.record]
     if not options.json:
@@ -126,7 +128,7 @@ def _show(store: Store, options: argparse.Namespace) -> int:
             "folder": str(record.folder),
             **record.to_json(),
             "configuration": record.configuration,
-            "means": means_json(means_by_name(record.command, record.results)),
+            "means": as_json(means_said(means_by_name(outcomes(record)))),
         }
         for record in records
     ]
@@ -186,7 +188,8 @@ def _folder_of(picture: Path) -> None:
 def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from testbed.records.tables import means_json
+    from testbed.messages.coding import as_json
+    from testbed.records.tables import mean_said
 
     return {
         "records": [[record.name for record in side.records] for side in compared.sides],
@@ -195,7 +198,7 @@ def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
         "result": [
             {
                 **asdict(row.measure),
-                "means": [each and means_json({"": each})[""] for each in row.means],
+                "means": [each and as_json(mean_said(each)) for each in row.means],
                 "differences": [each and asdict(each) for each in row.differences],
             }
             for row in compared.rows

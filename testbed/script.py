@@ -9,11 +9,14 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment
+
+if TYPE_CHECKING:
+    from testbed.messages.script import DoneStep
 
 COMMANDS = ("link", "fault", "circuits", "cancel")  # those that a step may be
 MOST_S = 86_400.0
@@ -33,6 +36,8 @@ def main(argv: list[str]) -> int:
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import TestbedError
+    from testbed.messages.coding import as_json
+    from testbed.messages.script import ScriptResult
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.topology.yaml_text import read_yaml
 
@@ -59,34 +64,30 @@ def main(argv: list[str]) -> int:
     runtime.require_alive()
     asked = Asked("script", argv, vars(options), [("steps", options.file)], runtime)
     with recording(asked, store_of(options, caller), caller) as record:
-        done: dict[str, Any] = {
-            "file": str(options.file),
-            "testbed": runtime.name,
-            "began": time.time(),
-            "steps": [],
-        }
+        done = ScriptResult(str(options.file), runtime.name, time.time(), ())
 
-        def tell(step: dict[str, Any]) -> None:
-            done["steps"].append(step)
+        def tell(step: DoneStep) -> None:
+            nonlocal done
+            done = replace(done, steps=(*done.steps, step))
             run.take(done)
             run.keep()
-            text = f": {step['error']}" if step["error"] else ""
-            words = f"{step['did_s']:7.2f} s  {step['command']}{text}"
+            text = f": {step.error}" if step.error else ""
+            words = f"{step.did_s:7.2f} s  {step.command}{text}"
             print(f"testbed script: {words}", file=sys.stderr, flush=True)
 
         with record.run() as run:
             carried_out(steps, runtime.name, tell)
-        text = json.dumps(done, indent=2)
+        text = json.dumps(as_json(done), indent=2)
         if options.json == STDOUT:
             print(text)
         elif options.json:
             with caller.acting():
                 options.json.write_text(text + "\n")
-        failed = [step for step in done["steps"] if step["exit_code"]]
+        failed = [step for step in done.steps if step.exit_code]
         if failed:
             raise TestbedError(
-                f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0]['command']!r}: "
-                f"{failed[0]['error'] or failed[0]['output']}"
+                f"{len(failed)} of {len(steps)} steps failed, the first of them {failed[0].command!r}: "
+                f"{failed[0].error or failed[0].output}"
             )
     return 0
 
@@ -131,13 +132,15 @@ def _words(text: Any, where: str) -> tuple[str, ...]:
 def carried_out(
     steps: list[ScriptStep],
     name: str,
-    tell: Callable[[dict[str, Any]], None],
+    tell: Callable[[DoneStep], None],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[dict[str, Any]]:
+) -> list[DoneStep]:
     """Do each step when it is due, or at once when that is over, and return what became of it: when it was
     due, begun and over, in seconds from the begin, its exit code, and what it said.
     """
+    from testbed.messages.script import DoneStep
+
     began, record = clock(), []
     for step in steps:
         sleep(max(0.0, began + step.at_s - clock()))
@@ -145,15 +148,15 @@ def carried_out(
         output, complaints = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaints):
             code = _run(step.words, name)
-        done = {
-            "at_s": step.at_s,
-            "began_s": round(began_s, 4),
-            "did_s": round(clock() - began, 4),
-            "command": shlex.join(step.words),
-            "exit_code": code,
-            "output": output.getvalue().strip(),
-            "error": complaints.getvalue().strip(),
-        }
+        done = DoneStep(
+            at_s=step.at_s,
+            began_s=round(began_s, 4),
+            did_s=round(clock() - began, 4),
+            command=shlex.join(step.words),
+            exit_code=code,
+            output=output.getvalue().strip(),
+            error=complaints.getvalue().strip(),
+        )
         record.append(done)
         tell(done)
     return record

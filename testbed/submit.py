@@ -9,7 +9,7 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment, output
 
 if TYPE_CHECKING:
+    from testbed.api.running import OnEvent
     from testbed.api.submitting import QueueRequest
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.messages.submission import QueuedRun, SubmissionResult
     from testbed.records.recorder import Recorder
 
 
@@ -101,6 +103,8 @@ def main(argv: list[str]) -> int:
     inputs = [("jobs", options.jobs), *batch.inputs()]
     asked = Asked("submit", argv, {**vars(options), "submission": data}, inputs, runtime)
     with exception_shown(caller), recording(asked, store_of(options, caller), caller) as record:
+        if options.detach:
+            return _detach(batch, runtime, caller, record)
         return _submit(options, batch, runtime, caller, record)
 
 
@@ -111,33 +115,43 @@ def _submit(
     caller: Caller,
     record: Recorder,
 ) -> int:
-    """Queue the jobs; without `--detach` wait for their end, and show the result."""
+    """Queue the jobs, wait for their end, and show the result."""
     from testbed.api.files import STDOUT
+    from testbed.api.submitting import submit
     from testbed.errors import HostError, TestbedError
-    from testbed.records.record import failure_of_queue, verdict_of_queue
+    from testbed.messages.coding import as_json
+
+    follower = _Follower(runtime, caller)
+    with record.run() as run:
+        with _following(follower, run.hear) as on_event:
+            result = submit(runtime, batch, caller, on_event)
+        run.take(result, follower.interrupted)
+    if options.json == STDOUT:
+        print(json.dumps(as_json(result), indent=2))
+    print(_summary(result), file=sys.stderr)
+    if follower.interrupted:
+        if result.loss:
+            print(f"testbed submit: {result.loss}", file=sys.stderr)
+        return environment.INTERRUPTED
+    if failure := result.why_failed:
+        raise TestbedError(run.with_kept_log(failure) + (f"; {result.loss}" if result.loss else ""))
+    if result.loss:
+        raise HostError(result.loss)
+    return environment.INTERRUPTED if result.cancelled else 0
+
+
+def _detach(batch: QueueRequest, runtime: Runtime, caller: Caller, record: Recorder) -> int:
+    """Queue the jobs, and leave their result to the testbed."""
+    from testbed.api.submitting import queue
 
     with record.run() as run:
-        left = {} if batch.wait else run.left_to_testbed(batch.names, batch.logs is None)
-        result, interrupted = _follow(runtime, batch, caller, run.hear, left)
-        if not options.detach:
-            run.take(result, interrupted, failure_of_queue(result), verdict_of_queue(result))
-    if options.detach:
-        look, end = (environment.typed(words, runtime.name) for words in ("status", "cancel --all"))
-        queued = f"queued jobs {_range(result['jobs'])}; look: {look}; end: {end}"
-        print(f"testbed submit: {queued}", file=sys.stderr)
-        return 0
-    if options.json == STDOUT:
-        print(json.dumps(result, indent=2))
-    print(_summary(result), file=sys.stderr)
-    if interrupted:
-        if result["lost"]:
-            print(f"testbed submit: {result['lost']}", file=sys.stderr)
-        return environment.INTERRUPTED
-    if failure := failure_of_queue(result):
-        raise TestbedError(run.with_kept_log(failure) + (f"; {result['lost']}" if result["lost"] else ""))
-    if result["lost"]:
-        raise HostError(result["lost"])
-    return environment.INTERRUPTED if result["cancelled"] else 0
+        left = run.left_to_testbed(batch.names, batch.logs is None)
+        with _following(_Follower(runtime, caller), run.hear) as on_event:
+            jobs = queue(runtime, batch, caller, on_event, left)
+    look, end = (environment.typed(words, runtime.name) for words in ("status", "cancel --all"))
+    queued = f"queued jobs {_range(jobs)}; look: {look}; end: {end}"
+    print(f"testbed submit: {queued}", file=sys.stderr)
+    return 0
 
 
 class _Follower:
@@ -193,17 +207,9 @@ class _Follower:
             rpc.call(self._runtime.socket, "cancel", jobs=self._jobs, reason=reason, uid=self._caller.uid)
 
 
-def _follow(
-    runtime: Runtime,
-    batch: QueueRequest,
-    caller: Caller,
-    hear: Callable[[dict[str, Any]], None],
-    left: Mapping[str, Any],
-) -> tuple[dict[str, Any], bool]:
-    """Queue the jobs, and tell of them; return their result, and whether they were interrupted."""
-    from testbed.api.submitting import submit
-
-    follower = _Follower(runtime, caller)
+@contextlib.contextmanager
+def _following(follower: _Follower, hear: OnEvent) -> Iterator[OnEvent]:
+    """Tell of jobs that are queued in the block, whose events go to `hear`, too."""
 
     def on_event(event: dict[str, Any]) -> None:
         hear(event)
@@ -211,10 +217,9 @@ def _follow(
 
     try:
         with _handling(follower):
-            result = submit(runtime, batch, caller, on_event, left)
+            yield on_event
     finally:
         follower.tell_missed()
-    return result, follower.interrupted
 
 
 @contextlib.contextmanager
@@ -228,52 +233,48 @@ def _handling(follower: _Follower) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _summary(result: dict[str, Any]) -> str:
-    modes = [job["mode"] or "-" for job in result["jobs"]]
+def _summary(result: SubmissionResult) -> str:
+    modes = [job.mode or "-" for job in result.jobs]
     widest = max(map(len, ["mode", *modes]))
     lines = [f"{'job':<20} {'mode':<{widest}} {'wait s':>8}{'train s':>9}{'JCT s':>8}"]
-    for job, mode in zip(result["jobs"], modes, strict=True):
+    for job, mode in zip(result.jobs, modes, strict=True):
         times = "".join(
-            f"{'-' if job[key] is None else format(job[key], '.1f'):>{width}}"
-            for key, width in (("waiting_s", 8), ("training_s", 9), ("jct_s", 8))
+            f"{'-' if time_s is None else format(time_s, '.1f'):>{width}}"
+            for time_s, width in ((job.waiting_s, 8), (job.training_s, 9), (job.jct_s, 8))
         )
-        lines.append(f"{job['name']:<20} {mode:<{widest}} {times}{_became(job)}")
+        lines.append(f"{job.name:<20} {mode:<{widest}} {times}{_became(job)}")
     lines.append(
-        f"{result['policy']}: {result['done']} jobs done, total JCT {result['total_jct_s']:.1f} s;"
-        f" {result['reconfigured_connections']} connections set up in {result['reconfigurations']} "
+        f"{result.policy}: {result.done} jobs done, total JCT {result.total_jct_s:.1f} s;"
+        f" {result.reconfigured_connections} connections set up in {result.reconfigurations} "
         f"reconfigurations;"
-        f" policy {1e3 * result['policy_s_max']:.0f} ms at most, {result['overruns']} overruns"
+        f" policy {1e3 * result.policy_s_max:.0f} ms at most, {result.overruns} overruns"
     )
-    if result["policy_failures"]:
+    if result.policy_failures:
         lines.append(
-            f"{result['policy']}: {result['policy_failures']} times without a valid decision, the last one: "
-            f"{result['last_failure']}"
+            f"{result.policy}: {result.policy_failures} times without a valid decision, the last one: "
+            f"{result.last_failure}"
         )
-    return "\n".join([*lines, *_verdicts(result["jobs"])])
+    return "\n".join([*lines, *_verdicts(result)])
 
 
-def _became(job: dict[str, Any]) -> str:
-    if job["cancelled"]:
+def _became(job: QueuedRun) -> str:
+    if job.cancelled:
         return "   cancelled"
-    return "   failed" if job["failure"] else ""
+    return "   failed" if job.failure else ""
 
 
-def _verdicts(jobs: Sequence[dict[str, Any]]) -> list[str]:
+def _verdicts(result: SubmissionResult) -> list[str]:
     """Return how many of the jobs that were judged are trustworthy, and of those that are not each verdict
     once, with the jobs that it is on.
     """
-    from testbed.records.record import verdict_of_queue
-
-    line, _ = verdict_of_queue({"jobs": jobs})
-    verdicts = {job["name"]: job["run"]["verdict"] for job in jobs if job["run"] and not job["failure"]}
+    line, _ = result.verdict()
+    verdicts = {job.name: job.run.verdict for job in result.jobs if job.run and not job.failure}
     return ([line] if line else []) + [
-        f"  {name}: {each['line'].removeprefix('verdict: ')}"
-        for name, each in verdicts.items()
-        if each["trustworthy"] is False
+        f"  {name}: {each.text}" for name, each in verdicts.items() if each.trustworthy is False
     ]
 
 
-def _range(ids: list[int]) -> str:
+def _range(ids: Sequence[int]) -> str:
     return (
         f"{ids[0]} to {ids[-1]}"
         if len(ids) > 1 and ids[-1] - ids[0] == len(ids) - 1

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.messages.coding import decode
+from testbed.messages.coding import plain
+from testbed.messages.submission import QueuedRun, SubmissionResult
 from testbed.messages.verdict import JobVerdict
 
 
@@ -24,6 +25,20 @@ class QueuedResult:
     jct_s: float | None
     verdict: JobVerdict | None
 
+    @classmethod
+    def of(cls, job: QueuedRun) -> QueuedResult:
+        return cls(
+            id=job.id,
+            name=job.name,
+            mode=job.mode,
+            failure=job.failure,
+            cancelled=job.cancelled,
+            waiting_s=job.waiting_s,
+            training_s=job.training_s,
+            jct_s=job.jct_s,
+            verdict=job.run.verdict if job.run else None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
@@ -39,14 +54,14 @@ class BatchResult:
     data: Mapping[str, Any]
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> BatchResult:
-        jobs = tuple(_queued(job) for job in data["jobs"])
-        counts = {name: data[name] for name in ("done", "failed", "cancelled", "reconfigurations")}
-        return cls(policy=data["policy"], jobs=jobs, total_jct_s=data["total_jct_s"], data=data, **counts)
-
-
-def _queued(job: Mapping[str, Any]) -> QueuedResult:
-    same = ("id", "name", "mode", "failure", "cancelled", "waiting_s", "training_s", "jct_s")
-    run = job["run"]
-    verdict = decode(JobVerdict, run["verdict"], "verdict") if run else None
-    return QueuedResult(**{name: job[name] for name in same}, verdict=verdict)
+    def of(cls, result: SubmissionResult) -> BatchResult:
+        return cls(
+            policy=result.policy,
+            jobs=tuple(QueuedResult.of(job) for job in result.jobs),
+            done=result.done,
+            failed=result.failed,
+            cancelled=result.cancelled,
+            total_jct_s=result.total_jct_s,
+            reconfigurations=result.reconfigurations,
+            data=plain(result),
+        )

@@ -4,20 +4,23 @@ written, all as that user.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
 from testbed.client.caller import Caller
 from testbed.client.modules import check_module
 from testbed.errors import HostError, RequestError
 from testbed.jobs.file_host import replace
+from testbed.messages.coding import as_json
+
+if TYPE_CHECKING:
+    from testbed.messages.result import RepeatedRuns, RunResult
 
 STDOUT = Path("-")  # in the place of a file
 
@@ -79,42 +82,46 @@ def series_path(result: Path) -> Path:
     return result.with_suffix(".telemetry.npz")
 
 
-def write_result(path: Path, result: dict[str, Any]) -> None:
+def write_result(path: Path, result: RunResult) -> None:
     """Write a result as JSON, and its samples, which came along in base64, as a file of NumPy arrays.
     HostError where they cannot be written.
     """
-    _write_series(series_path(path), path, result)
-    _write_json(path, result, result)
+    kept = _with_series_written(series_path(path), path, result)
+    _write_json(path, kept, result)
 
 
 def write_repeated(
-    path: Path, results: list[dict[str, Any]], with_means: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    path: Path, results: Sequence[RunResult], with_means: Callable[[Sequence[RunResult]], RepeatedRuns]
 ) -> None:
     """Write the results of repeated runs, with their means, and the samples of each. HostError where they
     cannot be written.
     """
-    for number, result in enumerate(results, 1):
-        _write_series(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
-    _write_json(path, with_means(results), results[-1])
+    kept = [
+        _with_series_written(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
+        for number, result in enumerate(results, 1)
+    ]
+    _write_json(path, with_means(kept), results[-1])
 
 
-def _write_series(samples: Path, path: Path, result: dict[str, Any]) -> None:
-    series = base64.b64decode(result.pop("series"))
-    result["telemetry"]["file"] = samples.name
-    _written(samples, series, path, result)
+def _with_series_written(samples: Path, path: Path, result: RunResult) -> RunResult:
+    """Write the samples of a result, and return it with their file in their place."""
+    if result.samples is None:
+        return result
+    _written(samples, result.samples, path, result)
+    return result.with_samples_in(samples.name)
 
 
-def _write_json(path: Path, content: dict[str, Any], result: dict[str, Any]) -> None:
-    _written(path, (json.dumps(content, indent=2) + "\n").encode(), path, result)
+def _write_json(path: Path, content: RunResult | RepeatedRuns, result: RunResult) -> None:
+    _written(path, (json.dumps(as_json(content), indent=2) + "\n").encode(), path, result)
 
 
-def _written(file: Path, content: bytes, path: Path, result: dict[str, Any]) -> None:
+def _written(file: Path, content: bytes, path: Path, result: RunResult) -> None:
     """Write a file of those that `--json` asks for. HostError, which says what became of the job."""
     try:
         _replace(file, content)
     except OSError as error:
-        became = f"failed: {result['failure']}" if result["failure"] else "ended"
-        raise HostError(f"--json {path}: {error.strerror}; job {result['id']} {became}") from error
+        became = f"failed: {result.failure}" if result.failure else "ended"
+        raise HostError(f"--json {path}: {error.strerror}; job {result.id} {became}") from error
 
 
 def writable(path: Path) -> bool:

@@ -24,7 +24,7 @@ from testbed.api.links import FaultControl, LinkControl
 from testbed.api.result import JobError, JobResult
 from testbed.api.running import RunOptions, check, run
 from testbed.api.state import status
-from testbed.api.submitting import QueueRequest, cancel, submit
+from testbed.api.submitting import QueueRequest, cancel, queue, submit
 from testbed.api.telemetry import Telemetry
 from testbed.api.up import Config, bring_up, file_with, said
 from testbed.client.caller import Caller
@@ -34,8 +34,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.options import AS_USUAL, DEFAULTS, OPTIONS, JobOptions
 from testbed.messages.coding import encoded
 from testbed.messages.status import LivingStatus, Status
-from testbed.records.record import failure_of_queue
-from testbed.records.recorder import Asked, Recorder, recording
+from testbed.records.recorder import Asked, Recorder, RunRecorder, recording
 from testbed.records.store import Store
 from testbed.topology.fields import shown
 from testbed.topology.yaml_text import plain, read_yaml
@@ -188,12 +187,12 @@ class Testbed:
         with self._recording(asked, record) as recorder:
             with recorder.run() as recorded:
                 try:
-                    data = run(self._runtime, asked_for, caller, on_event)
+                    ended = run(self._runtime, asked_for, caller, on_event)
                 except KeyboardInterrupt:
                     self._await_end(jobs)
                     raise
-                recorded.take(data)
-            result = JobResult.of(data, output, recorder.folder)
+                recorded.take(ended)
+            result = JobResult.of(ended, output, recorder.folder)
             if result.failure:  # the testbed's own log goes with the testbed
                 raise JobError(replace(result, failure=recorded.with_kept_log(result.failure)))
         return result
@@ -209,7 +208,10 @@ class Testbed:
         """Queue the jobs of a jobs file, or of what such a file would hold, and return what they came to when
         the last has ended. Who is interrupted cancels them.
         """
-        return BatchResult.of(self._submit(jobs, preload, logs, record, wait=True))
+        with self._queueing(jobs, preload, logs, record, wait=True) as (batch, recorded):
+            result = submit(self._runtime, batch, Caller.of_this_process(), recorded.hear)
+            recorded.take(result)
+        return BatchResult.of(result)
 
     def queue(
         self,
@@ -220,7 +222,9 @@ class Testbed:
         record: bool = True,
     ) -> tuple[int, ...]:
         """Queue them likewise, and return their numbers at once."""
-        return tuple(self._submit(jobs, preload, logs, record, wait=False)["jobs"])
+        with self._queueing(jobs, preload, logs, record, wait=False) as (batch, recorded):
+            left = recorded.left_to_testbed(batch.names, batch.logs is None)
+            return queue(self._runtime, batch, Caller.of_this_process(), recorded.hear, left)
 
     def cancel(self, *jobs: int) -> tuple[int, ...]:
         """End queued jobs; without numbers, all that this user queued. Return which had not ended."""
@@ -259,14 +263,16 @@ class Testbed:
         self._runtime.require_alive()
         return status(self._runtime)
 
-    def _submit(
+    @contextlib.contextmanager
+    def _queueing(
         self,
         jobs: str | Path | Mapping[str, Any],
         preload: bool,
         logs: str | Path | None,
         record: bool,
         wait: bool,
-    ) -> dict[str, Any]:
+    ) -> Iterator[tuple[QueueRequest, RunRecorder]]:
+        """Check jobs, and record what becomes of them in the block, which queues them."""
         caller = Caller.of_this_process()
         files: list[tuple[str, Path]] = []
         if isinstance(jobs, Mapping):
@@ -281,11 +287,7 @@ class Testbed:
         words = self._named(*([] if wait else ["--detach"]), *(str(file) for _, file in files))
         asked = Asked("submit", words, {"submission": data}, [*files, *batch.inputs()], self._runtime)
         with self._recording(asked, record) as recorder, recorder.run() as recorded:
-            left = {} if wait else recorded.left_to_testbed(batch.names, folder is None)
-            result = submit(self._runtime, batch, caller, recorded.hear, left)
-            if wait:
-                recorded.take(result, failure=failure_of_queue(result))
-        return result
+            yield batch, recorded
 
     def _await_end(self, jobs: Sequence[int]) -> None:
         """Wait, a little, until jobs have given back what they had, so that the next may have it."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.api.telemetry import Array, JobSamples, LinkTable
 from testbed.errors import TestbedError
-from testbed.messages.coding import decode
-from testbed.messages.links import LinkDelta
+from testbed.messages.coding import UNSET, UnsetType, plain
+from testbed.messages.result import RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import Bound
 
@@ -45,33 +45,30 @@ class JobResult:
     @classmethod
     def of(
         cls,
-        data: Mapping[str, Any],
+        result: RunResult,
         output: Sequence[tuple[str, str]] = (),
         record: Path | None = None,
     ) -> JobResult:
         """Return the result of what a testbed answered, and what its workers printed meanwhile."""
-        hosts = tuple(worker["host"] for worker in data["workers"])
-        bound = data["bound"]
-        series = data.get("series")
+        hosts, series = result.hosts, result.series
         return cls(
-            id=data["id"],
-            testbed=data["testbed"],
-            script=data["script"],
-            sync=data["sync"],
+            id=result.id,
+            testbed=result.testbed,
+            script=result.script,
+            sync=result.sync,
             hosts=hosts,
-            ps_host=data["ps_host"],
-            failure=data["failure"],
-            wall_s=data["wall_s"],
-            verdict=decode(JobVerdict, data["verdict"], "verdict"),
-            bound=bound
-            and Bound(**{field.name: bound[field.name] for field in fields(Bound) if field.name in bound}),
-            links=LinkTable.of(decode(tuple[LinkDelta, ...], data["links"], "links")),
-            tensor_bytes=data["bytes_by"],
-            samples=JobSamples.of(base64.b64decode(series)) if series else None,
+            ps_host=result.ps_host,
+            failure=result.failure,
+            wall_s=result.wall_s,
+            verdict=result.verdict,
+            bound=Bound.of(result.bound) if result.bound else None,
+            links=LinkTable.of(result.links),
+            tensor_bytes=result.bytes_by,
+            samples=None if isinstance(series, UnsetType) else JobSamples.of(base64.b64decode(series)),
             output=tuple(output),
             reported=_reported(line for host, line in output if hosts and host == hosts[0]),
             record=record,
-            data={name: value for name, value in data.items() if name != "series"},
+            data=plain(replace(result, series=UNSET)),
         )
 
     @property

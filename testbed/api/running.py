@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.api.files import check_job
 from testbed.api.python import check_python
@@ -16,8 +16,12 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.jobs.options import AS_USUAL, JobOptions
 from testbed.jobs.placement import parse_place, parse_server
+from testbed.messages.coding import decode
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
+
+if TYPE_CHECKING:
+    from testbed.messages.result import RunResult
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -114,7 +118,10 @@ def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "
         check_python(caller, options.python, prefix)
 
 
-def run(runtime: Runtime, options: RunOptions, caller: Caller, on_event: OnEvent) -> dict[str, Any]:
+def run(runtime: Runtime, options: RunOptions, caller: Caller, on_event: OnEvent) -> RunResult:
     """Run a job that was checked to its end, and return its result: that it failed is in there."""
+    from testbed.messages.result import RunResult  # late: a job begins before its result is read
+
     request = options.request(caller)
-    return dict(rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request))
+    answer = rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request)
+    return decode(RunResult, answer, "result")

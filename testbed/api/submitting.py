@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.api.files import check_job, check_result
 from testbed.api.running import OnEvent
@@ -16,9 +16,13 @@ from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
+from testbed.messages.coding import decode
 from testbed.plugins.user_class import is_users
 from testbed.queue import submission
 from testbed.queue.submission import Submission
+
+if TYPE_CHECKING:
+    from testbed.messages.submission import SubmissionResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,28 @@ def submit(
     batch: QueueRequest,
     caller: Caller,
     on_event: OnEvent,
-    left: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Queue jobs that were checked, and return their result; without waiting, at once, their numbers. `left`
-    is what their record leaves to the testbed.
+) -> SubmissionResult:
+    """Queue jobs that were checked, and return their result when the last has ended."""
+    from testbed.messages.submission import SubmissionResult  # late: jobs begin before their result is read
+
+    answer = _asked(runtime, batch.request(caller), on_event)
+    return decode(SubmissionResult, answer, "result")
+
+
+def queue(
+    runtime: Runtime, batch: QueueRequest, caller: Caller, on_event: OnEvent, left: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Queue jobs that were checked, and return their numbers at once. `left` is what their record leaves to
+    the testbed.
     """
-    request = batch.request(caller) | dict(left or {})
-    return dict(rpc.call(runtime.socket, "submit", on_event=on_event, timeout_s=None, **request))
+    from testbed.messages.submission import QueuedJobs
+
+    answer = _asked(runtime, batch.request(caller) | dict(left), on_event)
+    return decode(QueuedJobs, answer, "queued jobs").jobs
+
+
+def _asked(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> Any:
+    return rpc.call(runtime.socket, "submit", on_event=on_event, timeout_s=None, **request)
 
 
 def check_files(

@@ -31,6 +31,8 @@ from testbed.jobs.services import server_spec, service_address
 from testbed.jobs.starting import Hosts, Starter
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
+from testbed.messages.result import WorkerResult
+from testbed.messages.statistics import Statistics
 from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
 
@@ -79,7 +81,7 @@ class Executor:
     """
 
     def __init__(self, name: str, hosts: Hosts, root: Path, template: Template, files: UserFiles) -> None:
-        self._name, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
+        self.testbed, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
         self._lock = threading.Lock()
         self._in_use: set[Path] = set()  # folders
 
@@ -140,41 +142,30 @@ class Executor:
             ending = replace(ending, notes=[note, *ending.notes])
         return specs, ending
 
-    def report(
-        self, job: int, request: JobRequest, layout: Layout, specs: Sequence[ProcessSpec], ending: Ending
-    ) -> dict[str, Any]:
-        """Return the part of a result that every job's has: the job and its workers, by its last attempt. Its
-        `notes` have a line for statistics that are not in it, although a worker left them.
+    def workers(
+        self, specs: Sequence[ProcessSpec], ending: Ending, caller: Caller
+    ) -> tuple[list[WorkerResult], list[str]]:
+        """Return the workers of an attempt that has ended, by rank, and a line for statistics that are not
+        there, although a worker left them.
         """
         workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
-        stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], request.caller)
-        return {
-            "id": job,
-            "testbed": self._name,
-            "script": " ".join(request.arguments_of_python),
-            "sync": layout.system,
-            "placement": [addresses.tor_name(addresses.tor_of(*host)) for host in layout.workers],
-            "ps_host": addresses.host_name(*layout.server) if layout.server else None,
-            "failure": ending.failure,
-            "bytes_by": result.bytes_by_way(stats),
-            "groups": result.bytes_by_group(stats),
-            "workers": [
-                {
-                    "rank": spec.index,
-                    "host": spec.host,
-                    "exit_code": ending.exit_codes.get(spec.index),
-                    "log": str(spec.log),
-                    "stacks": str(spec.stacks) if spec.index in ending.left_stacks else None,
-                    "stats": left,
-                }
-                for spec, left in zip(workers, stats, strict=True)
-            ],
-            "notes": notes,
-        }
+        stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], caller)
+        ended = [
+            WorkerResult(
+                rank=spec.index,
+                host=spec.host,
+                exit_code=ending.exit_codes.get(spec.index),
+                log=str(spec.log),
+                stacks=str(spec.stacks) if spec.index in ending.left_stacks else None,
+                stats=left,
+            )
+            for spec, left in zip(workers, stats, strict=True)
+        ]
+        return ended, notes
 
-    def _stats(self, paths: Sequence[Path], caller: Caller) -> tuple[list[dict[str, Any] | None], list[str]]:
+    def _stats(self, paths: Sequence[Path], caller: Caller) -> tuple[list[Statistics | None], list[str]]:
         """Return the workers' statistics, by rank, and what they lack."""
-        stats: list[dict[str, Any] | None] = []
+        stats: list[Statistics | None] = []
         notes: list[str] = []
         for rank, content in enumerate(self.files.read(paths, caller, result.MOST_BYTES)):
             left, lack = None, None
@@ -222,7 +213,7 @@ class Executor:
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
         board = attempt.board.settings()
         description = job_description(
-            self._name, attempt.job, attempt.generation, rank, hosts, board, stats, settings, gate
+            self.testbed, attempt.job, attempt.generation, rank, hosts, board, stats, settings, gate
         )
         env = worker_environment(
             environ,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from testbed.jobs.life import Job
-from testbed.messages.coding import UNSET, decode
+from testbed.messages.coding import UNSET
 from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
-from testbed.messages.verdict import JobVerdict
+from testbed.messages.result import RunResult
 from testbed.topology import addresses
 
 ENDED = "ended"  # the kind of an entry on a job that is over, which has a `job`
@@ -58,7 +58,7 @@ def running_job(job: Job) -> RunningJob:
     return RunningJob(job.id, round(job.began_unix, 3), _pairs(job), job.outlook())
 
 
-def epitaph(job: Job, failure: str | None, outcome: Mapping[str, Any] | None) -> EndedJob:
+def epitaph(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJob:
     """Return what the journal keeps of a job that is over. `outcome` is its result, if it has any."""
     return EndedJob(
         id=job.id,
@@ -70,7 +70,7 @@ def epitaph(job: Job, failure: str | None, outcome: Mapping[str, Any] | None) ->
         hosts=tuple(job.hosts),
         ps_host=job.ps_host,
         failure=failure,
-        verdict=decode(JobVerdict, outcome["verdict"], "verdict") if outcome else None,
+        verdict=outcome.verdict if outcome else None,
         notes=tuple(job.notes[-20:]),
     )
 

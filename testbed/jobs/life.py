@@ -37,8 +37,9 @@ from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
-from testbed.messages.coding import as_json, decode
+from testbed.messages.coding import UNSET, UnsetType, as_json, decode
 from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
+from testbed.messages.result import AttemptResult, OpticalEvents, RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
@@ -99,7 +100,7 @@ class Job:
         self._blocks: BlocksStatus | None = None  # what became of them, where it is summed by blocks
         self._absences = Absences(time.monotonic())
         self.notes: list[str] = []  # what a reader of the result must know
-        self.attempts: list[dict[str, Any]] = []  # its starts, as far as they have ended
+        self.attempts: list[AttemptResult] = []  # its starts, as far as they have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
         self.ended_at: float | None = None
         self._means, self._terms = means, terms
@@ -279,7 +280,7 @@ class Job:
 
     # ------------------------------------------------------------------ its life
 
-    def live(self) -> dict[str, Any]:
+    def live(self) -> RunResult:
         """Live, and return the result, which says in `failure` why the job failed, if it did. TestbedError
         when there is none, for it could not have what it needs.
         """
@@ -317,8 +318,7 @@ class Job:
             specs, ending = self._attempt(folder)
             self.notes += ending.notes
             again = self.may_start_again
-            row = {"generation": self.generation, "wall_s": ending.wall_s, "failure": ending.failure}
-            self.attempts.append(row)
+            self.attempts.append(AttemptResult(self.generation, ending.wall_s, ending.failure))
             if ending.failure is None or ending.stopped or not again:
                 return specs, ending
             self._take_back()
@@ -467,28 +467,17 @@ class Job:
 
     def _result(
         self, specs: list[ProcessSpec], ending: Ending, observation: Observation, history: int
-    ) -> dict[str, Any]:
-        means, request = self._means, self.request
-        report = means.executor.report(self.id, request, self.layout, specs, ending)
-        unread = report["notes"]
-        self.notes += report["notes"]
-        described = {
-            **result.without_timelines(report),
-            "notes": self.notes,
-            "asked_sync": request.sync,
-            "sums": as_json(self.sums),
-            "lanes": (request.options.lanes or lanes_for(means.mtu)) if self.layout.forest else None,
-            "recovery": request.options.packets.recovery if self.layout.forest else None,
-            "attempts": self.attempts,
-            "wall_s": sum(attempt["wall_s"] for attempt in self.attempts),
-        }
+    ) -> RunResult:
+        means, request, layout = self._means, self.request, self.layout
+        workers, unread = means.executor.workers(specs, ending, request.caller)
+        self.notes += unread
+        ocs: OpticalEvents | UnsetType = UNSET
         if self._terms.start is not None:  # else circuits are a policy's, and its session tells of them
-            described["ocs"] = {"events": result.events_after(means.controller("history"), history)}
+            ocs = OpticalEvents(result.events_after(means.controller("history"), history))
         if self._blocks is not None:
-            described["blocks"] = as_json(self._blocks)
             self.notes += result.notes_of_blocks(self._blocks)
-        stats = [worker["stats"] for worker in report["workers"]]
-        traffic = traffic_of(self.layout, means.mtu, request.options.lanes)
+        stats = [worker.stats for worker in workers]
+        traffic = traffic_of(layout, means.mtu, request.options.lanes)
         starts = len(self.attempts)
         pattern = request.options.slow_workers
         slow = None if pattern is None else str(pattern)
@@ -496,10 +485,38 @@ class Job:
         if ending.failure is None:
             missing = result.missing_statistics(stats, self._owing, unread)
         observed = observation.report(
-            stats, traffic, ending.failure, request.with_series, starts, slow, missing, self.layout, self.id
+            stats, traffic, ending.failure, request.with_series, starts, slow, missing, layout, self.id
         )
-        self.notes += [note["text"] for note in observed["verdict"]["notes"] if note["name"] == UNUSED]
-        return described | observed
+        self.notes += [note.text for note in observed.verdict.notes if note.name == UNUSED]
+        return RunResult(
+            id=self.id,
+            testbed=means.executor.testbed,
+            script=" ".join(request.arguments_of_python),
+            sync=layout.system,
+            placement=tuple(addresses.tor_name(addresses.tor_of(*host)) for host in layout.workers),
+            ps_host=self.ps_host,
+            failure=ending.failure,
+            bytes_by=result.bytes_by_way(stats),
+            groups=result.bytes_by_group(stats),
+            workers=result.without_timelines(workers),
+            notes=tuple(self.notes),
+            asked_sync=request.sync,
+            sums=self.sums,
+            lanes=(request.options.lanes or lanes_for(means.mtu)) if layout.forest else None,
+            recovery=request.options.packets.recovery if layout.forest else None,
+            attempts=tuple(self.attempts),
+            wall_s=sum(attempt.wall_s for attempt in self.attempts),
+            ocs=ocs,
+            blocks=UNSET if self._blocks is None else self._blocks,
+            links=observed.links,
+            telemetry=observed.telemetry,
+            stragglers=observed.stragglers,
+            optical_losses=observed.optical_losses,
+            other_traffic=observed.other_traffic,
+            bound=observed.bound,
+            verdict=observed.verdict,
+            series=UNSET if observed.series is None else observed.series,
+        )
 
     # ------------------------------------------------------------------ what it holds
 

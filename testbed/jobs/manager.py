@@ -32,8 +32,10 @@ from testbed.jobs.surroundings import Surroundings
 from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
+from testbed.messages.coding import as_json
 from testbed.messages.jobs import JobStatus
 from testbed.messages.journal import RunningJob
+from testbed.messages.result import RunResult
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 from testbed.telemetry.sampler import Sampler
@@ -200,10 +202,8 @@ class Jobs:
         self.means.executor.close()
         return ended
 
-    def run(
-        self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
-    ) -> dict[str, Any]:
-        """Run a job as `caller`, and return its result, which says in `failure` why it failed, if it did.
+    def run(self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event) -> Any:
+        """Run a job as `caller`, and return its result, as JSON has it; `failure` says why it failed.
         RequestError for one that cannot be run as things are, such as where no place has room for it.
         """
         request = JobRequest.parse(asked, caller)
@@ -225,7 +225,7 @@ class Jobs:
         )
         assert job is not None
         try:
-            return self.live(job)
+            return as_json(self.live(job))
         except NoRoomError as full:
             raise RequestError(str(full)) from full
 
@@ -269,13 +269,13 @@ class Jobs:
                         job.stop(self._ending)
                 return job
 
-    def live(self, job: Job) -> dict[str, Any]:
+    def live(self, job: Job) -> RunResult:
         """Let a job live, forget it, and return its result."""
-        outcome: dict[str, Any] | None = None
+        outcome: RunResult | None = None
         failure: str | None = "it raised an error, which the daemon's log has"
         try:
             outcome = job.live()
-            failure = outcome["failure"]
+            failure = outcome.failure
             return outcome
         except TestbedError as error:
             failure = str(error)

@@ -8,7 +8,7 @@ import base64
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -19,7 +19,9 @@ from testbed.errors import ChangedError
 from testbed.jobs.ports import PortWatch
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
-from testbed.messages.coding import as_json
+from testbed.messages.links import LinkDelta
+from testbed.messages.result import BoundResult, JobDelays, JobTelemetry, OpticalLosses, OthersTraffic
+from testbed.messages.statistics import Statistics
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
@@ -61,6 +63,22 @@ def require_links(hosts: Hosts, names: Sequence[str]) -> None:
             raise ChangedError(
                 f"link {link}: its device {device} was deleted: end the testbed, and bring it up again"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The part of a job's result (testbed/messages/result.py, RunResult) that is of its links, its samples
+    and the machine. `series` is an .npz file in base64, None where it was not wanted.
+    """
+
+    links: tuple[LinkDelta, ...]
+    telemetry: JobTelemetry
+    stragglers: JobDelays | None
+    optical_losses: dict[str, OpticalLosses]
+    other_traffic: tuple[OthersTraffic, ...]
+    bound: BoundResult | None
+    verdict: JobVerdict
+    series: str | None
 
 
 class Observation:
@@ -131,7 +149,7 @@ class Observation:
 
     def report(
         self,
-        workers: Sequence[Mapping[str, Any] | None],
+        workers: Sequence[Statistics | None],
         traffic: Traffic,
         failure: str | None,
         with_series: bool,
@@ -140,9 +158,8 @@ class Observation:
         missing: str | None = None,
         layout: Layout | None = None,
         job: int = 0,
-    ) -> dict[str, Any]:
-        """Return the result's `links`, `telemetry`, `stragglers`, `bound` and `verdict`, and `series`, an
-        .npz file in base64, if it is wanted.
+    ) -> Observed:
+        """Return what was observed, with all samples if they are wanted.
 
         `workers`: the statistics that they left, by rank, in the last of its `starts`; `stragglers`: the
         pattern in which they were to be slow; `missing`: which statistics are not there, and why;
@@ -177,23 +194,23 @@ class Observation:
             missing=missing,
             slept=slept,
         )
-        report = {
-            "links": as_json(links),
-            "telemetry": summary(self._recording, seen),
-            "stragglers": slept.as_json() if slept else None,
-            "optical_losses": {
-                name: {"dark": dark, "unlit": unlit} for name, (dark, unlit) in sorted(happened.lost.items())
-            },
-            "other_traffic": [asdict(each) for each in happened.traffic],
-            "bound": allowed.as_json() if allowed else None,
-            "verdict": as_json(judged.said()),
-        }
-        if not with_series:
-            return report
+        return Observed(
+            links=tuple(links),
+            telemetry=summary(self._recording, seen),
+            stragglers=slept.said() if slept else None,
+            optical_losses={name: OpticalLosses(*lost) for name, lost in sorted(happened.lost.items())},
+            other_traffic=tuple(happened.traffic),
+            bound=allowed.said() if allowed else None,
+            verdict=judged.said(),
+            series=self._series(workers, len(traffic.hosts)) if with_series else None,
+        )
+
+    def _series(self, workers: Sequence[Statistics | None], senders: int) -> str:
+        """Return all samples, and the rounds where all of the job's senders left a timeline."""
+        assert self._recording is not None
         timelines = [timeline for timeline in map(read, workers) if timeline is not None]
-        seen_rounds = rounds(timelines) if len(timelines) == len(traffic.hosts) else []
-        samples = series(self._recording, seen_rounds)
-        return report | {"series": base64.b64encode(samples).decode()}
+        seen_rounds = rounds(timelines) if len(timelines) == senders else []
+        return base64.b64encode(series(self._recording, seen_rounds)).decode()
 
     def _happened(
         self, scenes: Sequence[Surrounding], layout: Layout | None, job: int, recording: Recording

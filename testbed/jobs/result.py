@@ -6,10 +6,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from testbed.messages.coding import decode
+from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.jobs import AbsenceStatus, BlocksStatus
 from testbed.messages.links import LinkDelta
+from testbed.messages.result import GroupBytes, WorkerResult
+from testbed.messages.statistics import Statistics
 from testbed.telemetry.samples import LinkCounters
 from testbed.wire.transports import GLOO, PACKETS, SERVER
 
@@ -49,13 +54,18 @@ def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCoun
     return deltas
 
 
-def events_after(history: Iterable[Mapping[str, Any]], last_id: int) -> list[dict[str, Any]]:
+def events_in(history: Any) -> tuple[ReconfigurationEvent, ...]:
+    """Return the reconfigurations that the controller answers."""
+    return decode(tuple[ReconfigurationEvent, ...], history, "history")
+
+
+def events_after(history: Any, last_id: int) -> tuple[ReconfigurationEvent, ...]:
     """Return the reconfigurations that came after that of the number `last_id`."""
-    return [dict(event) for event in history if event["id"] > last_id]
+    return tuple(event for event in events_in(history) if event.id > last_id)
 
 
-def last_id(history: Iterable[Mapping[str, Any]]) -> int:
-    return max((int(event["id"]) for event in history), default=0)
+def last_id(history: Any) -> int:
+    return max((event.id for event in events_in(history)), default=0)
 
 
 def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
@@ -97,7 +107,7 @@ class StatsError(Exception):
     """Statistics that a worker left and no result can hold; the message says why."""
 
 
-def parse_stats(content: bytes) -> dict[str, Any]:
+def parse_stats(content: bytes) -> Statistics:
     """Return the statistics that a worker left with JobEnv.write_stats. Raises StatsError for what does not
     read, would hold up the daemon, or cannot be held by a result.
     """
@@ -132,7 +142,7 @@ def _is_flat(value: object) -> bool:
     return False
 
 
-def bytes_by_way(stats: Iterable[Mapping[str, Any] | None]) -> dict[str, int]:
+def bytes_by_way(stats: Iterable[Statistics | None]) -> dict[str, int]:
     """Return the bytes of tensors that went each way, over all workers: by places that sum (`packets`), a
     `server`, or `gloo`, which has every collective that is no sum.
     """
@@ -144,24 +154,22 @@ def bytes_by_way(stats: Iterable[Mapping[str, Any] | None]) -> dict[str, int]:
     return {way: ways[way] for way in (PACKETS, SERVER, GLOO) if ways[way]}
 
 
-def bytes_by_group(stats: Sequence[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
+def bytes_by_group(stats: Sequence[Statistics | None]) -> tuple[GroupBytes, ...]:
     """Return the groups that the workers made beside the first, by their ranks: the bytes of tensors that
     went each way, over all members.
     """
-    groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[int, ...], list[Statistics]] = {}
     for left in stats:
         rows = left.get("groups") if left else None
         for row in rows if isinstance(rows, list) else []:
             ranks = row.get("workers") if isinstance(row, dict) else None
             if isinstance(ranks, list) and all(each in range(len(stats)) for each in ranks):
                 groups.setdefault(tuple(map(int, ranks)), []).append(row)
-    return [
-        {"workers": list(ranks), "bytes_by": bytes_by_way(rows)} for ranks, rows in sorted(groups.items())
-    ]
+    return tuple(GroupBytes(ranks, bytes_by_way(rows)) for ranks, rows in sorted(groups.items()))
 
 
 def unused(
-    transport: str, stats: Sequence[Mapping[str, Any] | None], sent_bytes: int, starts: int = 1
+    transport: str, stats: Sequence[Statistics | None], sent_bytes: int, starts: int = 1
 ) -> str | None:
     """Return a line for a job that was to sum in the network, or at a server, and summed nothing there, or
     little beside what its script sent otherwise. Its workers sent so many bytes over their links, in all of
@@ -186,7 +194,7 @@ def unused(
 
 
 def missing_statistics(
-    stats: Sequence[Mapping[str, Any] | None], owing: Mapping[int, int], notes: Sequence[str] = ()
+    stats: Sequence[Statistics | None], owing: Mapping[int, int], notes: Sequence[str] = ()
 ) -> str | None:
     """Return a line for workers that summed, and whose statistics are not there; None where all
     are. `owing` has the errno of writing them, by rank; `notes` why those that were written do not read.
@@ -202,14 +210,11 @@ def missing_statistics(
     return f"statistics of {workers} are missing: {why}"
 
 
-def without_timelines(report: dict[str, Any]) -> dict[str, Any]:
-    """Return the report without the workers' timelines: the bound is made of them, and they are long."""
-    workers = [
-        {
-            **worker,
-            "stats": worker["stats"]
-            and {name: value for name, value in worker["stats"].items() if name != "timeline"},
-        }
-        for worker in report["workers"]
-    ]
-    return {**report, "workers": workers}
+def without_timelines(workers: Iterable[WorkerResult]) -> tuple[WorkerResult, ...]:
+    """Return the workers without their timelines: the bound is made of them, and they are long."""
+    return tuple(
+        replace(worker, stats={name: value for name, value in worker.stats.items() if name != "timeline"})
+        if worker.stats
+        else worker
+        for worker in workers
+    )

@@ -13,9 +13,10 @@ from typing import Any
 from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
+from testbed.messages.result import OthersTraffic
 from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.other_programs import Company, Spent, company, spent
-from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
+from testbed.telemetry.traffic import Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 

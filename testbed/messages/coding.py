@@ -36,6 +36,11 @@ def encoded(message: Any) -> bytes:
         return json.dumps(as_json(message)).encode()
 
 
+def plain(message: Any) -> Any:
+    """Return a message as the module json reads it: dictionaries and lists, which a script may change."""
+    return json.loads(json.dumps(as_json(message)))
+
+
 def _plain(value: Any) -> Any:
     """Return a value of a class derived from a plain one, such as NumPy's float64, as json writes it."""
     for kind in (float, int, str):

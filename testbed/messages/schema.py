@@ -10,36 +10,58 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
 from testbed.messages.coding import UNSET
+from testbed.messages.result import RepeatedRuns, RunResult
+from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, LivingStatus
+from testbed.messages.submission import SubmissionResult
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PRINTED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "status": (
+
+
+class Printed(NamedTuple):
+    """All that a command prints: a line on it, the types of which it is one, and whether it may be a list of
+    such.
+    """
+
+    line: str
+    kinds: tuple[Any, ...]
+    several: bool = False
+
+
+PRINTED = {
+    "status": Printed(
         "`testbed status --json`: an object, or a list where several testbeds run.",
         (*LivingStatus.__args__, DeadStatus),
+        several=True,
     ),
+    "run": Printed(
+        "`testbed run --json`: a job, or the runs of a repeated one (`--repeat`) and their means.",
+        (RunResult, RepeatedRuns),
+    ),
+    "submit": Printed("`testbed submit --json`: all jobs that were queued at once.", (SubmissionResult,)),
+    "script": Printed("`testbed script --json`: the steps that were done.", (ScriptResult,)),
 }
-"""By command what it prints: a line on it, and the types of which it is one."""
 
 
 def schema(command: str) -> dict[str, Any]:
     """Return the JSON Schema of what a command prints."""
-    line, kinds = PRINTED[command]
+    printed = PRINTED[command]
     messages: dict[str, Any] = {}
-    for kind in kinds:
+    for kind in printed.kinds:
         _add_messages(kind, messages)
-    made, types = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    made, types = msgspec.json.schema_components(printed.kinds, ref_template="#/$defs/{name}")
+    lists = [{"type": "array", "items": {"anyOf": list(made)}}] if printed.several else []
     return {
         "$schema": DIALECT,
         "title": command,
-        "description": line,
-        "anyOf": [*made, {"type": "array", "items": {"anyOf": list(made)}}],
+        "description": printed.line,
+        "anyOf": [*made, *lists],
         "$defs": {name: _printed(_plain(each), messages[name]) for name, each in sorted(types.items())},
     }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import index
 
-from testbed.scheduling.model import Limits
+from testbed.messages.submission import PortCounts, RotationRecord, SlotRecord, TurnRecord
+from testbed.scheduling.model import Limits, Pair, Rotation
 
 _SLOT = re.compile(r"slot \d+")
 _MOST_COMPLAINTS = 20
@@ -42,7 +44,7 @@ class Account:
     late_slots: int = 0
     # by kind, the last kinds that came: how it was said last, and how often
     complaints_by_kind: dict[str, tuple[str, int]] = field(default_factory=dict)
-    slots: list[dict[str, Any]] = field(default_factory=list)
+    slots: list[SlotRecord] = field(default_factory=list)
 
     def fail(self, why: str) -> None:
         """Count a decision that there was not, or that was not valid."""
@@ -63,3 +65,18 @@ class Account:
             text if count == 1 else f"{text} ({count} times)"
             for text, count in self.complaints_by_kind.values()
         ]
+
+
+def port_counts(ports: Mapping[Pair, int]) -> PortCounts:
+    """Return what a result says of circuits, in the order of their units."""
+    return tuple(sorted(_indices(ports)))
+
+
+def rotation_record(rotation: Rotation) -> RotationRecord:
+    """Return what a result says of a rotation."""
+    turns = (TurnRecord(_indices(turn.ports), float(turn.lasts_ms)) for turn in rotation.turns)
+    return RotationRecord(float(rotation.guard_ms), tuple(turns))
+
+
+def _indices(ports: Mapping[Pair, int]) -> PortCounts:
+    return tuple((index(a), index(b), index(count)) for (a, b), count in ports.items())

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from testbed.aggregation.packets import AS_USUAL
 from testbed.aggregation.site import Site
@@ -20,6 +19,7 @@ from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
 from testbed.jobs.request import JobRequest
 from testbed.messages.queue import QueuedStatus
+from testbed.messages.result import RunResult
 from testbed.plugins.policies import Choice
 from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.queue.submission import JobSpec
@@ -67,7 +67,7 @@ class Queued:
     ended_s: float | None = None
     failure: str | None = None
     was_cancelled: bool = False  # somebody asked for its end before it had ended
-    run: dict[str, Any] | None = None
+    run: RunResult | None = None
     done_share: float = 0.0
 
     @property

@@ -1,16 +1,17 @@
-"""The result of a submission, and the status of a session, as JSON. Pure: reads what the session kept."""
+"""The result of a submission, and the status of a session. Pure: reads what the session kept."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
 
-from testbed.messages.coding import as_json
 from testbed.messages.queue import QueueStatus
+from testbed.messages.submission import QueuedRun, QueueModel, SubmissionResult
+from testbed.queue.account import port_counts
 from testbed.queue.queued import Queued, describe
 from testbed.queue.session import Session
-from testbed.scheduling.messages import job_to_json, limits_to_json, ports_to_json
+from testbed.scheduling.messages import job_to_json, limits_to_json
 from testbed.topology.model import Topology
 
 _COMPLAINTS_SHOWN = 3
@@ -35,39 +36,39 @@ def of_session(session: Session) -> QueueStatus:
         )
 
 
-def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> dict[str, Any]:
+def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> SubmissionResult:
     """Return a submission's result. Circuits and the policy's times are the whole session's."""
     account = session.account
     done = [queued for queued in jobs if queued.failure is None and queued.ended_s is not None]
     started = [queued.started_s for queued in done if queued.started_s is not None]
-    return {
-        "policy": session.rules.policy,
-        "slot_s": session.rules.limits.slot_s,
-        "seed": session.rules.seed,
-        "scale": topology.scale,
-        "configuration": topology.name,
-        "jobs": [_job(queued) for queued in jobs],
-        "done": len(done),
-        "failed": sum(queued.failure is not None and not queued.is_cancelled for queued in jobs),
-        "cancelled": sum(queued.is_cancelled for queued in jobs),
-        "total_jct_s": math.fsum(_end_s(queued) - queued.arrival_s for queued in done),
-        "ct_bti_s": max((_end_s(queued) for queued in done), default=0.0) - min(started, default=0.0),
-        "reconfigured_connections": account.connections,
-        "reconfigurations": account.reconfigurations,
-        "policy_s": math.fsum(account.policy_s),
-        "policy_s_max": max(account.policy_s, default=0.0),
-        "overruns": account.overruns,
-        "policy_failures": account.failures,
-        "last_failure": account.last_failure,
-        "late_slots": account.late_slots,
-        "complaints": account.complaints,
-        "slots": account.slots,
-        "model": {
-            "limits": limits_to_json(session.rules.limits),
-            "jobs": [job_to_json(queued.model()) for queued in jobs if queued.arrival is not None],
-            "ports": ports_to_json(session.initial_ports or {}),
-        },
-    }
+    return SubmissionResult(
+        policy=session.rules.policy,
+        slot_s=session.rules.limits.slot_s,
+        seed=session.rules.seed,
+        scale=topology.scale,
+        configuration=topology.name,
+        jobs=tuple(_job(queued) for queued in jobs),
+        done=len(done),
+        failed=sum(queued.failure is not None and not queued.is_cancelled for queued in jobs),
+        cancelled=sum(queued.is_cancelled for queued in jobs),
+        total_jct_s=math.fsum(_end_s(queued) - queued.arrival_s for queued in done),
+        ct_bti_s=max((_end_s(queued) for queued in done), default=0.0) - min(started, default=0.0),
+        reconfigured_connections=account.connections,
+        reconfigurations=account.reconfigurations,
+        policy_s=math.fsum(account.policy_s),
+        policy_s_max=max(account.policy_s, default=0.0),
+        overruns=account.overruns,
+        policy_failures=account.failures,
+        last_failure=account.last_failure,
+        late_slots=account.late_slots,
+        complaints=tuple(account.complaints),
+        slots=tuple(account.slots),
+        model=QueueModel(
+            limits=limits_to_json(session.rules.limits),
+            jobs=tuple(job_to_json(queued.model()) for queued in jobs if queued.arrival is not None),
+            ports=port_counts(session.initial_ports or {}),
+        ),
+    )
 
 
 def _end_s(queued: Queued) -> float:
@@ -75,33 +76,30 @@ def _end_s(queued: Queued) -> float:
     return queued.trained_s or queued.ended_s or 0.0
 
 
-def _job(queued: Queued) -> dict[str, Any]:
+def _job(queued: Queued) -> QueuedRun:
     """Return a job's times since the session's first slot. JCT is waiting, which is for hosts, start-up and
     the policy, and training.
     """
-    times: dict[str, float | None] = {
-        "waiting_s": None,
-        "start_up_s": None,
-        "training_s": None,
-        "jct_s": None,
-    }
+    described = describe(queued)
+    waiting_s = start_up_s = training_s = jct_s = None
     if queued.ready_s is not None and queued.placed_s is not None:
-        times["start_up_s"] = queued.ready_s - queued.placed_s
+        start_up_s = queued.ready_s - queued.placed_s
     if (
         queued.ended_s is not None and queued.ended_s >= queued.arrival_s
     ):  # else it was ended before it arrived
-        times["jct_s"] = _end_s(queued) - queued.arrival_s
+        jct_s = _end_s(queued) - queued.arrival_s
     if queued.started_s is not None and queued.ended_s is not None:
-        times |= {
-            "waiting_s": queued.started_s - queued.arrival_s,
-            "training_s": _end_s(queued) - queued.started_s,
-        }
-    return {
-        **as_json(describe(queued)),
-        **times,
-        "iterations": queued.spec.iterations,
-        "megabytes": queued.spec.megabytes,
-        "gigabits": queued.gigabits,
-        "rates": [[slot, rate] for slot, rate in queued.rates],
-        "run": queued.run,
-    }
+        waiting_s = queued.started_s - queued.arrival_s
+        training_s = _end_s(queued) - queued.started_s
+    return QueuedRun(
+        **{each.name: getattr(described, each.name) for each in fields(described)},
+        waiting_s=waiting_s,
+        start_up_s=start_up_s,
+        training_s=training_s,
+        jct_s=jct_s,
+        iterations=queued.spec.iterations,
+        megabytes=queued.spec.megabytes,
+        gigabits=queued.gigabits,
+        rates=tuple(queued.rates),
+        run=queued.run,
+    )

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from testbed.client.rpc import Emit
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
+from testbed.messages.coding import as_json
 from testbed.messages.queue import QueueStatus
+from testbed.messages.submission import QueuedJobs
 from testbed.plugins.policies import choice
 from testbed.plugins.registry import available
 from testbed.queue import submission
@@ -78,9 +80,9 @@ class Scheduler:
 
     def submit(
         self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
-    ) -> dict[str, Any]:
-        """Queue jobs, which run as `caller`. Return the result when they have ended, or, unless the request
-        has `wait`, their numbers at once.
+    ) -> Any:
+        """Queue jobs, which run as `caller`. Return the result, as JSON has it, when they have ended, or,
+        unless the request has `wait`, their numbers at once.
         """
         wanted = submission.parse(asked.get("submission"))
         check_against(wanted, self._topology)
@@ -99,12 +101,13 @@ class Scheduler:
         if not asked.get("wait", True):
             if disconnected.is_set():  # nobody has learned that they are queued
                 batch.session.cancel({queued.id for queued in batch.jobs}, _WENT_AWAY)
-            return {"jobs": [queued.id for queued in batch.jobs]}
+            return as_json(QueuedJobs(tuple(queued.id for queued in batch.jobs)))
         while True:
             with suppress(queue.Empty):
                 event = batch.said.get(timeout=0.2)
                 if event is None:
-                    return {**of_batch(batch.jobs, batch.session, self._topology), "lost": batch.lost}
+                    result = of_batch(batch.jobs, batch.session, self._topology)
+                    return as_json(replace(result, lost=batch.lost))
                 emit(event)
             if disconnected.is_set():
                 batch.session.cancel({queued.id for queued in batch.jobs}, _WENT_AWAY)
@@ -324,7 +327,8 @@ class Scheduler:
         try:
             self._tell_counts(batch)
             if batch.result_files:
-                content = json.dumps(of_batch(batch.jobs, batch.session, self._topology), indent=2) + "\n"
+                result = of_batch(batch.jobs, batch.session, self._topology)
+                content = json.dumps(as_json(result), indent=2) + "\n"
             for file in batch.result_files:
                 try:
                     self._jobs.means.executor.files.write(file, content.encode(), batch.caller)

@@ -24,17 +24,18 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
 from testbed.jobs.supply import Start
+from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.submission import SlotRecord
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
 from testbed.plugins.policies import choice
-from testbed.queue.account import Account, Rules
+from testbed.queue.account import Account, Rules, port_counts, rotation_record
 from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
 from testbed.queue.turning import Turning
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
-from testbed.scheduling.messages import ports_to_json, rotation_to_json
 from testbed.scheduling.model import Decision, Limits, Pair, State, UnitIndex
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, at_tor
@@ -263,7 +264,7 @@ class Session:
     def _live(self, queued: Queued, job: Job) -> None:
         try:
             queued.run = self._jobs.live(job)
-            queued.failure = queued.run["failure"]
+            queued.failure = queued.run.failure
         except TestbedError as error:
             queued.failure = str(error)
         except Exception as error:
@@ -349,7 +350,7 @@ class Session:
         took_s: float | None,
     ) -> None:
         acts = live.actions(state, decision)
-        record: dict[str, Any] = {"slot": state.slot, "policy_s": took_s}
+        set_up: int | UnsetType = UNSET
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
         self._turning.follow(decision.rotation)
@@ -360,22 +361,24 @@ class Session:
         if target != lit:
             self._controller("apply", circuits=[list(c.ports) for c in sorted(target | self._others)])
             self._supply.follow_circuits()
-            added = len(target - lit)
-            self.account.connections += added
-            self.account.reconfigurations += added > 0
-            record["set_up"] = added
+            set_up = len(target - lit)
+            self.account.connections += set_up
+            self.account.reconfigurations += set_up > 0
         self.decision = decision
         for id_, rate in acts.higher.items():
             self._set_rate(by_id[id_], rate)
         for id_, inc in acts.start.items():
             self._start(by_id[id_], inc, decision.rates[id_])
-        record |= {
-            "rates": {str(id_): rate for id_, rate in decision.rates.items()},
-            "ports": ports_to_json(decision.ports),
-        }
-        if decision.rotation is not None:
-            record["rotation"] = rotation_to_json(decision.rotation)
-        self.account.slots.append(record)
+        self.account.slots.append(
+            SlotRecord(
+                slot=state.slot,
+                policy_s=took_s,
+                set_up=set_up,
+                rates={str(id_): rate for id_, rate in decision.rates.items()},
+                ports=port_counts(decision.ports),
+                rotation=UNSET if decision.rotation is None else rotation_record(decision.rotation),
+            )
+        )
 
     def _set_rate(self, queued: Queued, rate_gbps: float) -> None:
         try:

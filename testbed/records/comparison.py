@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.records.measures import Measure, known, measures
+from testbed.records.outcome import Outcome, claims_of, outcome_of, outcomes
 from testbed.records.record import Input, Record
 from testbed.records.statistics import Difference, Mean, Said, differences, mean
 
@@ -36,7 +37,7 @@ class Side:
         """The values of its runs, by measure."""
         values: dict[str, list[float]] = {}
         for record in self.records:
-            for name, each in values_by_name(record.command, record.results).items():
+            for name, each in values_by_name(outcomes(record)).items():
                 values.setdefault(name, []).extend(each)
         return values
 
@@ -59,18 +60,18 @@ class Side:
         return ", ".join(dict.fromkeys(states))
 
 
-def values_by_name(command: str, results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+def values_by_name(results: Sequence[Outcome]) -> dict[str, list[float]]:
     """Return the values of several results, by measure."""
     values: dict[str, list[float]] = {}
     for result in results:
-        for name, each in measures(command, result).items():
+        for name, each in measures(result).items():
             values.setdefault(name, []).extend(each)
     return values
 
 
-def means_by_name(command: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
+def means_by_name(results: Sequence[Outcome]) -> dict[str, Mean]:
     """Return the means of several results, by measure."""
-    return {name: mean(values) for name, values in values_by_name(command, results).items()}
+    return {name: mean(values) for name, values in values_by_name(results).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield from ((f"host {name}", value) for name, value in _flat(set_up.host))
     for run in record.runs:
         for number, step in enumerate(run.steps, 1):
-            yield f"step {number} in run {run.number}", f"{step['run_s']:.0f} s: {step['command']}"
+            yield f"step {number} in run {run.number}", f"{step.run_s:.0f} s: {step.command}"
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -250,10 +251,8 @@ def _claims(sides: Sequence[Side]) -> Iterator[Differing]:
 
 
 def _claims_of(side: Side) -> dict[str, str]:
-    run = side.records[0].runs[0] if side.records[0].runs else None
-    result = (run.result if run else None) or {}
-    claims = result.get("claims")
+    record = side.records[0]
+    result = outcome_of(record, record.runs[0]) if record.runs else None
     return {
-        str(claim.get("text")): f"{claim.get('ours')} ({claim.get('verdict')})"
-        for claim in (claims if isinstance(claims, list) else [])
+        str(claim.get("text")): f"{claim.get('ours')} ({claim.get('verdict')})" for claim in claims_of(result)
     }

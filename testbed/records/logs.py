@@ -7,9 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 MOST_BYTES = 8 << 20
 """The most bytes that a record has of a log, beside LAST_BYTES of its end."""
@@ -21,15 +19,6 @@ _HEAD = "Traceback (most recent call last):"
 _SYNTAX = re.compile(r"(Syntax|Indentation|Tab)Error: ")  # it has no traceback
 _BEHIND = re.compile(r"\[|frame #|Exception raised from |C\+\+ ")  # what torch adds to a message
 _MOST_LINES, _MOST_OF_MESSAGE = 12, 4
-
-
-def of_queue(result: Mapping[str, Any]) -> list[tuple[str, Path]]:
-    """Return the jobs of a submission's result that have logs, each with their folder."""
-    folders = []
-    for job in result.get("jobs", []):
-        for worker in (job["run"] or {}).get("workers", [])[:1]:
-            folders.append((str(job["name"]), Path(worker["log"]).parent))
-    return folders
 
 
 def copy(folder: Path, target: Path, since: float) -> None:

@@ -6,7 +6,12 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
+
+from testbed.messages.result import RunResult
+from testbed.messages.script import ScriptResult
+from testbed.messages.submission import SubmissionResult
+from testbed.records.outcome import Figure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +53,40 @@ def known(name: str) -> Measure:
     return _KNOWN.get(name) or Measure(name, "", name)
 
 
-def measures(command: str, result: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return the numbers of a result of this command, by name, in the order in which they are shown. What a
-    result does not say is left out. A figure may have several of a name: its seeds'.
+def measures(result: Outcome) -> dict[str, list[float]]:
+    """Return the numbers of a result, by name, in the order in which they are shown. What a result does not
+    say is left out. A figure may have several of a name: its seeds'.
     """
-    made = {"run": _of_run, "submit": _of_submission, "reproduce": _of_figure}.get(command)
     numbers: dict[str, list[float]] = {}
-    for name, value in made(result) if made else ():
+    for name, value in _numbers(result):
         if math.isfinite(value):
             numbers.setdefault(name, []).append(value)
     return numbers
 
 
-def _of_run(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    if result.get("failure"):  # it did not do its work: its times are of something else
+def _numbers(result: Outcome) -> Iterable[tuple[str, float]]:
+    if isinstance(result, RunResult):
+        return _of_run(result)
+    if isinstance(result, SubmissionResult):
+        return _of_submission(result)
+    return () if isinstance(result, ScriptResult) else _of_figure(result)
+
+
+def _of_run(result: RunResult) -> Iterator[tuple[str, float]]:
+    if result.failure:  # it did not do its work: its times are of something else
         return
-    yield "wall_s", float(result["wall_s"])
-    if bound := result.get("bound"):
-        yield from _named(bound, {"round_ms": "measured_ms", "allowed_ms": "bound_ms", "ratio": "ratio"})
-    stats = [worker["stats"] for worker in result["workers"] if worker.get("stats")]
+    yield "wall_s", float(result.wall_s)
+    if bound := result.bound:
+        yield "round_ms", float(bound.measured_ms)
+        yield "allowed_ms", float(bound.bound_ms)
+        yield "ratio", float(bound.ratio)
+    stats = [worker.stats for worker in result.workers if worker.stats]
     lasted = [each_s for left in stats if (each_s := _all_reduce_s(left.get("allreduce"))) is not None]
     if lasted:
         yield "all_reduce_ms", 1e3 * statistics.fmean(lasted)
-    yield "link_mb", sum(link["bytes"] for link in result["links"]) / 1e6
-    yield "drops", float(sum(link["drops"] for link in result["links"]))
-    sent_again = [each["retransmits"] for each in stats if _is_number(each.get("retransmits"))]
+    yield "link_mb", sum(link.bytes for link in result.links) / 1e6
+    yield "drops", float(sum(link.drops for link in result.links))
+    sent_again = [count for each in stats if _is_number(count := each.get("retransmits"))]
     if sent_again:
         yield "retransmits", float(sum(sent_again))
 
@@ -85,15 +99,18 @@ def _all_reduce_s(left: object) -> float | None:
     return float(busy_s) / float(count) if _is_number(busy_s) and _is_number(count) and count else None
 
 
-def _of_submission(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    yield from _named(result, {"total_jct_s": "total_jct_s", "ct_bti_s": "ct_bti_s"})
-    for name in ("waiting_s", "training_s"):
-        if values := [job[name] for job in result["jobs"] if _is_number(job.get(name))]:
-            yield name, statistics.fmean(values)
-    yield from _named(result, {name: name for name in ("reconfigured_connections", "overruns")})
+def _of_submission(result: SubmissionResult) -> Iterator[tuple[str, float]]:
+    yield "total_jct_s", float(result.total_jct_s)
+    yield "ct_bti_s", float(result.ct_bti_s)
+    if waited := [job.waiting_s for job in result.jobs if job.waiting_s is not None]:
+        yield "waiting_s", statistics.fmean(waited)
+    if trained := [job.training_s for job in result.jobs if job.training_s is not None]:
+        yield "training_s", statistics.fmean(trained)
+    yield "reconfigured_connections", float(result.reconfigured_connections)
+    yield "overruns", float(result.overruns)
 
 
-def _of_figure(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _of_figure(result: Figure) -> Iterator[tuple[str, float]]:
     """Yield the numbers of a figure's runs, by what tells runs of another setting apart: a seed does not."""
     runs = result.get("runs")
     for row in runs if isinstance(runs, list) else []:
@@ -105,10 +122,6 @@ def _of_figure(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             for key, value in row.items()
             if _is_number(value) and key != "seed" and key not in _SETTING
         )
-
-
-def _named(data: Mapping[str, Any], names: Mapping[str, str]) -> Iterable[tuple[str, float]]:
-    return ((name, float(data[key])) for name, key in names.items() if _is_number(data.get(key)))
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

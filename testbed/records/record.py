@@ -12,10 +12,14 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from testbed.client.runtime import Runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
+from testbed.messages.coding import decode
+from testbed.messages.script import StepOfRun
+
+T = TypeVar("T")
 
 FORMAT = 1
 FILE = "record.json"
@@ -28,6 +32,13 @@ QUEUED = "queued"  # submitted with --detach: the testbed writes the result when
 DONE, FAILED, INTERRUPTED = "done", "failed", "interrupted"
 KILLED = "killed"  # its command, or the testbed that was to write its result, ended without a word
 STATES = (RUNNING, QUEUED, DONE, FAILED, INTERRUPTED, KILLED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """The format of a record.json, which says whether the rest of it reads."""
+
+    format: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +68,6 @@ class SetUp:
     environment: Mapping[str, str]  # variables that libraries heed
     host: Mapping[str, Any]
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `asdict`. KeyError or TypeError where it lacks something."""
-        inputs = tuple(Input(**each) for each in data["inputs"])
-        return cls(**{**data, "inputs": inputs})
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -78,7 +83,7 @@ class Run:
     failure: str | None = None
     verdict: str | None = None  # its line
     trustworthy: bool | None = None
-    steps: tuple[Mapping[str, Any], ...] = ()
+    steps: tuple[StepOfRun, ...] = ()
     folder: Path = field(default=Path(), compare=False)
 
     @property
@@ -139,11 +144,6 @@ class Record:
         return self.state in (RUNNING, QUEUED) or is_held(self.folder)
 
     @property
-    def results(self) -> list[dict[str, Any]]:
-        """The results of those of its runs that have one."""
-        return [result for run in self.runs if (result := run.result) is not None]
-
-    @property
     def size_bytes(self) -> int:
         """The bytes that its files have now."""
         return folder_bytes(self.folder)
@@ -155,15 +155,21 @@ class Record:
         What a command that was killed could not write is found here: nobody holds its lock.
         """
         folder = folder.absolute()
+        is_none = f"record {folder}: {FILE} is no record"
         try:
             data = json.loads((folder / FILE).read_bytes())
-            if data["format"] != FORMAT:
-                raise RequestError(f"record {folder}: format {data['format']}; format {FORMAT} is accepted")
-            record = cls.from_json(data, folder)
+            written = _read(_Format, data, is_none).format
+            if written != FORMAT:
+                raise RequestError(f"record {folder}: format {written}; format {FORMAT} is accepted")
+            record = _read(cls, data, is_none)
         except OSError as error:
             raise RequestError(f"record {folder}: {FILE}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RequestError(f"record {folder}: {FILE} is no record: {error}") from error
+        except ValueError as error:
+            raise RequestError(f"{is_none}: {error}") from error
+        if record.state not in STATES:
+            raise RequestError(f"{is_none}: state {record.state!r}")
+        runs = tuple(replace(run, folder=folder / RUNS / str(run.number)) for run in record.runs)
+        record = replace(record, folder=folder, runs=runs)
         if record.state == RUNNING and record._is_of_here and not is_held(folder):
             return record._killed()
         return record._with_result_of_queue() if record.state == QUEUED else record
@@ -174,27 +180,6 @@ class Record:
         seen here, and what was written counts.
         """
         return bool(self.set_up.host.get("name") == platform.node())
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], folder: Path) -> Self:
-        """The inverse of `to_json`. KeyError, TypeError or ValueError where something is wrong."""
-        fields = {name: value for name, value in data.items() if name != "format"}
-        runs = tuple(
-            Run(**{**run, "steps": tuple(run["steps"]), "folder": folder / RUNS / str(int(run["number"]))})
-            for run in fields["runs"]
-        )
-        if fields["state"] not in STATES:
-            raise ValueError(f"state {fields['state']!r}")
-        return cls(
-            **{
-                **fields,
-                "words": tuple(fields["words"]),
-                "notes": tuple(fields["notes"]),
-                "set_up": SetUp.from_json(fields["set_up"]),
-                "runs": runs,
-                "folder": folder,
-            }
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Return what `record.json` has. The folder is where the record lies, and is not in it."""
@@ -210,17 +195,28 @@ class Record:
 
     def _with_result_of_queue(self) -> Self:
         """The record with what the testbed wrote after the command had returned."""
+        from testbed.messages.submission import SubmissionResult  # late: few records need it
+
         (run,) = self.runs
         result = run.result
         if result is None:
             lives = not self._is_of_here or _lives(self.set_up.testbed)
             return self if lives else self._killed("the testbed ended without a word")
         ended = (run.folder / RESULT).stat().st_mtime
-        failure = failure_of_queue(result)
-        line, trustworthy = verdict_of_queue(result)
+        submitted = _read(SubmissionResult, result, f"record {self.folder}: {RESULT}")
+        failure = submitted.why_failed
+        line, trustworthy = submitted.verdict()
         run = replace(run, ended=ended, failure=failure, verdict=line, trustworthy=trustworthy)
-        state = FAILED if failure else INTERRUPTED if result.get("cancelled") else DONE
+        state = FAILED if failure else INTERRUPTED if submitted.cancelled else DONE
         return replace(self, state=state, ended=ended, failure=failure, runs=(run,))
+
+
+def _read(kind: type[T], data: Any, what: str) -> T:
+    """Return a message of a record's file. RequestError for one of another form."""
+    try:
+        return decode(kind, data, what)
+    except TestbedError as error:
+        raise RequestError(str(error)) from error
 
 
 def _lives(testbed: Mapping[str, Any] | None) -> bool:
@@ -234,29 +230,6 @@ def _lives(testbed: Mapping[str, Any] | None) -> bool:
         return True
     except (TestbedError, KeyError):
         return False
-
-
-def failure_of_queue(result: Mapping[str, Any]) -> str | None:
-    """Return why a submission failed, by its result; None where no job of it did."""
-    failed = [job for job in result["jobs"] if job["failure"] and not job["cancelled"]]
-    if not failed:
-        return None
-    first = failed[0]
-    return (
-        f"{len(failed)} of {len(result['jobs'])} jobs failed, the first of them job {first['id']} "
-        f"({first['name']}): {first['failure']}"
-    )
-
-
-def verdict_of_queue(result: Mapping[str, Any]) -> tuple[str | None, bool | None]:
-    """Return how many of a submission's jobs that were judged are trustworthy, in a line, and whether all
-    are; None where none was judged.
-    """
-    verdicts = [job["run"]["verdict"] for job in result["jobs"] if job["run"] and not job["failure"]]
-    judged = [each["trustworthy"] for each in verdicts if each["trustworthy"] is not None]
-    if not judged:
-        return None, None
-    return f"verdicts: {sum(judged)} of {len(judged)} jobs are trustworthy", all(judged)
 
 
 def folder_bytes(top: Path) -> int:

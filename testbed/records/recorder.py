@@ -5,7 +5,6 @@ cannot be written is said in a line, once, and the command goes on.
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import fcntl
 import json
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment, output
 from testbed.client.atomic_write import write_whole
@@ -25,6 +24,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.script import StepOfRun
 from testbed.records import logs, set_up
 from testbed.records.record import (
     CONFIGURATION,
@@ -43,6 +43,9 @@ from testbed.records.record import (
 )
 from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER, OFF, Store
+
+if TYPE_CHECKING:
+    from testbed.records.outcome import Outcome, Taken
 
 _INTERRUPTED = "interrupted"
 _OF_WORK = {"output", "missed", "queued"}  # events of a job whose request was taken
@@ -87,7 +90,7 @@ class RunRecorder:
     def __init__(self, recorder: Recorder, run: Run) -> None:
         self._recorder, self.run = recorder, run
         self._logs: set[Path] = set()
-        self._result: Mapping[str, Any] | None = None
+        self._taken: Taken | None = None
         self.interrupted = False
 
     def hear(self, event: Mapping[str, Any]) -> None:
@@ -98,22 +101,15 @@ class RunRecorder:
         if "logs" in event:
             self._logs.add(Path(event["logs"]))
 
-    def take(
-        self,
-        result: Mapping[str, Any],
-        interrupted: bool = False,
-        failure: str | None = None,
-        verdict: tuple[str | None, bool | None] = (None, None),
-    ) -> None:
-        """Take the result, and the samples that came along in it. Of a job it says itself why it failed, and
-        its verdict: a line, and whether it is trustworthy.
+    def take(self, result: Outcome, interrupted: bool = False) -> None:
+        """Take the result, and the samples that came along in it. Of jobs it says why they failed, and their
+        verdict.
         """
-        self._result, self.interrupted = result, self.interrupted or interrupted
-        self._recorder.has_run = True
-        if isinstance(own := result.get("verdict"), Mapping):
-            verdict = own.get("line"), own.get("trustworthy")
-        failure = failure or result.get("failure")
-        self.run = replace(self.run, failure=failure, verdict=verdict[0], trustworthy=verdict[1])
+        from testbed.records.outcome import taken  # late: a job begins before its result is read
+
+        self._taken = got = taken(result, TELEMETRY)
+        self._recorder.has_run, self.interrupted = True, self.interrupted or interrupted
+        self.run = replace(self.run, failure=got.failure, verdict=got.verdict, trustworthy=got.trustworthy)
 
     def left_to_testbed(self, jobs: Sequence[str], with_logs: bool) -> dict[str, Any]:
         """Return what a request to the testbed says, for it to write the result and these jobs' logs; nothing
@@ -140,15 +136,11 @@ class RunRecorder:
 
     def keep(self) -> None:
         """Write the result so far."""
-        if self._result is None:
+        if self._taken is None:
             return
-        result = {key: value for key, value in self._result.items() if key != "series"}
-        series = self._result.get("series")
-        if series is not None:
-            result["telemetry"] = {**result["telemetry"], "file": TELEMETRY}
-        self._recorder.write("its result", partial(_write, self.run.folder / RESULT, _text(result)))
-        if series is not None:
-            samples = base64.b64decode(series)
+        data, samples = self._taken.data, self._taken.samples
+        self._recorder.write("its result", partial(_write, self.run.folder / RESULT, _text(data)))
+        if samples is not None:
             self._recorder.write("its samples", partial(_write, self.run.folder / TELEMETRY, samples))
 
     def keep_logs(self) -> None:
@@ -167,7 +159,7 @@ class RunRecorder:
     def _log_folders(self) -> list[tuple[Path, Path]]:
         """Return the folders of its logs, each with the record's folder for them."""
         of_run = [("", folder) for folder in self._logs]
-        folders = [*of_run, *logs.of_queue(self._result or {})]
+        folders = [*of_run, *(self._taken.logs if self._taken else ())]
         return [(folder, self.run.folder / LOGS / name) for name, folder in folders]
 
 
@@ -375,10 +367,12 @@ class Recorder:
         assert self._record is not None
         _write(self._record.folder / FILE, _text(self._record.to_json()))
 
-    def _steps(self, run: Run) -> tuple[Mapping[str, Any], ...]:
+    def _steps(self, run: Run) -> tuple[StepOfRun, ...]:
         """Return what scripts did on the same testbed meanwhile, by their records."""
         assert self._record is not None
         assert self._store is not None
+        from testbed.records.outcome import steps_of
+
         testbed = self._record.set_up.testbed
         if testbed is None or self._asked.command == "script":
             return ()
@@ -388,7 +382,7 @@ class Recorder:
                 for script in self._store.records("script")
                 if script.set_up.testbed == testbed and (script.ended is None or script.ended >= run.began)
             ]
-            return steps_within(run, [result for script in scripts for result in script.results])
+            return steps_within(run, steps_of(scripts))
 
 
 @contextlib.contextmanager

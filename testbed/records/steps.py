@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import fields
 
+from testbed.messages.script import DoneStep, ScriptResult, StepOfRun
 from testbed.records.record import Run
 
 
-def steps_within(run: Run, scripts: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def steps_within(run: Run, scripts: Sequence[ScriptResult]) -> tuple[StepOfRun, ...]:
     """Return the steps that scripts, by their results, did between a run's begin and end, in their order."""
-    steps = [
-        {"run_s": round(script["began"] + step["did_s"] - run.began, 4), "script": script["file"], **step}
-        for script in scripts
-        for step in script["steps"]
-    ]
+    steps = [_of_run(run, script, step) for script in scripts for step in script.steps]
     ended = run.ended if run.ended is not None else float("inf")
-    within = [step for step in steps if 0 <= step["run_s"] <= ended - run.began]
-    return tuple(sorted(within, key=lambda step: step["run_s"]))
+    within = [step for step in steps if 0 <= step.run_s <= ended - run.began]
+    return tuple(sorted(within, key=lambda step: step.run_s))
+
+
+def _of_run(run: Run, script: ScriptResult, step: DoneStep) -> StepOfRun:
+    done = {each.name: getattr(step, each.name) for each in fields(step)}
+    return StepOfRun(round(script.began + step.did_s - run.began, 4), script.file, **done)

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.terminal_text import line
+from testbed.messages.result import MeanResult, RepeatedRuns, RunResult
+from testbed.messages.script import DoneStep, ScriptResult, StepOfRun
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
 from testbed.records.measures import known
+from testbed.records.outcome import Outcome, claims_of, outcomes
 from testbed.records.record import Record, Run
 from testbed.records.statistics import Difference, Mean, Said
 
@@ -118,12 +121,14 @@ def page(record: Record) -> str:
     for run in record.runs:
         lines += _run_lines(run, len(record.runs))
     lines += _stacks(record.folder)
+    results = outcomes(record)
     if record.command == "script":
-        lines += [_step(step, step["did_s"]) for result in record.results for step in result["steps"]]
+        scripts = [result for result in results if isinstance(result, ScriptResult)]
+        lines += [_step(step, step.did_s) for script in scripts for step in script.steps]
     if record.command == "reproduce":
-        lines += [claims for result in record.results for claims in _claims(result)]
+        lines += [claims for result in results for claims in _claims(result)]
     else:
-        lines += means_lines(record.command, record.results)
+        lines += means_lines(results)
     lines.append(f"  {size(record.size_bytes)} in {record.folder}")
     return "\n".join(map(line, lines))
 
@@ -142,7 +147,7 @@ def _run_lines(run: Run, runs: int) -> list[str]:
     lines = [f"  {head}did not end well: {run.failure}"] if run.failure and runs > 1 else []
     if run.verdict:
         lines.append(f"  {head}{run.verdict}")
-    lines += [_step(step, step["run_s"], f"{head}{step['script']} ") for step in run.steps]
+    lines += [_step(step, step.run_s, f"{head}{step.script} ") for step in run.steps]
     return lines
 
 
@@ -158,21 +163,20 @@ def _stacks(folder: Path) -> list[str]:
     ]
 
 
-def _step(step: Mapping[str, Any], at_s: float, head: str = "") -> str:
-    failed = f": exit code {step['exit_code']}" if step["exit_code"] else ""
-    return f"  {head}at {at_s:.2f} s: {step['command']}{failed}"
+def _step(step: DoneStep | StepOfRun, at_s: float, head: str = "") -> str:
+    failed = f": exit code {step.exit_code}" if step.exit_code else ""
+    return f"  {head}at {at_s:.2f} s: {step.command}{failed}"
 
 
-def _claims(result: Mapping[str, Any]) -> list[str]:
+def _claims(result: Outcome) -> list[str]:
     """Return how many of the paper's claims each word is said of."""
-    claims = result.get("claims")
-    words = Counter(str(claim.get("verdict")) for claim in (claims if isinstance(claims, list) else []))
+    words = Counter(str(claim.get("verdict")) for claim in claims_of(result))
     return [f"  claims: {', '.join(f'{count} {word}' for word, count in words.items())}"] if words else []
 
 
-def means_lines(command: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
+def means_lines(results: Sequence[Outcome]) -> list[str]:
     """Return the means of runs, each with the interval in which it is with 95 % confidence."""
-    means = means_by_name(command, results)
+    means = means_by_name(results)
     if not means:
         return []
     count = max(len(each.values) for each in means.values())
@@ -181,16 +185,18 @@ def means_lines(command: str, results: Sequence[Mapping[str, Any]]) -> list[str]
     return [head, *aligned(rows, "    ")]
 
 
-def means_of(command: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return repeated runs as JSON has them: all results, and the means with their intervals."""
-    return {"runs": list(results), "means": means_json(means_by_name(command, results))}
+def means_of(results: Sequence[RunResult]) -> RepeatedRuns:
+    """Return repeated runs: all results, and the means with their intervals."""
+    return RepeatedRuns(tuple(results), means_said(means_by_name(results)))
 
 
-def means_json(means: Mapping[str, Mean]) -> dict[str, Any]:
-    return {
-        name: {"mean": each.mean, "low": each.low, "high": each.high, "values": list(each.values)}
-        for name, each in means.items()
-    }
+def means_said(means: Mapping[str, Mean]) -> dict[str, MeanResult]:
+    """Return what a result says of means, by name."""
+    return {name: mean_said(each) for name, each in means.items()}
+
+
+def mean_said(average: Mean) -> MeanResult:
+    return MeanResult(average.mean, average.low, average.high, average.values)
 
 
 # ------------------------------------------------------------------ comparisons

@@ -13,6 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.messages.coding import as_json
+from testbed.messages.report import DemoReport, ReportClock, ReportedJob, ReportedOptics, ReportHost
+from testbed.messages.result import RunResult
 from testbed.report.files import replacing
 from testbed.report.host import HostFacts
 from testbed.report.measures import job_measures, merged_events, merged_links
@@ -24,42 +27,45 @@ VERSION = 1
 def document(
     host: HostFacts,
     topology: Topology,
-    runs: Mapping[str, Mapping[str, Any]],
+    runs: Mapping[str, RunResult],
     scripts: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
+) -> DemoReport:
     """Return the document of the runs' results and the scripts' own JSON, both by job. Raises TestbedError
     where one does not read.
     """
     events = merged_events(runs)
     measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}
-    observed = {
-        sync: {key: run[key] for key in ("verdict", "bound", "telemetry")} for sync, run in runs.items()
-    }
-    return {
-        "version": VERSION,
-        "host": {**asdict(host), "memory": host.memory_bytes},
-        "config": asdict(topology),
-        "clock": {"scale": topology.scale, "times": "real", "volumes": "link rates are divided by the scale"},
-        "trustworthy": all(run["verdict"]["trustworthy"] for run in runs.values()),
-        "jobs": {
-            sync: asdict(measured) | {"scaled": measured.scale == topology.scale} | observed[sync]
+    return DemoReport(
+        version=VERSION,
+        host=ReportHost(**asdict(host), memory=host.memory_bytes),
+        config=asdict(topology),
+        clock=ReportClock(topology.scale, "real", "link rates are divided by the scale"),
+        trustworthy=all(run.verdict.trustworthy for run in runs.values()),
+        jobs={
+            sync: ReportedJob(
+                **asdict(measured),
+                scaled=measured.scale == topology.scale,
+                verdict=runs[sync].verdict,
+                bound=runs[sync].bound,
+                telemetry=runs[sync].telemetry,
+            )
             for sync, measured in measures.items()
         },
-        "links": merged_links(runs),
-        "ocs": {"reconfigurations": len(events), "events": events},
-    }
+        links=merged_links(runs),
+        ocs=ReportedOptics(len(events), events),
+    )
 
 
-def below_threshold(report: Mapping[str, Any], threshold: float) -> list[str]:
+def below_threshold(report: DemoReport, threshold: float) -> list[str]:
     """A line for each job whose test accuracy is less than the threshold."""
     return [
-        f"{sync}: test accuracy {job['test_accuracy']:.2%} is below {threshold:.0%}"
-        for sync, job in report["jobs"].items()
-        if job["test_accuracy"] < threshold
+        f"{sync}: test accuracy {job.test_accuracy:.2%} is below {threshold:.0%}"
+        for sync, job in report.jobs.items()
+        if job.test_accuracy < threshold
     ]
 
 
-def write_json(path: Path, report: Mapping[str, Any]) -> None:
+def write_json(path: Path, report: DemoReport | Mapping[str, Any]) -> None:
     """Replaces the file whole."""
     with replacing(path) as draft:
-        draft.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")

@@ -10,59 +10,37 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
 from testbed.errors import TestbedError
+from testbed.messages.links import LinkDelta
+from testbed.messages.report import JobMeasures, ReportedEvent, ReportedLink
+from testbed.messages.result import RunResult
+from testbed.messages.statistics import Statistics
 
 GRADIENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 Span = tuple[float, float, int]  # start and end in seconds, bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JobMeasures:
-    """A job. `iteration_ms` and `comm_ms` are medians over the iterations of the lists beside them. `scale`
-    is what the script says its gradients are divided by, 1 where it says nothing.
-    """
-
-    sync: str
-    hosts: tuple[str, ...]
-    ps_host: str | None
-    test_accuracy: float
-    iterations: int
-    epochs: int
-    params: int
-    dtype: str
-    scale: int
-    iteration_ms: float
-    comm_ms: float
-    loss: tuple[float, ...]
-    iteration_ms_list: tuple[float, ...]
-    comm_ms_list: tuple[float, ...]
-    wall_s: float
-    retransmits: int
-    link_bytes: int
-    link_drops: int
-
-
-def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasures:
+def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
     """Return a job's measures by a run's result and the JSON that rank 0 of the script wrote. Raises
     TestbedError naming what they lack.
     """
-    job = f"job {run.get('id', '?')} ({run.get('sync', '?')})"
+    job = f"job {run.id} ({run.sync})"
     try:
-        stats = [worker["stats"] for worker in run["workers"]]
-        silent = [worker["host"] for worker in run["workers"] if worker["stats"] is None]
+        stats = [worker.stats for worker in run.workers if worker.stats is not None]
+        silent = [worker.host for worker in run.workers if worker.stats is None]
         if silent:
             raise TestbedError(f"{job}: no statistics from the workers on {', '.join(silent)}")
         iterations = int(script["iterations"])
         gradients = int(script["params"]) * GRADIENT_BYTES[script["dtype"]]
         comm = comm_ms_per_iteration([worker["allreduce"] for worker in stats], iterations, gradients)
         return JobMeasures(
-            sync=run["sync"],
-            hosts=tuple(worker["host"] for worker in run["workers"]),
-            ps_host=run["ps_host"],
+            sync=run.sync,
+            hosts=run.hosts,
+            ps_host=run.ps_host,
             test_accuracy=float(script["test_accuracy"]),
             iterations=iterations,
             epochs=int(script["epochs"]),
@@ -74,10 +52,10 @@ def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasur
             loss=tuple(map(float, script["loss"])),
             iteration_ms_list=tuple(map(float, script["iteration_ms_list"])),
             comm_ms_list=tuple(comm),
-            wall_s=float(run["wall_s"]),
+            wall_s=float(run.wall_s),
             retransmits=sum(int(worker.get("retransmits", 0)) for worker in stats),
-            link_bytes=sum(link["bytes"] for link in run["links"]),
-            link_drops=sum(link["drops"] for link in run["links"]),
+            link_bytes=sum(link.bytes for link in run.links),
+            link_drops=sum(link.drops for link in run.links),
         )
     except (KeyError, TypeError, ValueError, statistics.StatisticsError) as problem:
         raise TestbedError(
@@ -85,9 +63,7 @@ def job_measures(run: Mapping[str, Any], script: Mapping[str, Any]) -> JobMeasur
         ) from problem
 
 
-def comm_ms_per_iteration(
-    workers: Sequence[Mapping[str, Any]], iterations: int, gradient_bytes: int
-) -> list[float]:
+def comm_ms_per_iteration(workers: Sequence[Statistics], iterations: int, gradient_bytes: int) -> list[float]:
     """Milliseconds of communication in each iteration, as the mean over the workers; `workers` are
     `allreduce` statistics.
 
@@ -132,31 +108,29 @@ def covered_s(spans: Iterable[Span]) -> float:
     return covered
 
 
-def merged_links(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every link once, with what all jobs together sent over it; `bytes_by_sync` tells them apart."""
-    links: dict[str, dict[str, Any]] = {}
+def merged_links(runs: Mapping[str, RunResult]) -> tuple[ReportedLink, ...]:
+    """Return every link once, with what all jobs together sent over it, and each."""
+    by_name: dict[str, dict[str, LinkDelta]] = {}
     for sync, run in runs.items():
-        for link in run["links"]:
-            total = links.setdefault(
-                link["name"],
-                {
-                    "name": link["name"],
-                    "rate_mbps": link["rate_mbps"],
-                    "bytes": 0,
-                    "drops": 0,
-                    "bytes_by_sync": {},
-                },
-            )
-            total["bytes"] += link["bytes"]
-            total["drops"] += link["drops"]
-            total["bytes_by_sync"][sync] = link["bytes"]
-    return list(links.values())
+        for link in run.links:
+            by_name.setdefault(link.name, {})[sync] = link
+    return tuple(
+        ReportedLink(
+            name=name,
+            rate_mbps=next(iter(by_sync.values())).rate_mbps,
+            bytes=sum(link.bytes for link in by_sync.values()),
+            drops=sum(link.drops for link in by_sync.values()),
+            bytes_by_sync={sync: link.bytes for sync, link in by_sync.items()},
+        )
+        for name, by_sync in by_name.items()
+    )
 
 
-def merged_events(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The reconfigurations that the jobs caused, each once, in order, with the job's `sync`."""
-    events: dict[int, dict[str, Any]] = {}
+def merged_events(runs: Mapping[str, RunResult]) -> tuple[ReportedEvent, ...]:
+    """Return the reconfigurations that the jobs caused, each once, in order, with the job."""
+    events: dict[int, ReportedEvent] = {}
     for sync, run in runs.items():
-        for event in run["ocs"]["events"]:
-            events.setdefault(event["id"], {**event, "sync": sync})
-    return [events[number] for number in sorted(events)]
+        for event in run.events:
+            own = {each.name: getattr(event, each.name) for each in fields(event)}
+            events.setdefault(event.id, ReportedEvent(**own, sync=sync))
+    return tuple(events[number] for number in sorted(events))

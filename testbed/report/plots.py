@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from testbed.messages.coding import Number
+from testbed.messages.report import DemoReport, ReportedEvent, ReportedJob, ReportedLink
 from testbed.report import timeline
 from testbed.report.files import replacing
 from testbed.report.style import FAINT, INK, MUTED, PAPER, look
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Report = Mapping[str, Any]
-
+Measured = tuple[ReportedEvent, Number]  # how long its ports were dark, in ms
 DPI = 160
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -46,17 +47,17 @@ STYLE: Any = {
 }
 
 
-def draw_all(report: Report, folder: Path, series: Mapping[str, Path] | None = None) -> list[Path]:
+def draw_all(report: DemoReport, folder: Path, series: Mapping[str, Path] | None = None) -> list[Path]:
     """Writes the PNG files into the folder and returns their paths. Pictures without data are left out.
 
     `series`: by job, the file of its samples.
     """
-    pictures: dict[str, Callable[[Report], Figure]] = {
+    pictures: dict[str, Callable[[DemoReport], Figure]] = {
         "loss": loss,
         "iteration_time": iteration_time,
         "links": links,
     }
-    if any(event["measured_ms"] is not None for event in report["ocs"]["events"]):
+    if measured(report):
         pictures["reconfigurations"] = reconfigurations
     if series:
         pictures["telemetry"] = lambda report: timeline.telemetry(report, series)
@@ -93,15 +94,15 @@ def drawing() -> Iterator[Any]:
             yield plt
 
 
-def loss(report: Report) -> Figure:
+def loss(report: DemoReport) -> Figure:
     """Training loss by iteration, where all jobs do the same, and by time, where they differ."""
     import matplotlib.pyplot as plt
 
-    jobs = report["jobs"]
+    jobs = report.jobs
     figure, (by_iteration, by_time) = plt.subplots(1, 2, figsize=(10, 4.8), sharey=True)
     for order, (name, job) in enumerate(jobs.items()):
-        values = smoothed(job["loss"])
-        seconds = np.cumsum(job["iteration_ms_list"]) / 1e3
+        values = smoothed(job.loss)
+        seconds = np.cumsum(job.iteration_ms_list) / 1e3
         # drawn over one another: the lower ones are wider, so that all remain visible where they coincide
         width = 1.6 + 1.9 * (len(jobs) - 1 - order)
         by_iteration.plot(np.arange(1, len(values) + 1), values, color=look(name).colour, linewidth=width)
@@ -131,22 +132,22 @@ def loss(report: Report) -> Figure:
     return figure
 
 
-def iteration_time(report: Report) -> Figure:
+def iteration_time(report: DemoReport) -> Figure:
     """A bar per job: communication, and the rest of the iteration."""
     import matplotlib.pyplot as plt
 
-    jobs = report["jobs"]
+    jobs = report.jobs
     figure, axes = plt.subplots(figsize=(10, 1.7 + 0.72 * len(jobs)))
-    longest = max(job["iteration_ms"] for job in jobs.values())
+    longest = max(job.iteration_ms for job in jobs.values())
     for row, (sync, job) in enumerate(jobs.items()):
-        comm, whole = min(job["comm_ms"], job["iteration_ms"]), job["iteration_ms"]
+        comm, whole = min(job.comm_ms, job.iteration_ms), job.iteration_ms
         axes.barh(row, comm, height=0.56, color=look(sync).colour)
         axes.barh(row, whole - comm, left=comm, height=0.56, color=paler(look(sync).colour, 0.3))
         _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms", ink_on(look(sync).colour))
         _inside(axes, row, comm, whole - comm, longest, f"{whole - comm:.0f} ms", INK)
         axes.text(whole + longest * 0.012, row, f"{whole:.0f} ms", va="center", fontweight="bold")
-        if job["bound"]:
-            axes.vlines(job["bound"]["bound_ms"], row - 0.36, row + 0.36, color=INK, linewidth=2)
+        if job.bound:
+            axes.vlines(job.bound.bound_ms, row - 0.36, row + 0.36, color=INK, linewidth=2)
     axes.set_yticks(range(len(jobs)), [look(sync).title for sync in jobs])
     axes.tick_params(length=0)
     for label, sync in zip(axes.get_yticklabels(), jobs, strict=True):
@@ -168,14 +169,14 @@ def iteration_time(report: Report) -> Figure:
     return figure
 
 
-def links(report: Report) -> Figure:
+def links(report: DemoReport) -> Figure:
     """A row per link that carried anything, a column per job, the shade and the number saying how much."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import LogNorm
 
-    syncs = list(report["jobs"])
-    used = [link for link in report["links"] if link["bytes"]]
-    megabytes = np.array([[link["bytes_by_sync"].get(sync, 0) / 1e6 for sync in syncs] for link in used])
+    syncs = list(report.jobs)
+    used = [link for link in report.links if link.bytes]
+    megabytes = np.array([[link.bytes_by_sync.get(sync, 0) / 1e6 for sync in syncs] for link in used])
     height = 2.0 + 0.3 * len(used)
     figure, axes = plt.subplots(figsize=(9.6, height))
     top = float(megabytes.max()) if megabytes.size else 1.0
@@ -190,7 +191,7 @@ def links(report: Report) -> Figure:
             colour = ink_on(shade) if value else MUTED
             axes.text(column, row, text if value else "-", ha="center", va="center", color=colour, fontsize=9)
     axes.set_xticks(range(len(syncs)), [look(sync).title for sync in syncs])
-    axes.set_yticks(range(len(used)), [link_name(link["name"]) for link in used])
+    axes.set_yticks(range(len(used)), [link_name(link.name) for link in used])
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=9)
     axes.tick_params(axis="x", pad=2)
@@ -201,9 +202,9 @@ def links(report: Report) -> Figure:
     axes.set_ylim(len(used) - 0.5, -0.5)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    idle = len(report["links"]) - len(used)
+    idle = len(report.links) - len(used)
     also = f" {idle} more link{'s' * (idle > 1)} carried nothing." if idle else ""
-    drops = sum(link["drops"] for link in used)
+    drops = sum(link.drops for link in used)
     headline(
         figure,
         busiest(used, syncs),
@@ -213,32 +214,37 @@ def links(report: Report) -> Figure:
     return figure
 
 
-def reconfigurations(report: Report) -> Figure:
+def measured(report: DemoReport) -> list[Measured]:
+    """Return the reconfigurations of which it is known how long ports were dark."""
+    return [(event, event.measured_ms) for event in report.ocs.events if event.measured_ms is not None]
+
+
+def reconfigurations(report: DemoReport) -> Figure:
     """Each reconfiguration: when, for which job, which ports, and for how long they were dark, asked and
     measured.
     """
     import matplotlib.pyplot as plt
 
-    events = [event for event in report["ocs"]["events"] if event["measured_ms"] is not None]
-    began = min(event["time"] for event in events)
+    events = measured(report)
+    began = min(event.time for event, _ in events)
     height = 1.9 + 0.85 * len(events)
     figure, axes = plt.subplots(figsize=(10, height))
-    longest = max(max(event["asked_ms"], event["measured_ms"]) for event in events)
-    for row, event in enumerate(events):
-        asked, measured, colour = event["asked_ms"], event["measured_ms"], look(event["sync"]).colour
-        switch = min(event.get("switch_ms", asked), asked)
+    longest = max(max(event.asked_ms, measured_ms) for event, measured_ms in events)
+    for row, (event, measured_ms) in enumerate(events):
+        asked, colour = event.asked_ms, look(event.sync).colour
+        switch = min(event.switch_ms, asked)
         axes.barh(row - 0.2, switch, height=0.34, color=paler(INK, 0.22))
         axes.barh(row - 0.2, asked - switch, left=switch, height=0.34, color=paler(INK, 0.12))
-        axes.barh(row + 0.2, measured, height=0.34, color=colour)
+        axes.barh(row + 0.2, measured_ms, height=0.34, color=colour)
         parts = f"{switch:.1f} switching" + (f" + {asked - switch:.1f} locking" if asked > switch else "")
         axes.text(longest * 0.01, row - 0.2, f"asked: {parts}", va="center", fontsize=9)
         axes.text(longest * 0.01, row + 0.2, "measured", va="center", fontsize=9, color=ink_on(colour))
         axes.text(longest * 1.015, row - 0.2, f"{asked:.2f} ms", va="center", fontsize=9)
-        lasted = f"{measured:.2f} ms ({(measured - asked) * 1e3:+,.0f} µs)"
+        lasted = f"{measured_ms:.2f} ms ({(measured_ms - asked) * 1e3:+,.0f} µs)"
         axes.text(longest * 1.015, row + 0.2, lasted, va="center", fontsize=9, fontweight="bold")
     labels = [
-        f"{event['id']}, {event['sync']}, at {event['time'] - began:.1f} s\n{ports_named(event['ports'])}"
-        for event in events
+        f"{event.id}, {event.sync}, at {event.time - began:.1f} s\n{ports_named(event.ports)}"
+        for event, _ in events
     ]
     axes.set_yticks(range(len(events)), labels, fontsize=9)
     axes.set_ylim(len(events) - 0.5, -0.5)
@@ -254,12 +260,12 @@ def reconfigurations(report: Report) -> Figure:
 # ------------------------------------------------------------------ what the pictures show, in words
 
 
-def loss_agreement(jobs: Mapping[str, Any]) -> str:
+def loss_agreement(jobs: Mapping[str, ReportedJob]) -> str:
     """Return by how much the losses of the first two jobs ever differ: one summed in the network, and one by
     its workers, in plain floats.
     """
     names = list(jobs)[:2]
-    losses = [jobs[name]["loss"] for name in names]
+    losses = [np.array(jobs[name].loss) for name in names]
     if len(losses) < 2 or len(losses[0]) != len(losses[1]):
         return "Same seed, same order of the data."
     apart = float(np.abs(np.subtract(*losses)).max())
@@ -269,49 +275,49 @@ def loss_agreement(jobs: Mapping[str, Any]) -> str:
     )
 
 
-def accuracy(jobs: Mapping[str, Any]) -> str:
+def accuracy(jobs: Mapping[str, ReportedJob]) -> str:
     """Return what the jobs learned: the same, or of which jobs the test accuracy is least and highest."""
-    ordered = sorted(jobs, key=lambda sync: float(jobs[sync]["test_accuracy"]))
+    ordered = sorted(jobs, key=lambda sync: float(jobs[sync].test_accuracy))
     least, most = ordered[0], ordered[-1]
-    low, high = (f"{jobs[sync]['test_accuracy']:.1%}" for sync in (least, most))
+    low, high = (f"{jobs[sync].test_accuracy:.1%}" for sync in (least, most))
     if low == high:
         return f"Test accuracy is {low}" + (" by all of them" if len(jobs) > 1 else "")
     return f"Test accuracy is from {low} ({least}) to {high} ({most})"
 
 
-def fastest(jobs: Mapping[str, Any]) -> str:
+def fastest(jobs: Mapping[str, ReportedJob]) -> str:
     """Return which job has the shortest iteration, and how much longer the slowest's is; nothing of the kind
     where one of the jobs is not trustworthy.
     """
-    doubtful = [sync for sync in jobs if not jobs[sync]["verdict"]["trustworthy"]]
+    doubtful = [sync for sync in jobs if not jobs[sync].verdict.trustworthy]
     if doubtful:
         return f"Time of an iteration; no headline, for {', '.join(doubtful)} cannot be trusted"
-    ordered = sorted(jobs, key=lambda sync: float(jobs[sync]["iteration_ms"]))
+    ordered = sorted(jobs, key=lambda sync: float(jobs[sync].iteration_ms))
     first, last = ordered[0], ordered[-1]
-    share = jobs[first]["comm_ms"] / jobs[first]["iteration_ms"]
+    share = jobs[first].comm_ms / jobs[first].iteration_ms
     if first == last:
         return f"{first}: communication is {share:.0%} of an iteration"
-    ratio = jobs[last]["iteration_ms"] / jobs[first]["iteration_ms"]
+    ratio = jobs[last].iteration_ms / jobs[first].iteration_ms
     return f"An iteration is shortest with {first}; with {last} it takes {ratio:.1f} times as long"
 
 
-def busiest(used: Sequence[Mapping[str, Any]], syncs: Sequence[str]) -> str:
+def busiest(used: Sequence[ReportedLink], syncs: Sequence[str]) -> str:
     """Return how much the busiest link carries, for the job that loads it most and the one that loads its own
     busiest least.
     """
     if not used:
         return "No link carried anything"
-    peak = {sync: max(link["bytes_by_sync"].get(sync, 0) for link in used) for sync in syncs}
+    peak = {sync: max(link.bytes_by_sync.get(sync, 0) for link in used) for sync in syncs}
     most, least = max(syncs, key=lambda s: peak[s]), min(syncs, key=lambda s: peak[s])
-    where = max(used, key=lambda link: int(link["bytes_by_sync"].get(most, 0)))
-    text = f"{most} puts {peak[most] / 1e9:.2g} GB on {where['name']}"
+    where = max(used, key=lambda link: int(link.bytes_by_sync.get(most, 0)))
+    text = f"{most} puts {peak[most] / 1e9:.2g} GB on {where.name}"
     return (
         text if most == least else f"{text}; the busiest link of {least} carries {peak[least] / 1e9:.2g} GB"
     )
 
 
-def dark_times(events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    worst_us = max(abs(event["measured_ms"] - event["asked_ms"]) for event in events) * 1e3
+def dark_times(events: Sequence[Measured]) -> tuple[str, str]:
+    worst_us = max(abs(measured_ms - event.asked_ms) for event, measured_ms in events) * 1e3
     many = f"{len(events)} reconfigurations" if len(events) > 1 else "The reconfiguration"
     return (
         f"{many} kept ports dark as long as asked, within {worst_us:,.0f} µs",

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from testbed.messages.report import DemoReport
 from testbed.report.style import FAINT, INK, MUTED, look
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ def smooth(time_s: Floats, seconds: Floats) -> Floats:
     return (sums / np.convolve(lengths, window, "same")[:, None, None]).clip(0, 1)
 
 
-def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
+def telemetry(report: DemoReport, series: Mapping[str, Path]) -> Figure:
     """A column per job."""
     import matplotlib.pyplot as plt
 
-    jobs = {name: Samples.read(path) for name, path in series.items() if name in report["jobs"]}
+    jobs = {name: Samples.read(path) for name, path in series.items() if name in report.jobs}
     figure, rows = plt.subplots(
         3, len(jobs), figsize=(max(6.0, 3.1 * len(jobs)), 6.4), sharex="col", sharey="row", squeeze=False,
         gridspec_kw={"height_ratios": (3, 3, 1.4)},
@@ -95,7 +96,7 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
             )
         late.vlines(samples.time_s, 0, samples.late_ms, color=MUTED, linewidth=0.8)
         links.set_title(look(name).title, color=colour, fontweight="bold", pad=20)
-        verdict, ink = TRUST[report["jobs"][name]["verdict"]["trustworthy"]]
+        verdict, ink = TRUST[report.jobs[name].verdict.trustworthy]
         links.text(0, 1.03, verdict, transform=links.transAxes, color=ink, fontsize=9)
         late.set_xlabel("seconds of the job")
         for axes in (links, cores, late):
@@ -120,9 +121,9 @@ def telemetry(report: Mapping[str, Any], series: Mapping[str, Path]) -> Figure:
     return figure
 
 
-def finding(report: Mapping[str, Any]) -> tuple[str, str]:
+def finding(report: DemoReport) -> tuple[str, str]:
     """Title and explanation."""
-    verdicts = {name: job["verdict"]["trustworthy"] for name, job in report["jobs"].items()}
+    verdicts = {name: job.verdict.trustworthy for name, job in report.jobs.items()}
     doubtful = [name for name, trustworthy in verdicts.items() if trustworthy is False]
     if not doubtful:
         title = "The links, not the machine, set these results"

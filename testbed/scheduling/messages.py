@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from operator import index
 from typing import Any
 
 from testbed.encoding import from_json, to_json
-from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, State
+from testbed.scheduling.model import Decision, Job, Limits, Pair, State
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
@@ -29,10 +28,6 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
     return from_json(Job, data, defaults=True)
 
 
-def ports_to_json(ports: Mapping[Pair, int]) -> list[list[int]]:
-    return sorted(_indices(ports))
-
-
 def ports_from_json(data: Any) -> dict[Pair, int]:
     return {(a, b): count for a, b, count in data}
 
@@ -50,16 +45,6 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
     one where one is needed.
     """
     return dict(to_json(decision))
-
-
-def rotation_to_json(rotation: Rotation) -> dict[str, Any]:
-    """Return what a result says of it."""
-    turns = [{"ports": _indices(turn.ports), "lasts_ms": float(turn.lasts_ms)} for turn in rotation.turns]
-    return {"guard_ms": float(rotation.guard_ms), "turns": turns}
-
-
-def _indices(ports: Mapping[Pair, int]) -> list[list[int]]:
-    return [[index(a), index(b), index(count)] for (a, b), count in ports.items()]
 
 
 def decision_from_json(data: Any) -> Decision:

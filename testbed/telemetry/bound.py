@@ -8,11 +8,13 @@ was full is known to be the links', and the bound is coarse.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 
+from testbed.messages.result import BoundResult
+from testbed.messages.statistics import Statistics
 from testbed.telemetry.demand import (
     DOWN,
     UP,
@@ -98,12 +100,18 @@ class Bound:
             return ""
         return f"; circuits as they were lit, those of some units {self.lit_share * 100:.3g} % of the time"
 
-    def as_json(self) -> dict[str, Any]:
-        numbers = {
+    def said(self) -> BoundResult:
+        """Return what of it goes into a result."""
+        numbers: dict[str, Any] = {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in asdict(self).items()
         }
-        return {**numbers, "ratio": round(self.ratio, 4), "how": self.how}
+        return BoundResult(**numbers, ratio=round(self.ratio, 4), how=self.how)
+
+    @classmethod
+    def of(cls, said: BoundResult) -> Self:
+        """Return the bound that a result has."""
+        return cls(**{each.name: getattr(said, each.name) for each in fields(cls)})
 
 
 def coarse(evidence: Evidence) -> Bound | None:
@@ -133,7 +141,7 @@ def coarse(evidence: Evidence) -> Bound | None:
 
 def bound(
     recording: Recording,
-    statistics: Sequence[Mapping[str, Any] | None],
+    statistics: Sequence[Statistics | None],
     traffic: Traffic,
     depths_s: Mapping[str, float],
     network: LitNetwork | None = None,

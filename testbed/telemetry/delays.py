@@ -6,10 +6,11 @@ What a worker leaves is its user's business: what does not read counts as none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from testbed.messages.result import JobDelays, WorkerDelays
+from testbed.messages.statistics import Statistics
 from testbed.telemetry.worker_numbers import number
 
 _MOST_NAMED = 4
@@ -85,26 +86,27 @@ class Delays:
             )
         return f"none was drawn in {most.iterations} iterations"
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "asked": self.asked,
-            "delays": self.count,
-            "seconds": round(self.seconds, 6),
-            "workers": [
-                {
-                    "rank": worker.rank,
-                    "delays": worker.count,
-                    "seconds": round(worker.seconds, 6),
-                    "iterations": worker.iterations,
-                    "typical_s": worker.typical_s or None,
-                }
+    def said(self) -> JobDelays:
+        """Return what of them goes into a result."""
+        return JobDelays(
+            asked=self.asked,
+            delays=self.count,
+            seconds=round(self.seconds, 6),
+            workers=tuple(
+                WorkerDelays(
+                    rank=worker.rank,
+                    delays=worker.count,
+                    seconds=round(worker.seconds, 6),
+                    iterations=worker.iterations,
+                    typical_s=worker.typical_s or None,
+                )
                 for worker in self.workers
-            ],
-            "line": self.line,
-        }
+            ),
+            line=self.line,
+        )
 
 
-def delays(statistics: Sequence[Mapping[str, Any] | None], asked: str | None) -> Delays | None:
+def delays(statistics: Sequence[Statistics | None], asked: str | None) -> Delays | None:
     """Return the delays of the job whose workers left these statistics, by rank; None where none were asked
     for, neither by the job (`asked`) nor by its script.
     """

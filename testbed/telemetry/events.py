@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from testbed.messages.result import OthersTraffic
+from testbed.messages.statistics import Statistics
 from testbed.ocs.timetable import Timetable
 from testbed.telemetry.changes import WAS_DOWN
 from testbed.telemetry.evidence import Evidence, LinkUse
 from testbed.telemetry.other_programs import Company
-from testbed.telemetry.traffic import OthersTraffic
 from testbed.telemetry.worker_numbers import number
 
 MATTERS = 0.02  # of the bytes of a link, of its frames, of all cores: less explains no delay
@@ -107,9 +107,7 @@ class Happened:
         if self.unknown:
             yield "light_unknown", f"which circuits were lit, and what was lost, is not known: {self.unknown}"
 
-    def causes(
-        self, evidence: Evidence, workers: Sequence[Mapping[str, Any] | None]
-    ) -> list[tuple[str, str]]:
+    def causes(self, evidence: Evidence, workers: Sequence[Statistics | None]) -> list[tuple[str, str]]:
         """Return what took time that neither the bound allows nor slower links would mend: a name for
         programs, and the words.
         """

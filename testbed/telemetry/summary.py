@@ -7,11 +7,19 @@ from __future__ import annotations
 import io
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields
+from operator import attrgetter
 
 import numpy as np
 
+from testbed.messages.result import (
+    CoreShares,
+    JobTelemetry,
+    Lateness,
+    LinkTelemetry,
+    MedianAndMax,
+    SoftnetCounts,
+)
 from testbed.telemetry.counters import BUSY, DROPPED, IOWAIT, SOFTIRQ, SQUEEZED, STEAL
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.samples import BACKLOG, BYTES_AB, BYTES_BA, QUEUE_DROPS, Recording
@@ -19,46 +27,47 @@ from testbed.telemetry.timelines import Round
 from testbed.telemetry.verdict import by_core
 
 
-def summary(recording: Recording, evidence: Evidence) -> dict[str, Any]:
-    """Return a summary for JSON. Shares are of the time in which links carried traffic; `late_ms` is of all
-    samples.
+def summary(recording: Recording, evidence: Evidence) -> JobTelemetry:
+    """Return a summary of the samples. Shares are of the time in which links carried traffic; `late_ms` is of
+    all samples.
     """
     seconds = evidence.seconds
-    columns = {
-        name: by_core(seconds, lambda second, name=name: getattr(second, name))  # type: ignore[misc]
-        for name in ("busy", "softirq", "steal", "iowait")
-    }
+    columns = [by_core(seconds, attrgetter(each.name)) for each in fields(CoreShares) if each.name != "core"]
     waiting = [second.waiting for second in seconds if second.waiting is not None]
     late_ms = [late_s * 1e3 for late_s in evidence.late_s]
-    return {
-        "interval_s": recording.interval_s,
-        "samples": len(recording.samples),
-        "sampled_s": round(evidence.sampled_s, 3),
-        "unsampled_s": round(evidence.unsampled_s, 3),
-        "traffic_s": round(evidence.active_s, 3),
-        "cost_share": round(recording.cost_s / evidence.sampled_s, 5) if evidence.sampled_s else None,
-        "cores": [
-            {"core": core, **{name: spread(values[core]) for name, values in columns.items()}}
-            for core in range(len(columns["busy"]))
-        ],
-        "waiting": spread(waiting),
-        "late_ms": spread(late_ms) | {"p99": _p99(late_ms)},
-        "softnet": {"dropped": evidence.softnet_dropped, "squeezed": evidence.softnet_squeezed},
-        "device_drops": dict(evidence.device_drops),
-        "segments_max": dict(evidence.segments_max),
-        "links": [{**asdict(link), "utilisation": _pair(link.utilisation)} for link in evidence.links],
-    }
+    late = spread(late_ms)
+    return JobTelemetry(
+        interval_s=recording.interval_s,
+        samples=len(recording.samples),
+        sampled_s=round(evidence.sampled_s, 3),
+        unsampled_s=round(evidence.unsampled_s, 3),
+        traffic_s=round(evidence.active_s, 3),
+        cost_share=round(recording.cost_s / evidence.sampled_s, 5) if evidence.sampled_s else None,
+        cores=tuple(
+            CoreShares(core, *map(spread, by_state))
+            for core, by_state in enumerate(zip(*columns, strict=True))
+        ),
+        waiting=spread(waiting),
+        late_ms=Lateness(late.median, late.max, _p99(late_ms)),
+        softnet=SoftnetCounts(evidence.softnet_dropped, evidence.softnet_squeezed),
+        device_drops=dict(evidence.device_drops),
+        segments_max=dict(evidence.segments_max),
+        links=tuple(
+            LinkTelemetry(**asdict(link) | {"utilisation": _pair(link.utilisation)})
+            for link in evidence.links
+        ),
+    )
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
+def spread(values: Sequence[float]) -> MedianAndMax:
     """Return median and largest; None of nothing."""
     if not values:
-        return {"median": None, "max": None}
+        return MedianAndMax(None, None)
     return _pair((statistics.median(values), max(values)))
 
 
-def _pair(values: tuple[float, float]) -> dict[str, float | None]:
-    return {"median": round(values[0], 4), "max": round(values[1], 4)}
+def _pair(values: tuple[float, float]) -> MedianAndMax:
+    return MedianAndMax(round(values[0], 4), round(values[1], 4))
 
 
 def _p99(values: Sequence[float]) -> float | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from testbed.messages.statistics import Statistics
 from testbed.wire import calls
 
 ASKED, WAITED, RESUMED = map(int, calls.Deed)
@@ -99,7 +100,7 @@ class Step:
     number: int
 
 
-def read(statistics: Mapping[str, Any] | None) -> Timeline | None:
+def read(statistics: Statistics | None) -> Timeline | None:
     """Return the timeline in what a worker left; None where there is none, or none that makes sense."""
     left = statistics.get("timeline") if statistics else None
     if not isinstance(left, dict):

@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.messages.result import OthersTraffic
 from testbed.telemetry.demand import is_between_units, unit_of
 from testbed.telemetry.network import LitNetwork, pair_of
 
 _TCP = 6
-PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 132: "SCTP"}
-
-
 LEAST_BYTES = 10_000  # less is a ping, or a name that was looked up
 EPHEMERAL = 32_768  # ports from here on are the kernel's to give, as gloo's connections have
 
@@ -105,22 +103,3 @@ def _sends(sender: str, link: str) -> bool:
     """Return whether a link is the sender's, its rack's or its unit's, so that what it sends goes up."""
     near = link in (sender, sender.partition("h")[0])
     return near or (is_between_units(link) and unit_of(link) == unit_of(sender))
-
-
-@dataclass(frozen=True, slots=True)
-class OthersTraffic:
-    """Bytes that crossed a link of the job's, headers included, and those of them that went up: from a host,
-    out of a rack or a unit. Of parallel circuits each counts all. `port`: the lower of the two; 0: the
-    protocol has none.
-    """
-
-    link: str
-    protocol: int
-    port: int
-    bytes: int
-    bytes_up: int = 0
-
-    def __str__(self) -> str:
-        name = PROTOCOLS.get(self.protocol, f"IP protocol {self.protocol}")
-        port = f", port {self.port}" if self.port else ""
-        return f"{self.bytes / 1e6:.3g} MB on {self.link} ({name}{port})"

@@ -8,10 +8,10 @@ are.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from testbed.messages.statistics import Statistics
 from testbed.messages.verdict import JobVerdict, Reason
 from testbed.telemetry.bound import Bound
 from testbed.telemetry.delays import Delays
@@ -75,7 +75,7 @@ COMPANY_CORES = 0.1  # taken by programs outside of the testbed: from there on t
 def verdict(
     evidence: Evidence,
     bound: Bound | None,
-    workers: Sequence[Mapping[str, Any] | None] = (),
+    workers: Sequence[Statistics | None] = (),
     tolerances: Tolerances = TOLERANCES,
     failure: str | None = None,
     happened: Happened = NOTHING,
@@ -127,7 +127,7 @@ def _set_by_links(
     bound: Bound | None,
     own: Sequence[LinkUse],
     tolerances: Tolerances,
-    workers: Sequence[Mapping[str, Any] | None],
+    workers: Sequence[Statistics | None],
     happened: Happened,
 ) -> Iterator[Reason]:
     if bound is None:
@@ -167,7 +167,7 @@ def _counts_others(evidence: Evidence, bound: Bound, happened: Happened) -> Iter
         yield Reason("traffic_unknown", text)
 
 
-def _sums_lack_workers(workers: Sequence[Mapping[str, Any] | None]) -> bool:
+def _sums_lack_workers(workers: Sequence[Statistics | None]) -> bool:
     """Return whether some sum did not wait for all: the bound does."""
     return any(number(left, "degraded_sums") for left in workers)
 
@@ -241,7 +241,7 @@ def _sampling(evidence: Evidence, tolerances: Tolerances) -> Iterator[Reason]:
 def _notes(
     evidence: Evidence,
     bound: Bound | None,
-    workers: Sequence[Mapping[str, Any] | None],
+    workers: Sequence[Statistics | None],
     tolerances: Tolerances,
     trusted: bool,
     happened: Happened,
@@ -278,7 +278,7 @@ def _notes(
     yield from _degraded(workers)
 
 
-def _degraded(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
+def _degraded(workers: Sequence[Statistics | None]) -> Iterator[Reason]:
     """Yield what a reader must know of sums that lack workers: all workers have them, so the most that any
     counted.
     """
@@ -293,7 +293,7 @@ def _degraded(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
     yield from _unscaled(workers)
 
 
-def _unscaled(workers: Sequence[Mapping[str, Any] | None]) -> Iterator[Reason]:
+def _unscaled(workers: Sequence[Statistics | None]) -> Iterator[Reason]:
     """Yield what a reader must know of values that the scale of their fragment was not for."""
     left_out = round(sum(number(left, "left_out") for left in workers))
     if left_out:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
+
+from testbed.messages.statistics import Statistics
 
 BESIDE = ("retransmits", "asked")
 """What workers sent beside each fragment's first push: packets of the same size."""
 
 
-def sent_beside(workers: Iterable[Mapping[str, Any] | None]) -> int:
+def sent_beside(workers: Iterable[Statistics | None]) -> int:
     """Return how many packets workers sent beside first pushes: repetitions, and questions."""
     return round(sum(number(left, key) for left in workers for key in BESIDE))
 
 
-def number(statistics: Mapping[str, Any] | None, *keys: str) -> float:
+def number(statistics: Statistics | None, *keys: str) -> float:
     """Return a number that a worker left, 0 where there is no sensible number."""
     value: Any = statistics
     for key in keys:

@@ -13,6 +13,7 @@ from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.messages.coding import decode
+from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.status import Status
 from testbed.webpage.view import change_text
 
@@ -36,7 +37,9 @@ class PageActions:
             timeout_s=ANSWER_TIMEOUT_S,
         )
         lost = "".join(f"; job {job['job']} lost circuits" for job in answer["lost"])
-        return (change_text(answer["event"]) if answer["event"] else "nothing had to change") + lost
+        made = answer["event"]
+        what = change_text(decode(ReconfigurationEvent, made, "event")) if made else "nothing had to change"
+        return what + lost
 
     def end_job(self, text: str) -> str:
         """End a job, which is queued or runs."""

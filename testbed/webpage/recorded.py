@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
-from testbed.messages.coding import decode
-from testbed.messages.verdict import JobVerdict
+from testbed.messages.controller import ReconfigurationEvent
+from testbed.messages.result import RunResult
+from testbed.messages.submission import QueuedRun, SubmissionResult
+from testbed.records.outcome import Outcome, outcome_of
 from testbed.records.record import QUEUED, RUNNING, Record, Run
 from testbed.topology import addresses
 from testbed.topology.model import Topology, UnitSpec
@@ -34,10 +37,12 @@ from testbed.webpage.view import (
 def of_record(record: Record, number: int | None = None) -> View:
     """Return what is shown of a record: its run of that number, without one the last that left a result."""
     run = _chosen(record.runs, number)
-    result = (run.result if run else None) or {}
+    result = outcome_of(record, run) if run else None
     topology = _topology(record)
     jobs = _jobs(result)
-    changes = [LitChange.of(event) for event in result.get("ocs", {}).get("events", ())]
+    ran = result if isinstance(result, RunResult) else None
+    events = ran.events if ran else ()
+    changes = [LitChange.of(event) for event in events]
     lit = ports_in(record.set_up.network.get("circuits") or ())
     began = run.began if run else record.began
     now = (run.ended if run else record.ended) or time.time()
@@ -46,12 +51,12 @@ def of_record(record: Record, number: int | None = None) -> View:
         attention=tuple(text for text in (record.failure, *record.notes) if text),
         facts=tuple(_facts(record, run)),
         units=tuple(_unit(unit, _holders(jobs)) for unit in topology.units) if topology else (),
-        links={link.name: link for link in _links(result)},
+        links={link.name: link for link in _links(ran)} if ran else {},
         circuits=_circuits(lit, changes),
-        jobs=tuple(_shown(job) for job in jobs),
-        happenings=tuple(_happenings(record, run, result)),
-        spans=_spans(result, jobs, lit, changes, topology, began, now),
-        cores=tuple(core["busy"]["median"] or 0.0 for core in result.get("telemetry", {}).get("cores", ())),
+        jobs=tuple(job.line for job in jobs),
+        happenings=tuple(_happenings(run, events)),
+        spans=_spans(jobs, lit, changes, topology, began, now),
+        cores=tuple(core.busy.median or 0.0 for core in ran.telemetry.cores) if ran else (),
     )
 
 
@@ -86,41 +91,66 @@ def _facts(record: Record, run: Run | None) -> Iterable[tuple[str, str]]:
 # ---- jobs ----
 
 
-def _jobs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the jobs of a result: that of `run`, which is one itself, or those of `submit`."""
-    if "jobs" in result:
-        return list(result["jobs"])
-    return [result] if "placement" in result else []
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A job of a result: what is shown of it, its workers' hosts and its server's, the way that its gradients
+    were summed, and, of a queued one, when it ran, in s since its session's first slot.
+    """
+
+    line: JobLine
+    hosts: tuple[str, ...]
+    way: str
+    has_failed: bool
+    started_s: float | None = None
+    ended_s: float | None = None
+
+    @classmethod
+    def alone(cls, job: RunResult) -> Self:
+        """Return the job of `testbed run`."""
+        line = _line(job, job.hosts, job.sync, job.script, job)
+        return cls(line, _with_server(job.hosts, job.ps_host), job.sync, bool(job.failure))
+
+    @classmethod
+    def queued(cls, job: QueuedRun) -> Self:
+        """Return a job of `testbed submit`, which may have come to no result of its own."""
+        run, way = job.run, job.mode or ""
+        line = _line(job, job.hosts, run.sync if run else way, run.script if run else job.name, run)
+        hosts = _with_server(job.hosts, job.ps_host)
+        return cls(line, hosts, way, bool(job.failure), job.started_s, job.ended_s)
 
 
-def _workers(job: Mapping[str, Any]) -> list[str]:
-    return list(
-        job.get("hosts") or [worker["host"] for worker in job.get("workers") or () if "host" in worker]
-    )
-
-
-def _holders(jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the job that each host was a worker's or the server's of; the last one of several."""
-    return {
-        host: job["id"] for job in jobs for host in (*_workers(job), job.get("ps_host")) if host is not None
-    }
-
-
-def _shown(job: Mapping[str, Any]) -> JobLine:
-    run = job.get("run") or job  # a queued job's result has its own result in it
-    verdict = decode(JobVerdict, run["verdict"], "verdict") if run.get("verdict") else None
+def _line(
+    job: RunResult | QueuedRun, hosts: Sequence[str], sync: str, script: str, run: RunResult | None
+) -> JobLine:
+    verdict = run.verdict if run else None
     return JobLine(
-        number=job["id"],
-        state=outcome(job["failure"]),
-        sync=str(run.get("sync") or job.get("mode") or ""),
-        script=str(run.get("script") or job.get("name") or ""),
-        hosts=hosts_text(_workers(job), job.get("ps_host")),
+        number=job.id,
+        state=outcome(job.failure),
+        sync=sync,
+        script=script,
+        hosts=hosts_text(hosts, job.ps_host),
         progress="",
         uses="",
         verdict=verdict.text if verdict else "none",
         trustworthy=verdict.trustworthy if verdict else None,
-        attention=remarks(job["failure"], run.get("notes", ()), verdict),
+        attention=remarks(job.failure, run.notes if run else (), verdict),
     )
+
+
+def _with_server(hosts: tuple[str, ...], ps_host: str | None) -> tuple[str, ...]:
+    return hosts if ps_host is None else (*hosts, ps_host)
+
+
+def _jobs(result: Outcome | None) -> tuple[_Ran, ...]:
+    """Return the jobs of a result: that of `run`, which is one itself, or those of `submit`."""
+    if isinstance(result, SubmissionResult):
+        return tuple(_Ran.queued(job) for job in result.jobs)
+    return (_Ran.alone(result),) if isinstance(result, RunResult) else ()
+
+
+def _holders(jobs: Iterable[_Ran]) -> dict[str, int]:
+    """Return the job that each host was a worker's or the server's of; the last one of several."""
+    return {host: job.line.number for job in jobs for host in job.hosts}
 
 
 # ---- the network ----
@@ -137,15 +167,16 @@ def _unit(unit: UnitSpec, holders: Mapping[str, int]) -> ShownUnit:
     )
 
 
-def _links(result: Mapping[str, Any]) -> Iterable[ShownLink]:
+def _links(result: RunResult) -> Iterable[ShownLink]:
     """Yield the links with what they carried, over the time in which any carried something."""
-    telemetry = result.get("telemetry", {})
-    seconds = telemetry.get("traffic_s") or 0.0
-    used = {link["name"]: link["utilisation"]["median"] for link in telemetry.get("links", ())}
-    for link in result.get("links", ()):
-        up, down = ((link[way] * 8e-6 / seconds) if seconds else 0.0 for way in ("bytes_up", "bytes_down"))
-        share = used.get(link["name"], 0.0) if link["rate_mbps"] else None
-        yield ShownLink(link["name"], link["rate_mbps"], up, down, share, True, link["drops"])
+    seconds = result.telemetry.traffic_s
+    used = {link.name: link.utilisation.median for link in result.telemetry.links}
+    for link in result.links:
+        up, down = (
+            (carried * 8e-6 / seconds) if seconds else 0.0 for carried in (link.bytes_up, link.bytes_down)
+        )
+        share = used.get(link.name, 0.0) if link.rate_mbps else None
+        yield ShownLink(link.name, link.rate_mbps, up, down, share, True, link.drops)
 
 
 def _circuits(lit: frozenset[tuple[str, str]], changes: Iterable[LitChange]) -> tuple[ShownCircuit, ...]:
@@ -158,15 +189,10 @@ def _circuits(lit: frozenset[tuple[str, str]], changes: Iterable[LitChange]) -> 
 # ---- what happened ----
 
 
-def _happenings(record: Record, run: Run | None, result: Mapping[str, Any]) -> list[Happening]:
-    lines = [
-        Happening(event["time"], change_text(event)) for event in result.get("ocs", {}).get("events", ())
-    ]
+def _happenings(run: Run | None, events: Iterable[ReconfigurationEvent]) -> list[Happening]:
+    lines = [Happening(event.time, change_text(event)) for event in events]
     if run is not None:
-        lines += [
-            Happening(run.began + float(step.get("run_s") or 0.0), f"step: {step['command']}")
-            for step in run.steps
-        ]
+        lines += [Happening(run.began + step.run_s, f"step: {step.command}") for step in run.steps]
         lines.append(Happening(run.began, f"run {run.number} began"))
         if run.ended is not None:
             lines.append(
@@ -176,8 +202,7 @@ def _happenings(record: Record, run: Run | None, result: Mapping[str, Any]) -> l
 
 
 def _spans(
-    result: Mapping[str, Any],
-    jobs: Sequence[Mapping[str, Any]],
+    jobs: Sequence[_Ran],
     lit: frozenset[tuple[str, str]],
     changes: Sequence[LitChange],
     topology: Topology | None,
@@ -193,12 +218,12 @@ def _spans(
     return Spans(spans, circuits, began, now)
 
 
-def _job_span(job: Mapping[str, Any], began: float, now: float, is_queued: bool) -> JobSpan:
+def _job_span(job: _Ran, began: float, now: float, is_queued: bool) -> JobSpan:
     """Return when a job ran: one of `run` from its processes' start to their end, by the record's clock."""
-    name = f"job {job['id']} {job.get('sync') or job.get('mode') or ''}".rstrip()
-    has_failed = bool(job["failure"])
+    number, has_failed = job.line.number, job.has_failed
+    name = f"job {number} {job.way}".rstrip()
     if not is_queued:
-        return JobSpan(job["id"], name, began, now, (), has_failed)
-    start, end = job.get("started_s"), job.get("ended_s")
-    first = now if start is None else began + start
-    return JobSpan(job["id"], name, first, NOT_OVER if end is None else began + end, (), has_failed)
+        return JobSpan(number, name, began, now, (), has_failed)
+    first = now if job.started_s is None else began + job.started_s
+    last = NOT_OVER if job.ended_s is None else began + job.ended_s
+    return JobSpan(number, name, first, last, (), has_failed)

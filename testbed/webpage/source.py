@@ -19,6 +19,7 @@ from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line, lines
 from testbed.errors import TestbedError
 from testbed.messages.coding import decode
+from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.journal import JournalAnswer, JournalEntry, RunningJob
 from testbed.messages.status import LivingStatus, Status
 from testbed.messages.verdict import JobVerdict
@@ -60,7 +61,7 @@ class Answers:
     why: str = ""
     flows: Mapping[str, LinkFlow] = field(default_factory=dict)
     entries: tuple[JournalEntry, ...] = ()
-    changes: tuple[Answer, ...] = ()
+    changes: tuple[ReconfigurationEvent, ...] = ()
     running: Mapping[int, RunningJob] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
@@ -96,7 +97,7 @@ class PageSource:
         self._pid = pid
         self._before: Status | None = None
         self._entries: deque[JournalEntry] = deque(maxlen=MOST_CHANGES)
-        self._changes: deque[Answer] = deque(maxlen=MOST_CHANGES)
+        self._changes: deque[ReconfigurationEvent] = deque(maxlen=MOST_CHANGES)
         self._totals = Totals()
 
     def _asked(self, now: float) -> Answers:
@@ -136,17 +137,18 @@ class PageSource:
             if job := entry.ended:
                 key = (outcome(job.failure), trust(job.verdict))
                 self._totals.ended[key] = self._totals.ended.get(key, 0) + 1
-        last = self._changes[-1]["id"] if self._changes else 0
+        last = self._changes[-1].id if self._changes else 0
         try:
-            changes = lines(
-                self._call(self._runtime.controller_socket, "history", timeout_s=_ANSWER_S, after=last)
+            answer = self._call(self._runtime.controller_socket, "history", timeout_s=_ANSWER_S, after=last)
+            changes: tuple[ReconfigurationEvent, ...] = lines(
+                decode(tuple[ReconfigurationEvent, ...], answer, "history")
             )
         except TestbedError:  # the controller is away, and `status` says so
-            changes = []
+            changes = ()
         for change in changes:
             self._changes.append(change)
             self._totals.changes += 1
-            self._totals.dark_s += (change["measured_ms"] or 0.0) / 1e3
+            self._totals.dark_s += (change.measured_ms or 0.0) / 1e3
         return {job.id: job for job in journal.running}
 
 

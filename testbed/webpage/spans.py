@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
+from testbed.messages.controller import ReconfigurationEvent
 from testbed.ocs.circuits import circuit
 from testbed.ocs.using import used
 from testbed.topology.units import unit_named
@@ -34,10 +35,10 @@ class LitChange:
     added: frozenset[Ports]
 
     @classmethod
-    def of(cls, event: Mapping[str, Any]) -> Self:
+    def of(cls, event: ReconfigurationEvent) -> Self:
         """Return the change that an event of the controller's history is."""
-        at, dark_s = float(event["time"]), (event["measured_ms"] or 0.0) / 1e3
-        return cls(event["id"], at, at + dark_s, ports_in(event["removed"]), ports_in(event["added"]))
+        at, dark_s = float(event.time), (event.measured_ms or 0.0) / 1e3
+        return cls(event.id, at, at + dark_s, ports_in(event.removed), ports_in(event.added))
 
 
 @dataclass(frozen=True, slots=True)

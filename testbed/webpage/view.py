@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from testbed import status as command
+from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
 from testbed.messages.links import LinkStatus
 from testbed.messages.queue import QueuedStatus
@@ -332,23 +332,23 @@ def _queued(job: QueuedStatus) -> ShownQueued:
 # ---- what happened ----
 
 
-def happenings(entries: Iterable[JournalEntry], changes: Iterable[Mapping[str, Any]]) -> list[Happening]:
+def happenings(entries: Iterable[JournalEntry], changes: Iterable[ReconfigurationEvent]) -> list[Happening]:
     """Return the newest of a journal's entries and of reconfigurations, the newest first."""
     lines = [Happening(entry.time, entry.text) for entry in entries]
-    lines += [Happening(change["time"], change_text(change)) for change in changes]
+    lines += [Happening(change.time, change_text(change)) for change in changes]
     return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_HAPPENINGS]
 
 
-def change_text(change: Mapping[str, Any]) -> str:
+def change_text(change: ReconfigurationEvent) -> str:
     """Return a reconfiguration in words."""
     parts = [
-        f"{word} {', '.join(f'{a}-{b}' for a, b in change[word])}"
-        for word in ("removed", "added")
-        if change[word]
+        f"{word} {', '.join(f'{a}-{b}' for a, b in circuits)}"
+        for word, circuits in (("removed", change.removed), ("added", change.added))
+        if circuits
     ]
-    measured = change["measured_ms"]
-    dark = "" if measured is None else f"; dark for {measured:.3f} ms, {change['asked_ms']:.3f} asked"
-    return f"reconfiguration {change['id']}: {', '.join(parts) or 'nothing'}{dark}"
+    measured = change.measured_ms
+    dark = "" if measured is None else f"; dark for {measured:.3f} ms, {change.asked_ms:.3f} asked"
+    return f"reconfiguration {change.id}: {', '.join(parts) or 'nothing'}{dark}"
 
 
 def _spans(look: Answers, said: Status, pairs: frozenset[Ports]) -> Spans:

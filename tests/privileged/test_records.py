@@ -110,7 +110,9 @@ def test_a_repeated_run_says_which_files_the_run_before_left_otherwise(place: Pl
         "testbed run: note: run 2: it begins with other files than the first run: done.txt (new); a script"
     )
     (record,) = list_records(place.folder / f"runs-{how}")
-    assert noted[1][0] in record.results[1]["notes"]
+    second = record.runs[1].result
+    assert second is not None
+    assert noted[1][0] in second["notes"]
 
 
 def test_a_repeated_run_with_a_script_beside_it(place: Place) -> None:
@@ -143,7 +145,7 @@ def test_a_repeated_run_with_a_script_beside_it(place: Place) -> None:
             assert samples["sent"].shape[2] == 2
         assert "met\n" in run_of_it.logs[0].read_text()
     first, second = made.runs
-    assert [step["command"] for step in first.steps] == ["link set u1h1 --rate 100", "link reset u1h1"]
+    assert [step.command for step in first.steps] == ["link set u1h1 --rate 100", "link reset u1h1"]
     assert second.steps == ()
     below = list((place.folder / "runs").rglob("*"))
     assert {path.lstat().st_uid for path in (place.folder / "runs", *below)} == {OWNER}

@@ -5,6 +5,7 @@ what must hold after every step is asserted here. No threads.
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable
 from random import Random
@@ -42,6 +43,8 @@ from controller.steps import (
     Watch,
 )
 from testbed.errors import TestbedError
+from testbed.messages.coding import as_json, decode
+from testbed.messages.controller import ReconfigurationEvent
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends
 from testbed.plugins.optical import model_of
@@ -334,6 +337,8 @@ class World:
             removed, added = ({circuit(*pair) for pair in end.record[key]} for key in ("removed", "added"))
             assert before.circuits - removed | added == state.circuits
             assert state.history == (*before.history, end.record)
+            event = decode(ReconfigurationEvent, end.record, "event")
+            assert json.dumps(as_json(event)) == json.dumps(end.record), "a result would have another event"
             measured_ms = end.record["measured_ms"]
             assert measured_ms is None or measured_ms >= end.record["asked_ms"]
             assert (measured_ms is None) <= bool(end.failure or not added)

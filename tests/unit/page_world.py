@@ -9,6 +9,7 @@ from testbed.client.runtime import Runtime
 from testbed.messages.coding import decode
 from testbed.messages.status import Status
 from testbed.webpage.source import PageSource
+from tests.unit import results
 
 NOW = 2_000_000_000.0
 UP_S = 300.0
@@ -213,14 +214,14 @@ def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any
 
 def change(number: int, at: float, removed: Any = (), added: Any = (), ms: float | None = 500.0) -> Any:
     """An event of the controller's history."""
-    return {
-        "id": number,
-        "time": at,
-        "asked_ms": 499.0,
-        "measured_ms": ms if added else None,
-        "removed": [list(pair) for pair in removed],
-        "added": [list(pair) for pair in added],
-    }
+    return results.event(
+        number,
+        at,
+        asked_ms=499.0,
+        measured_ms=ms if added else None,
+        removed=[list(pair) for pair in removed],
+        added=[list(pair) for pair in added],
+    )
 
 
 class World:

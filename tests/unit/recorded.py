@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.messages.coding import decode
+from testbed.messages.result import BoundResult, RunResult
+from testbed.records.outcome import KINDS, Outcome
 from testbed.records.record import FILE, Record, SetUp
 from testbed.records.recorder import Asked, recording
 from testbed.records.store import Store
+from tests.unit import results
 
 SET_UP = SetUp(
     options={"sync": "inc", "arguments": ["--turns", "12"]},
@@ -28,24 +32,30 @@ SET_UP = SetUp(
 
 
 def result(round_ms: float = 10.0, **changes: Any) -> dict[str, Any]:
-    """Return a job's result, as far as it is read here."""
-    return {
-        "id": 3,
-        "failure": None,
-        "wall_s": 2.0,
-        "workers": [
-            {"log": "/run/optinc/one/jobs/3/worker-0.log", "stats": {"retransmits": 3, "allreduce": None}},
-            {
-                "log": "/run/optinc/one/jobs/3/worker-1.log",
-                "stats": {"retransmits": 2, "allreduce": {"count": 4, "busy_s": 0.1}},
-            },
-        ],
-        "links": [{"bytes": 1_000_000, "drops": 1}, {"bytes": 500_000, "drops": 0}],
-        "telemetry": {"samples": 9},
-        "bound": {"measured_ms": round_ms, "bound_ms": 8.0, "ratio": round_ms / 8.0},
-        "verdict": {"trustworthy": True, "line": "verdict: trustworthy", "reasons": [], "notes": []},
-        **changes,
-    }
+    """Return a job's result."""
+    workers = [
+        results.worker(0, "u1h1", {"retransmits": 3, "allreduce": None}),
+        results.worker(1, "u2h1", {"retransmits": 2, "allreduce": {"count": 4, "busy_s": 0.1}}),
+    ]
+    bound = {**results.BOUND, "measured_ms": round_ms, "ratio": round_ms / 8.0}
+    return results.result(**{"workers": workers, "bound": bound, **changes})
+
+
+def run_result(round_ms: float = 10.0, **changes: Any) -> RunResult:
+    return decode(RunResult, result(round_ms, **changes), "result")
+
+
+def bound_of(outcome: Outcome) -> BoundResult:
+    """Return the bound of a job that has one."""
+    assert isinstance(outcome, RunResult)
+    assert outcome.bound is not None
+    return outcome.bound
+
+
+def outcome(data: Mapping[str, Any], command: str = "run") -> Outcome:
+    """Return a result as a command has it, of what it prints."""
+    read: Outcome = decode(KINDS[command], data, "result") if command in KINDS else data
+    return read
 
 
 def record(
@@ -60,7 +70,7 @@ def record(
     with recording(Asked(command, ["x.py"], {}, inputs), store, caller) as recorder:
         for each in results:
             with recorder.run() as run:
-                run.take(each)
+                run.take(outcome(each, command))
     assert recorder.folder is not None
     made = Record.read(recorder.folder)
     known = replace(SET_UP, inputs=made.set_up.inputs, **set_up)

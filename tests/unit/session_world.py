@@ -24,10 +24,12 @@ from testbed.client.runtime import Runtime
 from testbed.errors import SettingError, TestbedError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.observation import Observed
 from testbed.jobs.processes import Ending
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
-from testbed.messages.coding import as_json
+from testbed.messages.coding import decode
+from testbed.messages.result import JobTelemetry, WorkerResult
 from testbed.messages.verdict import JobVerdict
 from testbed.plugins.policies import choice
 from testbed.queue.account import Rules
@@ -41,6 +43,7 @@ from testbed.topology import catalogue
 from testbed.topology.places import Place
 from testbed.wire.recovery import Recovery
 from tests.processes import spawn
+from tests.unit import results
 
 SLOT_S = 0.1
 WAIT_S = 60.0  # for what comes about within a few slots, or not at all
@@ -197,17 +200,13 @@ class Machine:
         why = attempt.orders.stop() or ("worker 0 on u1h1 exited with code 5" if failed else None)
         return [], Ending({}, why, 0.1, not reason)
 
+    testbed = "t"
+
     def folder_of(self, job: int) -> Path:
         return Path("/nowhere")
 
-    def report(self, job: int, _r: Any, layout: Layout, specs: Any, ending: Ending) -> dict[str, Any]:
-        return {
-            "id": job,
-            "sync": layout.system,
-            "workers": [],
-            "failure": ending.failure,
-            "notes": self.lacks,
-        }
+    def workers(self, *_: Any) -> tuple[list[WorkerResult], list[str]]:
+        return [], self.lacks
 
 
 def jobs_on(machine: Machine, folder: Path) -> Jobs:
@@ -225,9 +224,21 @@ def jobs_on(machine: Machine, folder: Path) -> Jobs:
     return Jobs(replace(means, executor=anything))
 
 
+OBSERVED = Observed(
+    links=(),
+    telemetry=decode(JobTelemetry, results.TELEMETRY, "telemetry"),
+    stragglers=None,
+    optical_losses={},
+    other_traffic=(),
+    bound=None,
+    verdict=UNJUDGED,
+    series=None,
+)
+
+
 class NoObservation(contextlib.nullcontext[Any]):
     def __init__(self, *_: Any) -> None:
-        super().__init__(SimpleNamespace(report=lambda *_: {"verdict": as_json(UNJUDGED)}))
+        super().__init__(SimpleNamespace(report=lambda *_: OBSERVED))
 
 
 class Asked:

@@ -10,6 +10,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ from testbed.api.up import bring_up, said
 from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.jobs.options import JobOptions
+from testbed.messages.coding import UNSET, decode
+from testbed.messages.result import RunResult
+from testbed.messages.submission import SubmissionResult
 from testbed.telemetry.summary import series
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, Round, Row, Timeline, rounds
 from testbed.wire.recovery import Recovery
-from tests.unit import page_world
+from tests.unit import page_world, results
 from tests.unit.recordings import made
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,7 +245,7 @@ def test_a_block_ends_what_it_brought_up_and_nothing_else(
 # ------------------------------------------------------------------ answers
 
 
-LINK = {"name": "u1h1", "rate_mbps": 200.0, "bytes": 12, "bytes_up": 5, "bytes_down": 7, "drops": 1}
+LINK = results.link("u1h1", 5, 7, 1)
 BOUND = {
     "bound_ms": 10.0,
     "measured_ms": 11.0,
@@ -253,6 +257,7 @@ BOUND = {
     "starved_ms": 0.0,
     "shared": False,
     "coarse": False,
+    "lit_share": 1.0,
     "ratio": 1.1,
     "how": "measured",
 }
@@ -266,22 +271,21 @@ VERDICT = {
 
 def answer(**other: Any) -> dict[str, Any]:
     samples = series(made([0.5] * 20, [0.5] * 20), [Round(1.0, 40.0), Round(1.5, 60.0)])
-    data = {
-        "id": 3,
-        "testbed": "default",
-        "script": "x.py",
-        "sync": "inc",
-        "ps_host": None,
-        "failure": None,
-        "wall_s": 4.0,
-        "workers": [{"host": "u1h2"}, {"host": "u2h1"}],
-        "bytes_by": {"packets": 100},
-        "links": [LINK, {**LINK, "name": "u1h2", "rate_mbps": None}],
-        "bound": BOUND,
-        "verdict": VERDICT,
-        "series": base64.b64encode(samples).decode(),
-    }
-    return {**data, **other}
+    return results.result(
+        **{
+            "wall_s": 4.0,
+            "workers": [results.worker(0, "u1h2"), results.worker(1, "u2h1")],
+            "links": [LINK, {**LINK, "name": "u1h2", "rate_mbps": None}],
+            "bound": BOUND,
+            "verdict": VERDICT,
+            "series": base64.b64encode(samples).decode(),
+            **other,
+        }
+    )
+
+
+def read_answer(**other: Any) -> RunResult:
+    return decode(RunResult, answer(**other), "result")
 
 
 def test_a_result_is_typed() -> None:
@@ -293,7 +297,7 @@ def test_a_result_is_typed() -> None:
         ("u1h2", "{}"),
         ("u1h2", '{"test_accuracy": 0.75}'),
     ]
-    result = JobResult.of(answer(), printed)
+    result = JobResult.of(read_answer(), printed)
     assert (result.id, result.hosts, result.wall_s) == (3, ("u1h2", "u2h1"), 4.0)
     assert result.verdict.trustworthy is True
     assert result.verdict.notes[0].name == "steal"
@@ -305,11 +309,13 @@ def test_a_result_is_typed() -> None:
     assert result.accuracy == 0.75
     assert result.reported == {"test_accuracy": 0.75, "loss": 2}
     assert result.output[1] == ("u1h2", "epoch 1")
-    assert "series" not in result.data
+    without = {name: each for name, each in answer().items() if name != "series"}
+    assert result.data == without
+    assert list(result.data) == list(without)
 
 
 def test_a_result_without_rounds_bound_or_reports() -> None:
-    result = JobResult.of(answer(bound=None, series=None, failure="worker 1 left"))
+    result = JobResult.of(replace(read_answer(bound=None, failure="worker 1 left"), series=UNSET))
     assert (result.bound, result.iteration_ms, result.accuracy) == (None, None, None)
     error = JobError(result)
     assert str(error) == "job 3 failed: worker 1 left"
@@ -323,9 +329,9 @@ def test_a_job_that_failed_names_the_record_s_copy_of_its_log(
     log.parent.mkdir(parents=True)
     log.write_text("it fell over\n")
 
-    def run(runtime: Any, options: Any, caller: Any, on_event: Callable[..., None]) -> dict[str, Any]:
+    def run(runtime: Any, options: Any, caller: Any, on_event: Callable[..., None]) -> RunResult:
         on_event({"logs": str(log.parent)})
-        return answer(failure=f"worker 1 on u1h2 exited with code 1 (log: {log})", telemetry={})
+        return read_answer(failure=f"worker 1 on u1h2 exited with code 1 (log: {log})")
 
     monkeypatch.setattr(handle, "check", lambda *_: None)
     monkeypatch.setattr(handle, "run", run)
@@ -380,21 +386,14 @@ def test_rounds_are_means_over_the_workers() -> None:
 
 
 def test_a_batch_is_typed() -> None:
-    queued = {
-        "id": 1,
-        "name": "a",
-        "mode": "inc",
-        "failure": None,
-        "cancelled": False,
-        "waiting_s": 1.0,
-        "training_s": 2.0,
-        "jct_s": 3.0,
-        "run": {"verdict": VERDICT},
-    }
-    counts = {"done": 1, "failed": 0, "cancelled": 0, "reconfigurations": 2, "total_jct_s": 3.0}
-    batch = BatchResult.of({"policy": "inc-tw", "jobs": [queued, {**queued, "run": None}], **counts})
+    answered = results.submission(
+        results.queued(1, jct_s=3.0), results.queued(2, run=None), reconfigurations=2
+    )
+    batch = BatchResult.of(decode(SubmissionResult, answered, "result"))
     assert batch.jobs[0].verdict is not None
     assert (batch.jobs[0].jct_s, batch.jobs[1].verdict, batch.reconfigurations) == (3.0, None, 2)
+    assert batch.data == answered
+    assert list(batch.data) == list(answered)
 
 
 def test_job_options_are_an_object_or_keywords() -> None:

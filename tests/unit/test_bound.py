@@ -154,7 +154,7 @@ def test_a_job_on_a_perfect_network_is_at_its_bound() -> None:
         pytest.approx(world.sum_s() * 1e3),
     )
     assert "the first 2 left out" in allowed.how
-    assert allowed.as_json()["ratio"] == 1.0
+    assert allowed.said().ratio == 1.0
 
 
 def test_what_the_machine_adds_is_not_allowed() -> None:

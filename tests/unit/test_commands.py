@@ -27,7 +27,7 @@ from testbed.client.caller import Caller
 from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
 from testbed.messages.status import SilentStatus, Status
-from tests.unit import page_world
+from tests.unit import page_world, results
 
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "never-started"
@@ -312,7 +312,7 @@ def test_a_result_that_cannot_be_written_does_not_hide_the_jobs(
     failure: str | None, became: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(files, "series_path", lambda _: tmp_path / "samples.npz")
-    result = {"id": 3, "failure": failure, "series": "", "telemetry": {}}
+    result = results.read(failure=failure, series="")
     with pytest.raises(HostError, match=rf"^--json /dev/full: No space left on device; job 3 {became}$"):
         files.write_result(Path("/dev/full"), result)
 

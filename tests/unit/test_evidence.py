@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from testbed.messages.result import MedianAndMax
 from testbed.report import timeline
 from testbed.telemetry import samples
 from testbed.telemetry.bound import coarse
@@ -126,16 +129,16 @@ def test_a_long_recording_is_thinned_and_loses_no_byte_and_no_lateness(
 def test_summary_and_series_say_the_same() -> None:
     recording = made([0.5] * 20, [0.5] * 20, softirq=0.25, drops=1)
     written = summary(recording, evidence_of(recording))
-    assert written["cores"][1]["busy"] == {"median": 0.5, "max": 0.5}
-    assert written["cores"][1]["softirq"]["max"] == 0.25
-    assert written["links"][0]["utilisation"] == {"median": 0.5, "max": 0.5}
-    assert written["segments_max"] == {"u1": 2}
+    assert written.cores[1].busy == MedianAndMax(0.5, 0.5)
+    assert written.cores[1].softirq.max == 0.25
+    assert written.links[0].utilisation == MedianAndMax(0.5, 0.5)
+    assert written.segments_max == {"u1": 2}
     with np.load(io.BytesIO(series(recording))) as file:
         assert list(file["links"]) == ["u1h1"]
         assert file["time_s"][-1] == pytest.approx(2.0)
         assert file["sent"].shape == (20, 1, 2)
-        assert file["sent"][:, 0].sum() == written["links"][0]["bytes"]
-        assert file["queue_drops"].sum() == written["links"][0]["queue_drops"]
+        assert file["sent"][:, 0].sum() == written.links[0].bytes
+        assert file["queue_drops"].sum() == written.links[0].queue_drops
         assert file["cores"][:, 1, 0].sum() == pytest.approx(10 * 0.1)
         assert file["segments"].max() == 2
 
@@ -154,5 +157,10 @@ def test_samples_as_they_are_drawn(tmp_path: Path) -> None:
     assert drawn.link == pytest.approx(np.full(40, 0.5), rel=1e-2)
     assert drawn.busy[:, 1] == pytest.approx(np.full(40, 0.8), rel=1e-2)
     assert drawn.softirq[:, 1] == pytest.approx(np.full(40, 0.2), rel=1e-2)
-    doubted = {"jobs": {"inc": {"verdict": {"trustworthy": True}}, "ps": {"verdict": {"trustworthy": False}}}}
+    doubted: Any = SimpleNamespace(
+        jobs={
+            sync: SimpleNamespace(verdict=SimpleNamespace(trustworthy=trustworthy))
+            for sync, trustworthy in (("inc", True), ("ps", False))
+        }
+    )
     assert timeline.finding(doubted)[0] == "The machine may have set the results of ps"

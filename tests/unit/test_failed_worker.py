@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from testbed import run, submit
+from testbed.api import submitting
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
 from testbed.records import Store, logs
 from testbed.records.recorder import Asked, recording
-from tests.unit import recorded
+from tests.unit import recorded, results
 
 ME = Caller.of_this_process()
 OWN = """\
@@ -124,7 +125,7 @@ def test_what_was_not_shown_is_counted_and_said_once(
         begins = {"job": 3, "hosts": ["u1h1"], "ps_host": None, "logs": "/l"} if op == "run" else queued
         for event in [begins, *missed]:
             on_event(event)
-        return {}
+        return results.result() if op == "run" else results.submission(lost=None)
 
     class Request:
         def request(self, caller: Caller) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def test_what_was_not_shown_is_counted_and_said_once(
     monkeypatch.setattr("testbed.client.rpc.call", call)
     asked: Any = Request()
     run.follow(Runtime("t", tmp_path), asked, ME, sys.stdout)
-    submit._follow(Runtime("t", tmp_path), asked, ME, lambda event: None, {})
+    runtime = Runtime("t", tmp_path)
+    with submit._following(submit._Follower(runtime, ME), lambda event: None) as on_event:
+        submitting.submit(runtime, asked, ME, on_event)
     ran, queued = (line for line in capsys.readouterr().err.splitlines() if "not shown" in line)
     assert ran.startswith("testbed run: job 3: 210 lines of output (21000 bytes) came faster than")
     assert queued == "testbed submit: 210 lines came faster than they were read and are not shown"

@@ -18,6 +18,7 @@ from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.jobs import file_host
+from tests.unit import results
 from workloads.job_env import JobEnv
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -60,7 +61,7 @@ def test_content_that_finds_no_room_leaves_what_was_there(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("no_room")
 def test_a_result_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
-    result = {"id": 7, "failure": None, "series": "AAAA", "telemetry": {}}
+    result = results.read(id=7, series="AAAA")
     with pytest.raises(HostError, match=r"^--json \S+: No space left on device; job 7 ended$"):
         write_result(tmp_path / "r.json", result)
     assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ queued one is the same, and is in test_queue_session.py.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import threading
@@ -42,7 +43,8 @@ class Run:
 
     def __call__(self, **asked: Any) -> dict[str, Any]:
         request = {"script": "x.py", "arguments": [], "cwd": "/", "environ": {}, "place": "u1:2", **asked}
-        return self.jobs.run(request, ME, self.events.append, threading.Event())
+        answer = self.jobs.run(request, ME, self.events.append, threading.Event())
+        return dict(json.loads(json.dumps(answer)))
 
     def nothing_is_held(self) -> bool:
         return not (self.jobs.status() or self.jobs.means.holdings.busy() or self.machine.admitted)
@@ -56,17 +58,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_job_has_its_places_while_its_processes_run_and_nothing_while_its_result_is_made(run: Run) -> None:
     held: list[tuple[set[int], int]] = []
-    seen = run.machine.report
+    seen = run.machine.workers
 
     def attempt(attempt: Any) -> Any:
         held.append((set(run.machine.admitted), len(run.jobs.means.holdings.busy())))
         return Machine.attempt(run.machine, attempt)
 
-    def report(*arguments: Any) -> dict[str, Any]:
+    def workers(*arguments: Any) -> Any:
         held.append((set(run.machine.admitted), len(run.jobs.means.holdings.busy())))
         return seen(*arguments)
 
-    run.machine.attempt, run.machine.report = attempt, report  # type: ignore[method-assign]
+    run.machine.attempt, run.machine.workers = attempt, workers  # type: ignore[method-assign]
     result = run(sync="inc")
     assert held == [({1}, 2), (set(), 0)]
     assert (result["sync"], result["asked_sync"], result["failure"]) == ("inc", "inc", None)
@@ -164,7 +166,7 @@ def test_one_whose_devices_get_other_programs_does_not_start_again(run: Run) -> 
     assert run.nothing_is_held()
 
 
-@pytest.mark.parametrize("where", ["folder", "attempt", "report"])
+@pytest.mark.parametrize("where", ["folder", "attempt", "workers"])
 def test_all_is_given_back_whatever_raises(run: Run, where: str) -> None:
     def fails(*_: Any) -> Any:
         raise OSError(f"no {where}")
@@ -258,7 +260,7 @@ def test_a_program_that_raises_when_it_looks_fails_its_job(method: str) -> None:
 def test_the_blocks_of_a_job_are_in_its_result(run: Run) -> None:
     run.machine.counts = counting(JobBlocks(9, 1, MappingProxyType({"1": 3})))  # type: ignore[method-assign]
     result = run(sync="inc")
-    assert result["blocks"] == {"made": 9, "active": 1, "without": {"1": 3}, "left": ()}
+    assert result["blocks"] == {"made": 9, "active": 1, "without": {"1": 3}, "left": []}
 
 
 def test_circuits_are_asked_for_unless_a_decision_has_set_them(run: Run) -> None:

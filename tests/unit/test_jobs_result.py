@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
@@ -34,9 +34,11 @@ from testbed.jobs.result import (
     without_timelines,
 )
 from testbed.messages.links import LinkDelta
+from testbed.messages.result import GroupBytes, WorkerResult
 from testbed.topology.catalogue import ready
 from testbed.wire import calls
 from testbed.wire.transports import GLOO, PACKETS, SERVER
+from tests.unit import results
 from workloads.job_env import VARIABLE
 
 LAUNCHER = "distributed/elastic/agent/server/local_elastic_agent.py"  # of torch
@@ -60,10 +62,10 @@ def test_link_deltas() -> None:
 
 
 def test_events_during_a_job() -> None:
-    history = [{"id": 1}, {"id": 2}, {"id": 3}]
+    history = [results.event(number) for number in (1, 2, 3)]
     assert last_id(history) == 3
     assert last_id([]) == 0
-    assert events_after(history, 1) == [{"id": 2}, {"id": 3}]
+    assert events_after(history, 1) == (results.read_event(2), results.read_event(3))
 
 
 @pytest.mark.parametrize(
@@ -118,30 +120,24 @@ def test_a_result_says_which_statistics_it_lacks_and_why() -> None:
         "3": b"{",
     }
     executor = Executor("t", None, Path("/"), None, Left(contents=contents))  # type: ignore[arg-type]
-    asked = JobRequest.parse(request(place="u1:4"), ALICE)
     specs = [
         ProcessSpec(rank, "u1h1", f"worker {rank}", "u1h1", (), {}, Path("log"), stats=Path(str(rank)))
         for rank in range(4)
     ]
-    report = executor.report(1, asked, Layout("ring", ((1, 1),), GLOO), specs, Ending({}, None, 1.0, False))
-    assert [worker["stats"] for worker in report["workers"]] == [{"pushed": 3}, None, None, None]
-    assert report["notes"] == [
+    workers, notes = executor.workers(specs, Ending({}, None, 1.0, False), ALICE)
+    assert [worker.stats for worker in workers] == [{"pushed": 3}, None, None, None]
+    assert notes == [
         "the statistics that worker 2 left are not in the result: it has 9000000 bytes",
         "the statistics that worker 3 left are not in the result: they are no JSON",
     ]
 
 
 def test_a_result_is_without_timelines() -> None:
-    workers = [
-        {"rank": 0, "stats": {"pushed": 3, "timeline": {"rows": [[0, 0, 1, 0]]}}},
-        {"rank": 1, "stats": None},
-    ]
-    shown = without_timelines({"id": 1, "workers": workers})
-    assert shown == {
-        "id": 1,
-        "workers": [{"rank": 0, "stats": {"pushed": 3}}, {"rank": 1, "stats": None}],
-    }
-    assert workers[0]["stats"] != shown["workers"][0]["stats"]  # what the bound is made of is as it was
+    left = [{"pushed": 3, "timeline": {"rows": [[0, 0, 1, 0]]}}, {}, None]
+    workers = [WorkerResult(rank, "u1h1", 0, "log", stats=stats) for rank, stats in enumerate(left)]
+    shown = without_timelines(workers)
+    assert [worker.stats for worker in shown] == [{"pushed": 3}, {}, None]
+    assert [worker.stats for worker in workers] == left, "what the bound is made of is as it was"
 
 
 def test_stats_that_are_nested_as_deep_as_may_be_can_be_written() -> None:
@@ -304,11 +300,12 @@ def test_bytes_are_told_by_group_and_what_a_worker_makes_up_is_not() -> None:
     row = {"workers": [0, 1], "bytes_by": {PACKETS: 40, GLOO: 8}}
     other = {"workers": [1, 2], "bytes_by": {GLOO: 4}}
     nonsense = [7, {}, {"workers": 3}, {"workers": [0, "1"]}, {"workers": [0, 9]}, {"workers": [[0]]}]
-    stats = [{"groups": [row]}, {"groups": [other, row, *nonsense]}, {"groups": "none"}, None]
-    assert bytes_by_group(stats) == [
-        {"workers": [0, 1], "bytes_by": {PACKETS: 80, GLOO: 16}},
-        {"workers": [1, 2], "bytes_by": {GLOO: 4}},
-    ]
+    groups: list[Any] = [[row], [other, row, *nonsense], "none"]
+    stats = [*({"groups": each} for each in groups), None]
+    assert bytes_by_group(stats) == (
+        GroupBytes((0, 1), {PACKETS: 80, GLOO: 16}),
+        GroupBytes((1, 2), {GLOO: 4}),
+    )
 
 
 @pytest.mark.parametrize(

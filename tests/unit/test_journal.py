@@ -23,6 +23,7 @@ from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
 from testbed.wire.transports import GLOO
 from tests.processes import spawn
+from tests.unit import results
 from tests.unit.test_jobs_manager import NoHosts
 
 MTU = 1500
@@ -93,7 +94,7 @@ def test_a_job_that_is_over_is_kept_with_its_verdict(
 ) -> None:
     jobs, job = living(tmp_path, journal)
     verdict = {"trustworthy": True, "line": "verdict: trustworthy", "reasons": [], "notes": []}
-    monkeypatch.setattr(Job, "live", lambda self: {"failure": None, "verdict": verdict})
+    monkeypatch.setattr(Job, "live", lambda self: results.read(verdict=verdict))
     jobs.live(job)
     (entry,) = journal.after(0)
     assert (entry.kind, entry.text) == ("ended", "job 1 is done")

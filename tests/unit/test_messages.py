@@ -30,9 +30,12 @@ from testbed.messages.coding import as_json, decode, encoded
 from testbed.messages.jobs import BlocksStatus
 from testbed.messages.links import LinkStatus
 from testbed.messages.queue import QueueStatus
+from testbed.messages.result import OthersTraffic, RepeatedRuns, RunResult
+from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
+from testbed.messages.submission import SubmissionResult
 from testbed.status import page
-from tests.unit import page_world
+from tests.unit import page_world, results
 
 MODULES = [
     importlib.import_module(f"testbed.messages.{info.name}")
@@ -44,7 +47,7 @@ MESSAGES = {
     for name, kind in vars(module).items()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == module.__name__
 }
-DEEPEST = 3  # of a tree of places
+DEEPEST = 2  # of a tree of places, or of jobs and what they carried
 PLAIN: dict[Any, tuple[Any, ...]] = {
     int: (0, 1, -3, 100, 1 << 53),
     float: (100.0, 0.1, 1e-9, 2.0**60),
@@ -99,7 +102,7 @@ def test_a_message_is_frozen_and_slotted(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", MESSAGES.values(), ids=MESSAGES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_nothing_is_lost_on_the_way(kind: type, data: st.DataObject) -> None:
     message = data.draw(some(kind))
     assert copied(message) == message
@@ -115,7 +118,7 @@ def fields_of(kind: type) -> list[str]:
 
 @pytest.mark.parametrize("kind", MESSAGES.values(), ids=MESSAGES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_field_that_is_not_there_is_refused(kind: type, data: st.DataObject) -> None:
     """A reader does not go on with less than the writer was to write."""
     message = data.draw(some(kind))
@@ -200,8 +203,76 @@ def test_an_earlier_version_s_status_is_read() -> None:
     of_rows = {"units": "UnitStatus", "hosts": "HostStatus", "links": "LinkStatus", "jobs": "JobStatus"}
     tried = {(of_rows[kind], name) for kind, newer in NEWER_OF.items() for name in newer}
     tried |= {("Status", name) for name in NEWER} | {("ControllerStatus", "ready")}
-    tried |= {("QueueStatus", "complaints"), ("BlocksStatus", "left"), ("LinkDelta", "device_drops")}
+    tried |= {("QueueStatus", "complaints"), ("BlocksStatus", "left")} | NEWER_OF_RESULTS
     assert defaults == tried
+
+
+NEWER_OF_RESULTS = {
+    ("LinkDelta", "device_drops"),
+    ("LinkTelemetry", "bytes_up"),
+    ("WorkerResult", "stacks"),
+    ("OthersTraffic", "bytes_up"),
+    ("BoundResult", "lit_share"),
+    ("RunResult", "optical_losses"),
+    ("RunResult", "other_traffic"),
+}
+"""Fields of a result that not all versions that left records wrote."""
+
+
+def without_newer(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's result as the first version that left records wrote it."""
+    old = {name: each for name, each in data.items() if name not in ("optical_losses", "other_traffic")}
+    old["bound"] = {name: each for name, each in data["bound"].items() if name != "lit_share"}
+    rows = {
+        "links": (data["links"], "device_drops"),
+        "workers": (data["workers"], "stacks"),
+    }
+    old |= {kind: [without(row, name) for row in each] for kind, (each, name) in rows.items()}
+    links = [without(link, "bytes_up") for link in data["telemetry"]["links"]]
+    events = [without(each, "circuits_ms", "failed_locks") for each in data["ocs"]["events"]]
+    return {**old, "telemetry": {**data["telemetry"], "links": links}, "ocs": {"events": events}}
+
+
+def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: each for name, each in row.items() if name not in names}
+
+
+def test_an_earlier_version_s_result_is_read() -> None:
+    telemetry = {**results.TELEMETRY, "links": [results.of_link("u1h1", 0.5)]}
+    whole = results.result(telemetry=telemetry, ocs={"events": [results.event(3)]})
+    read = decode(RunResult, without_newer(whole), "result")
+    assert (read.optical_losses, read.other_traffic) == ({}, ())
+    assert read.bound is not None
+    assert (read.bound.lit_share, read.workers[0].stacks, read.links[0].device_drops) == (1.0, None, 0)
+    assert read.telemetry.links[0].bytes_up == 0
+    assert [(event.id, event.circuits_ms) for event in read.events] == [(3, UNSET)]
+    assert decode(OthersTraffic, {"link": "u1h1", "protocol": 17, "port": 9, "bytes": 5}, "row").bytes_up == 0
+
+
+RELIT = results.event(5, added=[], relit=[["u1o1", "u2o1"]])  # the end of a timetable
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (
+            RunResult,
+            results.result(ocs={"events": [results.event(3), results.event(4, measured_ms=None), RELIT]}),
+        ),
+        (RunResult, results.result(series="AAAA", bound=None, wall_s=2)),
+        (SubmissionResult, results.submission(results.queued(), results.queued(5, run=None), lost=None)),
+        (ScriptResult, results.script(results.step())),
+    ],
+)
+def test_a_result_is_printed_as_it_was_answered(kind: Any, data: dict[str, Any]) -> None:
+    """Byte for byte: what a command reads of the daemon, it prints, and leaves in its record."""
+    assert json.dumps(as_json(decode(kind, data, "result")), indent=2) == json.dumps(data, indent=2)
+
+
+def test_what_a_user_s_script_leaves_of_itself_is_kept_as_it_is() -> None:
+    left = {"of mine": {"größe": [1, 1.0, None, True, "\ud800", 1 << 70]}, "loss": float("nan"), "0": {}}
+    text = json.dumps(results.result(workers=[results.worker(0, "u1h1", left)]))
+    assert json.dumps(as_json(decode(RunResult, json.loads(text), "result"))) == text
 
 
 def test_a_wrong_type_is_said_with_its_place() -> None:
@@ -239,7 +310,7 @@ def validated(printed: Any, command: str) -> None:
 
 @pytest.mark.parametrize("kind", [Status, SilentStatus, UnwrittenStatus, DeadStatus])
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_status_is_of_the_schema(kind: type, data: st.DataObject) -> None:
     printed = as_json(data.draw(some(kind)))
     validated(printed, "status")
@@ -247,6 +318,16 @@ def test_any_status_is_of_the_schema(kind: type, data: st.DataObject) -> None:
     del printed["name"]
     with pytest.raises(jsonschema.ValidationError):
         validated(printed, "status")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [("run", RunResult), ("run", RepeatedRuns), ("submit", SubmissionResult), ("script", ScriptResult)],
+)
+@given(data=st.data())
+@settings(max_examples=5, deadline=None)
+def test_any_result_is_of_the_schema(command: str, kind: type, data: st.DataObject) -> None:
+    validated(as_json(data.draw(some(kind))), command)
 
 
 def test_a_status_is_printed_as_the_daemon_wrote_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
-from testbed.jobs.observation import Observation, faults_in_words
+from testbed.jobs.observation import Observation, Observed, faults_in_words
 from testbed.jobs.surroundings import Surroundings
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
@@ -197,7 +197,7 @@ def report(
     flows: Sequence[Sequence[Any]] | None,
     sees_sums: bool = True,
     engine: str = "xdp",
-) -> dict[str, Any]:
+) -> Observed:
     """Return what is observed of a job of workers at u1h1 and u2h1, beside which there were these flows;
     None: the controller was away.
     """
@@ -230,20 +230,21 @@ def test_other_traffic_between_the_jobs_own_hosts_makes_no_result_trustworthy(se
     world = Neighbours(2 * ALONE_S, 0.5, 0.5, {}, rounds=40)
     flows = [["10.0.1.1", "10.0.2.1", 17, 5001, 20_000_000]]
     seen = report(world, flows, sees_sums)
-    assert seen["bound"]["coarse"] != sees_sums
-    assert seen["verdict"]["trustworthy"] is False, seen["verdict"]["line"]
-    assert [reason["name"] for reason in seen["verdict"]["reasons"]] == ["other_traffic"]
-    assert {each["link"] for each in seen["other_traffic"]} == {"u1h1", "u2h1", "u1o1", "u2o1"}
+    assert seen.bound is not None
+    assert seen.bound.coarse != sees_sums
+    assert seen.verdict.trustworthy is False, seen.verdict.line
+    assert [reason.name for reason in seen.verdict.reasons] == ["other_traffic"]
+    assert {each.link for each in seen.other_traffic} == {"u1h1", "u2h1", "u1o1", "u2o1"}
 
 
 @pytest.mark.parametrize("goal", ["10.0.2.77", "10.0.2.254"])
 def test_what_is_sent_to_no_host_of_a_unit_is_on_the_links_to_it(goal: str) -> None:
     """It is for a host that is not there, or for the unit's switch."""
     seen = report(Neighbours(2 * ALONE_S, 0.5, 0.5, {}, rounds=40), [["10.0.1.1", goal, 17, 9, 20_000_000]])
-    assert {each["link"] for each in seen["other_traffic"]} == {"u1h1", "u1o1", "u2o1"}
-    assert seen["verdict"]["trustworthy"] is False, seen["verdict"]["line"]
+    assert {each.link for each in seen.other_traffic} == {"u1h1", "u1o1", "u2o1"}
+    assert seen.verdict.trustworthy is False, seen.verdict.line
     far = report(Neighbours(ALONE_S, 0.0, 0.0, {}, rounds=40), [["10.0.1.1", "9.9.9.9", 17, 9, 20_000_000]])
-    assert far["other_traffic"] == []
+    assert far.other_traffic == ()
 
 
 @pytest.mark.parametrize(
@@ -254,11 +255,11 @@ def test_where_other_traffic_is_not_known_it_is_not_taken_for_the_jobs(
     flows: list[Any] | None, engine: str, why: str
 ) -> None:
     world = Neighbours(2 * ALONE_S, 0.5, 0.5, {}, rounds=40)
-    assert report(world, [])["verdict"]["trustworthy"], "what no flow has is the job's"
+    assert report(world, []).verdict.trustworthy, "what no flow has is the job's"
     seen = report(world, flows, engine=engine)
-    assert seen["verdict"]["trustworthy"] is False, seen["verdict"]["line"]
+    assert seen.verdict.trustworthy is False, seen.verdict.line
     alone = report(Neighbours(ALONE_S, 0.0, 0.0, {}, rounds=40), flows, engine=engine)
-    assert alone["verdict"]["trustworthy"], alone["verdict"]["line"]
+    assert alone.verdict.trustworthy, alone.verdict.line
     coarse = report(world, flows, False, engine)
-    assert [reason["name"] for reason in coarse["verdict"]["reasons"]] == ["traffic_unknown"]
-    assert coarse["verdict"]["line"].endswith(why)
+    assert [reason.name for reason in coarse.verdict.reasons] == ["traffic_unknown"]
+    assert coarse.verdict.line.endswith(why)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.messages.result import OthersTraffic
 from testbed.telemetry.events import Happened
 from testbed.telemetry.network import LitNetwork, network
-from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
+from testbed.telemetry.traffic import Owner, SeenPorts, grown, others
 
 NAMES = {f"10.0.{unit}.{host}": f"u{unit}h{host}" for unit in (1, 2, 3) for host in (1, 2, 3)}
 OWN = {"u1h1", "u2h1"}

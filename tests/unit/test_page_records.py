@@ -9,35 +9,34 @@ from typing import Any
 
 import pytest
 
+from testbed.messages.script import StepOfRun
 from testbed.records.record import CONFIGURATION, DONE, FAILED, FILE, RESULT, RUNS, Record, Run, SetUp
 from testbed.records.store import Store
 from testbed.topology import catalogue
 from testbed.webpage.page import RECORDS, shown
 from testbed.webpage.recorded import of_record
+from tests.unit import results
 from tests.unit.page_world import NOW, TRUSTED, World, change
 
-LINKS = [
-    {"name": "u1h1", "rate_mbps": 200.0, "bytes_up": 50_000_000, "bytes_down": 0, "drops": 1},
-    {"name": "u1h2", "rate_mbps": 200.0, "bytes_up": 0, "bytes_down": 0, "drops": 0},
-]
-RESULT_OF_RUN: dict[str, Any] = {
-    "id": 4,
-    "sync": "inc",
-    "script": "train.py",
-    "placement": ["u1", "u1"],
-    "ps_host": "u3h1",
-    "failure": None,
-    "notes": ["restart 1 of at most 2"],
-    "workers": [{"host": "u1h1"}, {"host": "u1h2"}],
-    "ocs": {"events": [change(3, NOW + 1, [("u1o1", "u2o1")], [("u1o1", "u3o2")])]},
-    "links": LINKS,
-    "telemetry": {
-        "traffic_s": 4.0,
-        "links": [{"name": "u1h1", "utilisation": {"median": 0.95, "max": 1.0}}],
-        "cores": [{"core": 0, "busy": {"median": 0.4, "max": 1.0}}],
+LINKS = [results.link("u1h1", 50_000_000, drops=1), results.link("u1h2")]
+RESULT_OF_RUN = results.result(
+    id=4,
+    placement=["u1", "u1"],
+    ps_host="u3h1",
+    notes=["restart 1 of at most 2"],
+    workers=[results.worker(0, "u1h1"), results.worker(1, "u1h2")],
+    ocs={"events": [change(3, NOW + 1, [("u1o1", "u2o1")], [("u1o1", "u3o2")])]},
+    links=LINKS,
+    telemetry={
+        **results.TELEMETRY,
+        "links": [results.of_link("u1h1", 0.95)],
+        "cores": [results.of_core(0, 0.4)],
     },
-    "verdict": TRUSTED,
-}
+    verdict=TRUSTED,
+)
+
+
+STEP = StepOfRun(3.0, "s.yaml", 3.0, 3.0, 3.0, "link set u1h1 --down", 0, "", "")
 
 
 def written(folder: Path, result: dict[str, Any] | None = None, **changes: Any) -> Record:
@@ -83,18 +82,11 @@ def test_a_run_is_shown_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_submission_has_its_jobs_by_their_times(tmp_path: Path) -> None:
-    job = {
-        "id": 8,
-        "name": "a",
-        "mode": "inc",
-        "hosts": ["u1h1"],
-        "ps_host": None,
-        "failure": None,
-        "started_s": 2.0,
-        "ended_s": 5.0,
-    }
-    failed = {**job, "id": 9, "name": "b", "failure": "it was cancelled", "started_s": None, "ended_s": None}
-    view = of_record(written(tmp_path, {"jobs": [job, failed]}))
+    job = results.queued(8, run=None)
+    failed = results.queued(
+        9, "b", hosts=[], failure="it was cancelled", started_s=None, ended_s=None, run=None
+    )
+    view = of_record(written(tmp_path, results.submission(job, failed), command="submit"))
     assert [(shown.number, shown.state, shown.script) for shown in view.jobs] == [
         (8, "done", "a"),
         (9, "failed", "b"),
@@ -104,7 +96,7 @@ def test_a_submission_has_its_jobs_by_their_times(tmp_path: Path) -> None:
 
 
 def test_a_script_s_steps_are_told(tmp_path: Path) -> None:
-    run = Run(1, NOW, NOW + 9, steps=({"run_s": 3.0, "command": "link set u1h1 --down"},))
+    run = Run(1, NOW, NOW + 9, steps=(STEP,))
     view = of_record(written(tmp_path, RESULT_OF_RUN, runs=(run,)))
     (step,) = [line for line in view.happenings if line.text.startswith("step")]
     assert (step.at - NOW, step.text) == (3.0, "step: link set u1h1 --down")

@@ -51,7 +51,7 @@ def test_the_journal_and_the_history_are_read_on_from_where_they_were(world: Wor
     look = world.source.look()
     assert [arguments for op, arguments in world.asked if op == "journal"] == [{"after": 0}, {"after": 1}]
     assert [entry.number for entry in look.entries] == [1, 2]
-    assert [event["id"] for event in look.changes] == [1, 2]
+    assert [event.id for event in look.changes] == [1, 2]
     assert (look.totals.changes, look.totals.dark_s) == (2, 0.75)
     assert look.totals.ended == {("done", "yes"): 1, ("failed", "none"): 1}
 

@@ -80,12 +80,12 @@ def test_a_controller_that_is_away_when_jobs_are_submitted_is_waited_for(world: 
     made.running(1)
     made.end()
     assert made.all[0].failure is None
-    assert of_batch(made.all, made.session, TOPOLOGY)["model"]["ports"] == [
-        [0, 1, 1],
-        [0, 3, 1],
-        [1, 2, 1],
-        [2, 3, 1],
-    ]
+    assert of_batch(made.all, made.session, TOPOLOGY).model.ports == (
+        (0, 1, 1),
+        (0, 3, 1),
+        (1, 2, 1),
+        (2, 3, 1),
+    )
 
 
 def test_a_policy_that_is_gone_for_good_ends_the_jobs_that_wait(world: Callable[..., World]) -> None:

@@ -5,7 +5,6 @@ misbehave.
 from __future__ import annotations
 
 import ctypes
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,6 +17,8 @@ from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
 from testbed.jobs import life, manager
+from testbed.messages.coding import decode, plain
+from testbed.messages.submission import SubmissionResult
 from testbed.plugins.registry import find
 from testbed.queue.policy_process import OverrunError, PolicyError
 from testbed.queue.result import of_batch, of_session
@@ -104,16 +105,15 @@ def test_a_cancelled_job_frees_its_hosts_whatever_its_state(world: Callable[...,
     made.end()
     assert [queued.failure for queued in made.all] == ["cancelled"] * 3
     result = of_batch(made.all, made.session, TOPOLOGY)
-    assert (result["done"], result["failed"], result["cancelled"]) == (0, 0, 3)
-    jobs = result["jobs"]
-    assert [job["jct_s"] is None for job in jobs] == [False, False, True], "the last had not arrived"
+    assert (result.done, result.failed, result.cancelled) == (0, 0, 3)
+    assert [job.jct_s is None for job in result.jobs] == [False, False, True], "the last had not arrived"
 
 
 def test_a_job_that_overstays_is_ended(world: Callable[..., World]) -> None:
     made = world({"name": "a", "limit_s": 0.3}).start()
     made.until(lambda: made.all[0].state == "ended", "the job ends")
     made.end()
-    assert of_batch(made.all, made.session, TOPOLOGY)["failed"] == 1
+    assert of_batch(made.all, made.session, TOPOLOGY).failed == 1
     assert made.all[0].failure == "not done 0.3 s after its start"
 
 
@@ -206,10 +206,10 @@ def test_rates_and_circuits_follow_the_decision(world: Callable[..., World]) -> 
     made.end()
     result = of_batch(made.all, made.session, TOPOLOGY)
     assert [value for _, value in made.all[0].rates] == [10.0, 20.0, 5.0]
-    assert (result["done"], result["failed"], result["reconfigurations"]) == (1, 0, 1)
-    assert result["reconfigured_connections"] == len(machine.applied[0])
-    assert result["model"]["ports"] == [[0, 1, 1], [0, 3, 1], [1, 2, 1], [2, 3, 1]]
-    json.dumps(result)
+    assert (result.done, result.failed, result.reconfigurations) == (1, 0, 1)
+    assert result.reconfigured_connections == len(machine.applied[0])
+    assert result.model.ports == ((0, 1, 1), (0, 3, 1), (1, 2, 1), (2, 3, 1))
+    assert decode(SubmissionResult, plain(result), "result") == result
 
 
 def test_a_switch_without_room_makes_a_job_wait(world: Callable[..., World]) -> None:
@@ -279,11 +279,11 @@ def test_a_job_that_starts_again_runs_as_it_did_and_its_policy_does_not_notice(
     made.end()
     assert queued.failure is None
     assert queued.run is not None
-    assert [attempt["failure"] for attempt in queued.run["attempts"]] == [
+    assert [attempt.failure for attempt in queued.run.attempts] == [
         "worker 0 on u1h1 exited with code 5",
         None,
     ]
-    assert queued.run["notes"] == ["worker 0 on u1h1 exited with code 5: restart 1 of at most 1"]
+    assert queued.run.notes == ("worker 0 on u1h1 exited with code 5: restart 1 of at most 1",)
     assert of_session(made.session).jobs[0].restarts == 1
 
 

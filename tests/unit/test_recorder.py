@@ -19,15 +19,18 @@ import pytest
 
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.coding import decode
+from testbed.messages.script import DoneStep, ScriptResult
 from testbed.records import Record, Store, recorder
 from testbed.records.logs import LAST_BYTES, MOST_BYTES
+from testbed.records.outcome import outcomes
 from testbed.records.record import Run
 from testbed.records.recorder import Asked, none_below, recording
 from testbed.records.set_up import heeded, options_of, seeds_of
 from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER
 from tests.limits import CALL_S
-from tests.unit import recorded
+from tests.unit import recorded, results
 
 ME = Caller.of_this_process()
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,16 +51,15 @@ def test_a_command_that_ends_well(store: Store, capsys: pytest.CaptureFixture[st
     with recording(ASKED, store, ME) as record, record.run() as run:
         during = only(store)
         assert (during.state, during.ended, len(during.runs)) == ("running", None, 1)
-        run.take(recorded.result(series=base64.b64encode(b"samples").decode()))
+        run.take(recorded.run_result(series=base64.b64encode(b"samples").decode()))
     made = only(store)
     assert (made.state, made.exit_code, made.failure, made.notes) == ("done", 0, None, ())
     assert made.words == ("run", "--place", "u1:2", "x.py")
     assert made.set_up.options == {"place": "u1:2"}
     assert made.runs[0].verdict == "verdict: trustworthy"
-    result = made.runs[0].result
-    assert result is not None
-    assert result["telemetry"] == {"samples": 9, "file": "result.telemetry.npz"}
-    assert "series" not in result
+    expected = recorded.result(telemetry={**results.TELEMETRY, "file": "result.telemetry.npz"})
+    text = (made.runs[0].folder / "result.json").read_text()
+    assert text == json.dumps(expected, indent=1) + "\n", "what was answered, byte for byte"
     assert made.runs[0].telemetry
     assert made.runs[0].telemetry.read_bytes() == b"samples"
     assert capsys.readouterr().err == f"testbed run: recorded as {made.name}\n"
@@ -70,7 +72,7 @@ def test_a_job_that_fails(store: Store) -> None:
     def command() -> None:
         with recording(ASKED, store, ME) as record:
             with record.run() as run:
-                run.take(failed)
+                run.take(recorded.outcome(failed))
             raise TestbedError("job 3 failed: worker 0 exited with code 2")
 
     with pytest.raises(TestbedError):
@@ -101,7 +103,7 @@ def test_a_command_that_is_interrupted(store: Store, says_so: bool) -> None:
         with recording(ASKED, store, ME) as record, record.run() as run:
             if not says_so:
                 raise KeyboardInterrupt
-            run.take(recorded.result(failure="SIGINT to testbed run"), interrupted=True)
+            run.take(recorded.run_result(failure="SIGINT to testbed run"), interrupted=True)
 
     if says_so:
         command()
@@ -156,7 +158,7 @@ def test_a_request_that_is_refused_after_a_run_leaves_what_ran(store: Store) -> 
     def command() -> None:
         with recording(ASKED, store, ME) as record:
             with record.run() as run:
-                run.take(recorded.result())
+                run.take(recorded.run_result())
             with record.run():
                 raise RequestError("--place u1: 2 of its hosts are busy")
 
@@ -170,17 +172,17 @@ def test_each_repeat_is_a_run(store: Store) -> None:
     with recording(ASKED, store, ME) as record:
         for round_ms in (10.0, 11.0, 12.0):
             with record.run() as run:
-                run.take(recorded.result(round_ms))
+                run.take(recorded.run_result(round_ms))
     made = only(store)
     assert [run.number for run in made.runs] == [1, 2, 3]
-    assert [result["bound"]["measured_ms"] for result in made.results] == [10.0, 11.0, 12.0]
+    assert [recorded.bound_of(result).measured_ms for result in outcomes(made)] == [10.0, 11.0, 12.0]
 
 
 def test_without_a_store_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     with recording(ASKED, None, ME) as record:
         with record.run() as run:
             run.hear({"job": 3, "logs": "/nowhere"})
-            run.take(recorded.result())
+            run.take(recorded.run_result())
             assert run.left_to_testbed(["a"], with_logs=True) == {}
         assert record.folder is None
     assert capsys.readouterr().err == ""
@@ -231,7 +233,7 @@ def test_logs_are_copied_those_of_the_run_alone_and_long_ones_in_part(store: Sto
             long.truncate(MOST_BYTES + LAST_BYTES)
             long.seek(0, os.SEEK_END)
             long.write(b"the end")
-        run.take(recorded.result())
+        run.take(recorded.run_result())
     first, second = only(store).runs[0].logs
     assert (first.name, first.read_text(), second.name) == ("worker-0.log", "word\n", "worker-1.log")
     content = second.read_bytes()
@@ -243,12 +245,13 @@ def test_logs_of_a_queue_have_a_folder_each(store: Store, tmp_path: Path) -> Non
     jobs = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        workers = [{"log": str(tmp_path / name / "worker-0.log")}]
-        jobs.append({"name": name, "failure": None, "cancelled": False, "run": {"workers": workers}})
+        workers = [results.worker(0, "u1h1", log=str(tmp_path / name / "worker-0.log"))]
+        jobs.append(results.queued(name=name, run=results.result(workers=workers)))
     with recording(Asked("submit", [], {}), store, ME) as record, record.run() as run:
         for name in ("a", "b"):
             (tmp_path / name / "worker-0.log").write_text(name)
-        run.take({"jobs": [*jobs, {"name": "c", "failure": "x", "cancelled": True, "run": None}]})
+        cancelled = results.queued(name="c", failure="x", cancelled=True, run=None)
+        run.take(results.read_submission(*jobs, cancelled))
     kept = {
         str(log.relative_to(only(store).runs[0].folder)): log.read_text() for log in only(store).runs[0].logs
     }
@@ -271,15 +274,13 @@ def test_a_detached_queue_is_left_to_the_testbed(store: Store) -> None:
 
 def test_steps_of_scripts_are_those_within_the_run() -> None:
     run = Run(1, 100.0, ended=110.0)
-    steps = [
-        {"did_s": at, "command": f"link set u1h1 --rate {at:g}", "exit_code": 0} for at in (1.0, 6.0, 20.0)
-    ]
+    steps = [results.step(f"link set u1h1 --rate {at:g}", at) for at in (1.0, 6.0, 20.0)]
     scripts = [
-        {"file": "s.yaml", "began": 96.0, "steps": steps},
-        {"file": "t.yaml", "began": 99.5, "steps": steps},
+        decode(ScriptResult, results.script(*steps, file=file, began=began), file)
+        for file, began in (("s.yaml", 96.0), ("t.yaml", 99.5))
     ]
     within = steps_within(run, scripts)
-    assert [(step["script"], step["run_s"]) for step in within] == [
+    assert [(step.script, step.run_s) for step in within] == [
         ("t.yaml", 0.5),
         ("s.yaml", 2.0),
         ("t.yaml", 5.5),
@@ -297,15 +298,15 @@ def test_a_script_is_in_the_record_of_the_job_that_ran_meanwhile(
     somewhere: Any = object()
     with recording(Asked("run", [], {}, (), somewhere), store, ME) as record, record.run() as run:
         with recording(Asked("script", [], {}, (), somewhere), store, ME) as other, other.run() as steps:
-            step = {"at_s": 0.0, "did_s": 0.0, "command": "fault clear", "exit_code": 0}
-            steps.take({"file": "s.yaml", "began": steps.run.began, "steps": [step]})
+            step = decode(DoneStep, results.step("fault clear", 0.0), "step")
+            steps.take(ScriptResult("s.yaml", "one", steps.run.began, (step,)))
             steps.keep()
         facts["pid"] = 8  # another testbed's
         with recording(Asked("script", [], {}, (), somewhere), store, ME) as other, other.run() as steps:
-            steps.take({"file": "t.yaml", "began": steps.run.began, "steps": [step]})
-        run.take(recorded.result())
+            steps.take(ScriptResult("t.yaml", "one", steps.run.began, (step,)))
+        run.take(recorded.run_result())
     (made,) = [each for each in store.records() if each.command == "run"]
-    assert [(each["script"], each["command"]) for each in made.runs[0].steps] == [("s.yaml", "fault clear")]
+    assert [(each.script, each.command) for each in made.runs[0].steps] == [("s.yaml", "fault clear")]
 
 
 def test_commands_below_leave_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +339,7 @@ def test_a_disk_that_is_full_from_the_begin(
 ) -> None:
     full_from(lambda path: path.name == "record.json", monkeypatch)
     with recording(ASKED, store, ME) as record, record.run() as run:
-        run.take(recorded.result())
+        run.take(recorded.run_result())
     assert list(store.folder.iterdir()) == []
     said = capsys.readouterr().err
     assert said.startswith("testbed run: not recorded: ")
@@ -351,7 +352,7 @@ def test_a_disk_that_has_no_room_for_results(
 ) -> None:
     full_from(lambda path: path.name.startswith("result"), monkeypatch)
     with recording(ASKED, store, ME) as record, record.run() as run:
-        run.take(recorded.result(series=base64.b64encode(b"samples").decode()))
+        run.take(recorded.run_result(series=base64.b64encode(b"samples").decode()))
     made = only(store)
     assert made.state == "done"
     assert made.runs[0].trustworthy
@@ -369,7 +370,7 @@ def test_a_disk_that_has_no_room_for_results(
 def test_what_runs_left_makes_room_for_how_it_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with recording(ASKED, store, ME) as record:
         with record.run() as run:
-            run.take(recorded.result(series=base64.b64encode(b"samples").decode()))
+            run.take(recorded.run_result(series=base64.b64encode(b"samples").decode()))
         telemetry = run.run.folder / "result.telemetry.npz"
         assert telemetry.exists()
         full_from(lambda path: telemetry.exists(), monkeypatch)
@@ -383,7 +384,7 @@ def test_a_folder_that_cannot_be_made_costs_a_line(
 ) -> None:
     (tmp_path / "file").touch()
     with recording(ASKED, Store(tmp_path / "file" / "runs"), ME) as record, record.run() as run:
-        run.take(recorded.result())
+        run.take(recorded.run_result())
     assert capsys.readouterr().err == f"testbed run: not recorded: {tmp_path}/file/runs: Not a directory\n"
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from testbed.messages.coding import decode, plain
+from testbed.messages.script import StepOfRun
 from testbed.records import Record, Store
 from testbed.records.comparison import Comparison, Differing, Side, compare, set_up_differences
 from testbed.records.measures import known, measures
@@ -18,7 +20,7 @@ from testbed.records.plots import draw
 from testbed.records.record import CONFIGURATION
 from testbed.records.statistics import Said, mean
 from testbed.records.tables import comparison, listing, means_of, page, size, value
-from tests.unit import recorded
+from tests.unit import recorded, results
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def against(*records: Record) -> Comparison:
 
 
 def test_the_numbers_of_a_job() -> None:
-    assert measures("run", recorded.result()) == {
+    assert measures(recorded.run_result()) == {
         "wall_s": [2.0],
         "round_ms": [10.0],
         "allowed_ms": [8.0],
@@ -48,20 +50,19 @@ def test_the_numbers_of_a_job() -> None:
         "drops": [1.0],
         "retransmits": [5.0],
     }
-    assert measures("run", recorded.result(bound=None)).keys() == {
+    assert measures(recorded.run_result(bound=None)).keys() == {
         *("wall_s", "all_reduce_ms", "link_mb", "drops", "retransmits")
     }
-    assert measures("run", recorded.result(failure="x")) == {}
-    assert measures("script", {"steps": []}) == {}
+    assert measures(recorded.run_result(failure="x")) == {}
+    assert measures(recorded.outcome(results.script(), "script")) == {}
     for left in (7, [], {"count": "x"}, {"count": 0, "busy_s": 1.0}, None):
-        strange = recorded.result(workers=[{"stats": {"allreduce": left, "retransmits": "many"}}])
-        assert not measures("run", strange).keys() & {"all_reduce_ms", "retransmits"}
+        worker = results.worker(0, "u1h1", {"allreduce": left, "retransmits": "many"})
+        assert not measures(recorded.run_result(workers=[worker])).keys() & {"all_reduce_ms", "retransmits"}
 
 
 def test_the_numbers_of_a_queue() -> None:
-    jobs = [{"waiting_s": 1.0, "training_s": 4.0}, {"waiting_s": 3.0, "training_s": None}]
-    result = {"total_jct_s": 9.0, "ct_bti_s": 5.0, "jobs": jobs, "reconfigured_connections": 2, "overruns": 0}
-    numbers = measures("submit", result)
+    times = [{"waiting_s": 1.0, "training_s": 4.0}, {"waiting_s": 3.0, "training_s": None}]
+    numbers = measures(results.read_submission(*(results.queued(**each) for each in times)))
     assert numbers["waiting_s"] == [2.0]
     assert numbers["training_s"] == [4.0]
     assert numbers["reconfigured_connections"] == [2.0]
@@ -74,9 +75,9 @@ def test_the_numbers_of_a_figure_are_by_setting_and_seeds_are_repeats() -> None:
         for seed in (1, 2)
     ]
     report = {"version": 1, "runs": rows, "means": [{"scheme": "fcfs", "ct_bti_s": 1.0}]}
-    assert measures("reproduce", report) == {"800 fcfs ct_bti_s": [11.0, 12.0], "800 tw ct_bti_s": [6.0, 7.0]}
+    assert measures(report) == {"800 fcfs ct_bti_s": [11.0, 12.0], "800 tw ct_bti_s": [6.0, 7.0]}
     assert known("800 tw ct_bti_s").title == "800 tw ct_bti_s"
-    assert measures("reproduce", {"rows": [{"workers": 1}]}) == {}
+    assert measures({"rows": [{"workers": 1}]}) == {}
 
 
 # ---------------------------------------------------------------- set-ups
@@ -138,7 +139,8 @@ def test_scripts_are_compared_by_their_content(store: Store, tmp_path: Path) -> 
 
 def test_steps_of_a_script_are_part_of_the_set_up(store: Store) -> None:
     first, second = runs(store, 1.0), runs(store, 1.0)
-    step = {"run_s": 4.2, "command": "link set u1h1 --down"}
+    done = results.step("link set u1h1 --down")
+    step = decode(StepOfRun, {"run_s": 4.2, "script": "s.yaml", **done}, "step")
     second = replace(second, runs=(replace(second.runs[0], steps=(step,)),))
     assert differing(first, second) == {"step 1 in run 1": ("-", "4 s: link set u1h1 --down")}
 
@@ -204,7 +206,7 @@ def test_a_comparison_as_text(store: Store) -> None:
 
 
 def test_times_of_runs_that_are_not_trustworthy_are_not_compared(store: Store) -> None:
-    doubtful = {"trustworthy": False, "line": "verdict: not trustworthy"}
+    doubtful = {**results.TRUSTED, "trustworthy": False, "line": "verdict: not trustworthy"}
     slow = [recorded.result(each, verdict=doubtful) for each in (15.0, 15.2, 15.1)]
     for result in slow:
         result["links"] = [{**link, "bytes": 2 * link["bytes"]} for link in result["links"]]
@@ -229,7 +231,9 @@ def test_one_run_each_says_what_to_do(store: Store) -> None:
 
 
 def test_records_without_numbers_in_common(store: Store) -> None:
-    text = comparison(against(runs(store, 10.0), recorded.record(store, [{"steps": []}], command="script")))
+    text = comparison(
+        against(runs(store, 10.0), recorded.record(store, [results.script()], command="script"))
+    )
     assert "no number that two of them have" in text
     assert "command  run  script" in text
 
@@ -259,12 +263,12 @@ def test_a_record_names_the_stacks_of_workers_whose_job_failed(store: Store) -> 
 
 
 def test_means_as_json() -> None:
-    results = [recorded.result(10.0), recorded.result(12.0)]
-    means = means_of("run", results)
-    assert means["runs"] == results
+    repeated = [recorded.run_result(10.0), recorded.run_result(12.0)]
+    means = plain(means_of(repeated))
+    assert means["runs"] == [recorded.result(10.0), recorded.result(12.0)]
+    assert list(means["means"]["round_ms"]) == ["mean", "low", "high", "values"]
     assert means["means"]["round_ms"]["mean"] == 11.0
     assert means["means"]["round_ms"]["values"] == [10.0, 12.0]
-    json.dumps(means)
 
 
 @pytest.mark.parametrize(
@@ -310,10 +314,10 @@ def test_a_job_that_failed_is_not_said_to_be_untrustworthy(
     failures: list[str | None], says: str, store: Store
 ) -> None:
     """The verdict on it is that it is not, which no link and no machine is to blame for."""
-    lost = {"trustworthy": False, "line": "verdict: not trustworthy: the job failed"}
-    good = {"trustworthy": True, "line": "verdict: trustworthy"}
-    results = [recorded.result(failure=failure, verdict=lost if failure else good) for failure in failures]
-    made = recorded.record(store, results)
+    good = results.TRUSTED
+    lost = {**good, "trustworthy": False, "line": "verdict: not trustworthy: the job failed"}
+    outcomes = [recorded.result(failure=failure, verdict=lost if failure else good) for failure in failures]
+    made = recorded.record(store, outcomes)
     if failures[-1]:
         made = replace(made, state="failed")
     line = listing([made]).splitlines()[1]

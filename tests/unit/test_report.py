@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from testbed.errors import HostError, TestbedError
+from testbed.messages.coding import decode, plain
+from testbed.messages.report import DemoReport
+from testbed.messages.result import RunResult
 from testbed.plugins.shown_jobs import shown_jobs
 from testbed.report import document, host, measures, plots, style, tables, timeline
 from testbed.topology.catalogue import find
+from tests.unit import results
 
 PARAMS = 13
 GRADIENTS = 4 * PARAMS
@@ -38,57 +43,41 @@ def run_result(
         return [*spans, [1e3, 1e3 + 1, 4 * ITERATIONS]]  # a sum of something else at the end
 
     links = [
-        {
-            "name": name,
-            "rate_mbps": rate,
-            "bytes": size * number,
-            "bytes_up": 0,
-            "bytes_down": 0,
-            "drops": drops,
-        }
+        results.link(name, size * number, drops=drops, rate_mbps=rate)
         for name, rate, size, drops in (
             ("u1h1", 200.0, 3_000_000, 2),
             ("u1o1", None, 1_000, 0),
             ("u1h2", 200.0, 0, 0),
         )
     ]
-    event = {
-        "id": number,
-        "time": 100.0 + number,
-        "ports": ["u1o1", "u2o1"],
-        "asked_ms": 16.0,
-        "measured_ms": 16.25,
-        "switch_ms": 10.0,
-        "lock_ms": 6.0,
-        "removed": [],
-        "added": [["u1o1", "u2o1"]],
-    }
-    return {
-        "id": number,
-        "sync": sync,
-        "ps_host": None,
-        "wall_s": 3.5,
-        "workers": [
-            {
-                "host": f"u1h{slow}",
-                "stats": {
+    return results.result(
+        id=number,
+        sync=sync,
+        wall_s=3.5,
+        workers=[
+            results.worker(
+                slow - 1,
+                f"u1h{slow}",
+                {
                     "allreduce": {"spans": spans(slow), "busy_s": ITERATIONS * comm_s * slow},
                     "retransmits": 5,
                 },
-            }
+            )
             for slow in (1, 2)
         ],
-        "ocs": {"events": [event]},
-        "links": links,
-        "telemetry": {"samples": 35, "cores": []},
-        "bound": {"bound_ms": 40.0 * number, "measured_ms": 50.0 * number, "ratio": 1.25},
-        "verdict": {
-            "trustworthy": True,
-            "line": "verdict: trustworthy: within 4 %",
-            "reasons": [],
-            "notes": [],
-        },
-    }
+        ocs={"events": [results.event(number, 100.0 + number)]},
+        links=links,
+        bound={**results.BOUND, "bound_ms": 40.0 * number, "measured_ms": 50.0 * number},
+        verdict={**results.TRUSTED, "line": "verdict: trustworthy: within 4 %"},
+    )
+
+
+def read_run(data: dict[str, Any]) -> RunResult:
+    return decode(RunResult, data, "result")
+
+
+def read(report: dict[str, Any]) -> DemoReport:
+    return decode(DemoReport, report, "report")
 
 
 def training(accuracy: float = 0.98, iteration_ms: float = 50.0) -> dict[str, Any]:
@@ -107,21 +96,22 @@ def training(accuracy: float = 0.98, iteration_ms: float = 50.0) -> dict[str, An
 @pytest.fixture
 def report() -> dict[str, Any]:
     runs = {
-        sync: run_result(sync, number, number * 1e-2) for number, sync in enumerate(("inc", "ring", "ps"), 1)
+        sync: read_run(run_result(sync, number, number * 1e-2))
+        for number, sync in enumerate(("inc", "ring", "ps"), 1)
     }
     trainings = {sync: training(iteration_ms=50.0 * number) for number, sync in enumerate(runs, 1)}
-    return document.document(host.facts(), find("default"), runs, trainings)
+    return dict(plain(document.document(host.facts(), find("default"), runs, trainings)))
 
 
 def test_communication_is_the_mean_of_the_workers_by_iteration() -> None:
-    measured = measures.job_measures(run_result("inc", 1, 0.01), training())
+    measured = measures.job_measures(read_run(run_result("inc", 1, 0.01)), training())
     assert measured.comm_ms == pytest.approx(15.0)  # 10 ms on one worker, 20 ms on the other
     assert len(measured.comm_ms_list) == ITERATIONS
     assert (measured.iteration_ms, measured.retransmits, measured.link_drops) == (50.0, 10, 2)
 
 
 def test_sums_of_other_sizes_leave_the_mean_over_the_job() -> None:
-    measured = measures.job_measures(run_result("inc", 1, 0.01, spans_bytes=(40, 13)), training())
+    measured = measures.job_measures(read_run(run_result("inc", 1, 0.01, spans_bytes=(40, 13))), training())
     assert list(measured.comm_ms_list) == [pytest.approx(15.0)]
 
 
@@ -146,30 +136,34 @@ def test_a_worker_without_statistics_is_named() -> None:
     run = run_result("ring", 3, 0.01)
     run["workers"][1]["stats"] = None
     with pytest.raises(TestbedError, match=r"job 3 \(ring\): no statistics from the workers on u1h2"):
-        measures.job_measures(run, training())
+        measures.job_measures(read_run(run), training())
 
 
 @pytest.mark.parametrize("key", ["test_accuracy", "iteration_ms_list", "params"])
 def test_a_result_that_lacks_something_is_an_error_that_names_it(key: str) -> None:
     left = {name: value for name, value in training().items() if name != key}
     with pytest.raises(TestbedError, match=rf"job 1 \(inc\): its results do not read: KeyError: '{key}'"):
-        measures.job_measures(run_result("inc", 1, 0.01), left)
+        measures.job_measures(read_run(run_result("inc", 1, 0.01)), left)
 
 
 def test_the_document_holds_what_a_reader_looks_for(report: dict[str, Any], tmp_path: Path) -> None:
-    document.write_json(tmp_path / "report.json", report)
-    read = json.loads((tmp_path / "report.json").read_text())
-    assert {"kernel", "cores", "memory"} <= set(read["host"])
-    assert read["config"]["name"] == "default"
-    for job in read["jobs"].values():
+    document.write_json(tmp_path / "report.json", read(report))
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert {"kernel", "cores", "memory"} <= set(written["host"])
+    assert written["config"]["name"] == "default"
+    for job in written["jobs"].values():
         assert {"test_accuracy", "iterations", "iteration_ms", "comm_ms", "loss"} <= set(job)
         assert job["bound"]["ratio"] == 1.25
         assert "emulated" not in json.dumps(job)  # times are real: none is divided by the scale
-    assert read["clock"] == {"scale": 200, "times": "real", "volumes": "link rates are divided by the scale"}
-    for link in read["links"]:
+    assert written["clock"] == {
+        "scale": 200,
+        "times": "real",
+        "volumes": "link rates are divided by the scale",
+    }
+    for link in written["links"]:
         assert {"name", "rate_mbps", "bytes", "drops"} <= set(link)
-    assert read["ocs"]["reconfigurations"] == len(read["ocs"]["events"]) == 3
-    for event in read["ocs"]["events"]:
+    assert written["ocs"]["reconfigurations"] == len(written["ocs"]["events"]) == 3
+    for event in written["ocs"]["events"]:
         assert {"asked_ms", "measured_ms", "ports"} <= set(event)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
@@ -182,22 +176,20 @@ def test_links_are_summed_over_the_jobs(report: dict[str, Any]) -> None:
 
 
 def test_an_event_that_two_jobs_report_counts_once() -> None:
-    runs = {"inc": run_result("inc", 1, 0.01), "ring": run_result("ring", 1, 0.01)}
-    assert [event["sync"] for event in measures.merged_events(runs)] == ["inc"]
+    runs = {sync: read_run(run_result(sync, 1, 0.01)) for sync in ("inc", "ring")}
+    assert [event.sync for event in measures.merged_events(runs)] == ["inc"]
 
 
 def test_only_jobs_below_the_threshold_are_named(report: dict[str, Any]) -> None:
-    assert document.below_threshold(report, 0.97) == []
+    assert document.below_threshold(read(report), 0.97) == []
     report["jobs"]["ps"]["test_accuracy"] = 0.9699
-    assert document.below_threshold(report, 0.97) == ["ps: test accuracy 96.99% is below 97%"]
+    assert document.below_threshold(read(report), 0.97) == ["ps: test accuracy 96.99% is below 97%"]
 
 
 def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     report["ocs"]["events"][0]["measured_ms"] = None
-    report["jobs"]["ring"]["verdict"] = {
-        "trustworthy": False,
-        "line": "verdict: not trustworthy: core 1 was saturated",
-    }
+    saturated = "verdict: not trustworthy: core 1 was saturated"
+    report["jobs"]["ring"]["verdict"] |= {"trustworthy": False, "line": saturated}
     report["jobs"]["inc-across"] = {
         **report["jobs"]["inc"],
         "link_bytes": 2_820_718_882,
@@ -211,7 +203,7 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
         "ports": [f"u{unit}o{port}" for unit in (1, 2, 3, 4) for port in (1, 2)],
     }
     console = Console(file=io.StringIO(), width=80)
-    tables.show(report, console)
+    tables.show(read(report), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.index("Bytes per link") < text.index("Reconfigurations") < text.index("Training")
@@ -236,12 +228,12 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
 
 
 def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
-    assert tables.scale_told(report) == (
+    assert tables.scale_told(read(report)) == (
         "Times are real. Links have a 200th of their declared rates and these gradients were not divided by "
         "200: to these jobs "
         "the fabric is one of 200 Mb/s, not of 40 Gb/s."
     )
-    runs = {"inc": run_result("inc", 1, 0.01)}
+    runs = {"inc": read_run(run_result("inc", 1, 0.01))}
     scaled = document.document(host.facts(), find("default"), runs, {"inc": {**training(), "scale": 200}})
     assert tables.scale_told(scaled) == (
         "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take "
@@ -253,10 +245,10 @@ def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
 def test_a_job_without_a_verdict_is_in_the_tables(report: dict[str, Any]) -> None:
     report["jobs"]["ps"] |= {
         "bound": None,
-        "verdict": {"trustworthy": None, "line": "verdict: none: it sent nothing"},
+        "verdict": {**results.TRUSTED, "trustworthy": None, "line": "verdict: none: it sent nothing"},
     }
     console = Console(file=io.StringIO(), width=80)
-    tables.show(report, console)
+    tables.show(read(report), console)
     assert isinstance(console.file, io.StringIO)
     assert "ps: verdict: none: it sent nothing" in console.file.getvalue()
 
@@ -264,13 +256,13 @@ def test_a_job_without_a_verdict_is_in_the_tables(report: dict[str, Any]) -> Non
 def test_no_reconfiguration_is_said_so(report: dict[str, Any]) -> None:
     report["ocs"] = {"reconfigurations": 0, "events": []}
     console = Console(file=io.StringIO(), width=80)
-    tables.show(report, console)
+    tables.show(read(report), console)
     assert isinstance(console.file, io.StringIO)
     assert "No reconfiguration" in console.file.getvalue()
 
 
 def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
-    drawn = plots.draw_all(report, tmp_path)
+    drawn = plots.draw_all(read(report), tmp_path)
     assert [path.name for path in drawn] == [
         "loss.png",
         "iteration_time.png",
@@ -281,7 +273,7 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
         assert path.read_bytes().startswith(b"\x89PNG")
     assert "telemetry.png" not in [path.name for path in drawn]
     report["ocs"]["events"] = []
-    assert "reconfigurations.png" not in [path.name for path in plots.draw_all(report, tmp_path)]
+    assert "reconfigurations.png" not in [path.name for path in plots.draw_all(read(report), tmp_path)]
 
 
 def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
@@ -302,16 +294,16 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> No
 
 
 def test_findings_are_computed(report: dict[str, Any]) -> None:
-    jobs = report["jobs"]
+    jobs = read(report).jobs
     assert plots.fastest(jobs) == "An iteration is shortest with inc; with ps it takes 3.0 times as long"
     assert plots.fastest({"ring": jobs["ring"]}) == "ring: communication is 30% of an iteration"
     assert "differ by more than 0" in plots.loss_agreement(jobs)
-    jobs["ring"]["loss"] = [value + 0.25 for value in jobs["ring"]["loss"]]
+    jobs["ring"] = replace(jobs["ring"], loss=tuple(value + 0.25 for value in jobs["ring"].loss))
     assert "differ by more than 0.2" in plots.loss_agreement(jobs)
-    assert "within 250 µs" in plots.dark_times(report["ocs"]["events"])[0]
-    assert plots.accuracy({"ring": {"test_accuracy": 0.983}}) == "Test accuracy is 98.3%"
+    assert "within 250 µs" in plots.dark_times(plots.measured(read(report)))[0]
     for sync, accuracy in (("inc", 0.983), ("ring", 0.978), ("ps", 0.1)):
-        jobs[sync]["test_accuracy"] = accuracy
+        jobs[sync] = replace(jobs[sync], test_accuracy=accuracy)
+    assert plots.accuracy({"inc": jobs["inc"]}) == "Test accuracy is 98.3%"
     assert plots.accuracy(jobs) == "Test accuracy is from 10.0% (ps) to 98.3% (inc)"
 
 
@@ -319,10 +311,9 @@ def test_findings_are_computed(report: dict[str, Any]) -> None:
 def test_no_headline_is_of_a_job_that_cannot_be_trusted(
     report: dict[str, Any], trustworthy: bool | None
 ) -> None:
-    jobs = report["jobs"]
-    jobs["ring"]["verdict"] = {"trustworthy": trustworthy, "line": "x"}
-    assert plots.fastest(jobs) == "Time of an iteration; no headline, for ring cannot be trusted"
-    assert ("ring" in timeline.finding(report)[0]) == (trustworthy is False)
+    report["jobs"]["ring"]["verdict"] |= {"trustworthy": trustworthy, "line": "x"}
+    assert plots.fastest(read(report).jobs) == "Time of an iteration; no headline, for ring cannot be trusted"
+    assert ("ring" in timeline.finding(read(report))[0]) == (trustworthy is False)
 
 
 def test_one_bad_batch_leaves_no_mark_on_a_curve() -> None:

@@ -167,4 +167,4 @@ def test_a_session_begins_replaces_and_ends_it(world: Callable[..., World]) -> N
     assert made.machine.circuits == before
     made.end()
     assert not kept, "it ends with the session"
-    assert any(slot["rotation"]["guard_ms"] == 1.0 for slot in made.session.account.slots)
+    assert any(slot.rotation and slot.rotation.guard_ms == 1.0 for slot in made.session.account.slots)

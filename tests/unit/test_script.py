@@ -9,6 +9,7 @@ import pytest
 
 from testbed import script
 from testbed.errors import RequestError
+from testbed.messages.script import DoneStep
 from testbed.script import ScriptStep, carried_out, parse
 
 
@@ -69,13 +70,13 @@ def test_each_is_done_when_it_is_due_or_behind_the_one_before_and_recorded(
         ScriptStep(6, ("cancel",)),
         ScriptStep(9, ("circuits",)),
     ]
-    seen: list[dict[str, Any]] = []
+    seen: list[DoneStep] = []
     record = carried_out(steps, "t", seen.append, lambda: now[0], sleep)
     assert did == [(1, "t link"), (5, "t fault"), (8, "t cancel"), (9, "t circuits")]
     assert seen == record
-    assert [(each["at_s"], each["began_s"], each["did_s"]) for each in record[1:3]] == [(5, 5, 8), (6, 8, 8)]
-    assert [each["exit_code"] for each in record] == [0, 0, 2, 0]
-    assert (record[0]["output"], record[0]["error"]) == ("said", "complained")
+    assert [(each.at_s, each.began_s, each.did_s) for each in record[1:3]] == [(5, 5, 8), (6, 8, 8)]
+    assert [each.exit_code for each in record] == [0, 0, 2, 0]
+    assert (record[0].output, record[0].error) == ("said", "complained")
 
 
 def test_a_step_that_argparse_refuses_has_failed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError
+from testbed.messages.result import WorkerDelays
 from testbed.queue import submission
 from testbed.telemetry.delays import delays
 from testbed.wire.stragglers import LEAST, MOST, POINTS, Slowed, SlowWorkers
@@ -396,13 +397,9 @@ def test_a_line_says_how_many_by_whom_and_how_long() -> None:
         "slow workers (p=0.16,seed=1): 4 delays of 2.75 s in all were injected: worker 2 2.25 s in 1, "
         "worker 0 0.50 s in 3; they count as computing, not as the network's time"
     )
-    assert slept.as_json()["workers"][1] == {
-        "rank": 2,
-        "delays": 1,
-        "seconds": 2.25,
-        "iterations": 100,
-        "typical_s": 0.1,
-    }
+    assert slept.said().workers[1] == WorkerDelays(
+        rank=2, delays=1, seconds=2.25, iterations=100, typical_s=0.1
+    )
     many = delays([left(1, rank) for rank in range(1, 8)], None)
     assert many is not None
     assert "worker 3 4.00 s in 1, and 3 others;" in many.line
