@@ -22,6 +22,8 @@ from workloads.native import build
 build._folders = lambda: tuple(map(pathlib.Path, sys.argv[1:]))
 if version := os.environ.get("ANOTHER_TORCH"):
     build._torch_version = lambda: version
+if limit_s := os.environ.get("LIMIT_S"):
+    build._LIMIT_S = float(limit_s)
 try:
     print(build.compiled())
 except build.BuildError as error:
@@ -32,6 +34,11 @@ echo "$@" >> {calls}
 while [ "$1" != -o ]; do shift; done
 sleep 0.3
 : > "$2"
+"""
+SLOW = """#!/bin/sh
+sleep 60 &
+echo $! >> {calls}
+wait
 """
 BAD = """#!/bin/sh
 echo "backend.cpp:1:2: note: see here" >&2
@@ -45,6 +52,15 @@ def compiler(folder: Path, text: str) -> dict[str, str]:
     script.write_text(text.format(calls=folder / "calls"))
     script.chmod(0o755)
     return {"CXX": str(script)}
+
+
+def reaped(process: int) -> None:
+    """Wait until there is no such process. ProcessLookupError then; else an AssertionError."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        os.kill(process, 0)
+        time.sleep(0.05)
+    raise AssertionError(f"process {process} is still there")
 
 
 def asked(*folders: Path, env: dict[str, str]) -> subprocess.Popen[str]:
@@ -125,6 +141,16 @@ def test_what_is_missing_is_said_in_one_line(env: dict[str, str], line: str, tmp
     assert err.splitlines()[-1].endswith(line)
     assert len(err.splitlines()) == 2  # that it compiles, and this
     assert not list(tmp_path.glob("_backend*"))
+
+
+def test_a_compiler_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    env = compiler(tmp_path, SLOW) | {"LIMIT_S": "0.5"}
+    code, _, err = ended(asked(tmp_path / "beside", env=env))
+    assert code == 1
+    assert err.splitlines()[-1].startswith("backend.cpp: compiler had not compiled it after 0.5 s; ")
+    (driven,) = (int(line) for line in (tmp_path / "calls").read_text().split())
+    with pytest.raises(ProcessLookupError):  # it is nobody's child any more, and init has reaped it
+        reaped(driven)
 
 
 @pytest.mark.parametrize("compilers", [GOOD, BAD])

@@ -15,10 +15,12 @@ import importlib.util
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Sequence
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -159,13 +161,33 @@ def _compile(target: Path) -> None:
         *("-isystem", str(python), str(SOURCE), f"-L{home / 'lib'}"),
         *("-lc10", "-ltorch_cpu", "-ltorch_python", "-o", str(target)),
     ]
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
-    if ended.returncode:
-        errors = [line for line in ended.stderr.splitlines() if "error" in line] or ["nothing"]
+    code, printed = _run(argv)
+    if code:
+        errors = [line for line in printed.splitlines() if "error" in line] or ["nothing"]
         raise BuildError(
             f"{SOURCE.name} does not compile for torch {_torch_version()}{made_for(_torch_version())}; "
             f"{Path(compiler).name} says: {'; '.join(errors[:_TAIL_LINES])}"
         )
+
+
+def _run(argv: Sequence[str]) -> tuple[int, str]:
+    """Return the compiler's exit code and what it said of errors. It ends with whoever waits for it, and so
+    do the processes that it starts: g++ is a driver.
+    """
+    with subprocess.Popen(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as compiler:
+        try:
+            _, printed = compiler.communicate(timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(
+                f"{SOURCE.name}: {Path(argv[0]).name} had not compiled it after {_LIMIT_S:g} s; a quiet "
+                f"machine takes 15 s"
+            ) from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(compiler.pid, signal.SIGKILL)
+    return compiler.returncode, printed
 
 
 def main() -> int:
