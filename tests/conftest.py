@@ -21,7 +21,7 @@ from hypothesis import settings
 from testbed import native
 from testbed.host_checks import trials
 from testbed.host_checks.features import BY_NAME, ProbeResult
-from tests import gate, lanes
+from tests import costs, gate, lanes
 
 # no limit on the time of an example: a busy machine is no failure
 # new examples each time, where hypothesis finds the variable CI, too
@@ -75,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--gate"):
         settings.load_profile("gate")
         config.pluginmanager.register(gate.Skips(), "skips")
+        config.pluginmanager.register(costs.ByFile(), "costs by file")
         if hasattr(config, "workerinput"):  # of pytest-xdist
             config.pluginmanager.register(lanes.Lane(Path(config.option.basetemp).parent), "lane")
         else:

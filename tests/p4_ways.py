@@ -16,6 +16,7 @@ from typing import Any
 Access = tuple[str, str]  # "read" or "write", the register array
 Values = frozenset[int] | None  # None: unknown
 Known = dict[str, frozenset[int]]
+_Accesses = frozenset[tuple[Access, ...]]
 
 _MOST = 8  # values of a field; more of them are as good as unknown
 _EITHER = frozenset({0, 1})
@@ -79,20 +80,23 @@ class _Ways:
         self._actions = {action["id"]: action for action in program["actions"]}
         self._asked = _asked(pipeline["conditionals"], program["actions"])
         self._start = self._of_use(_parsed(program))
+        self._found: dict[tuple[str | None, frozenset[tuple[str, frozenset[int]]]], _Accesses] = {}
 
-    def all(self) -> frozenset[tuple[Access, ...]]:
-        ended, seen = set(), set()
-        left: list[tuple[str | None, Known, tuple[Access, ...]]] = [(self._first, self._start, ())]
-        while left:
-            node, known, accesses = left.pop()
-            if node is None or node.startswith(self._until):
-                ended.add(accesses)
-                continue
-            at = (node, frozenset(known.items()), accesses)
-            if at not in seen:
-                seen.add(at)
-                left += [(then, after, accesses + more) for then, after, more in self._step(node, known)]
-        return frozenset(ended)
+    def all(self) -> _Accesses:
+        return self._from(self._first, self._start)
+
+    def _from(self, node: str | None, known: Known) -> _Accesses:
+        """Return the ways from a node on, computed once for all the ways to it that know the same."""
+        if node is None or node.startswith(self._until):
+            return frozenset({()})
+        at = (node, frozenset(known.items()))
+        if at not in self._found:
+            self._found[at] = frozenset(
+                accesses + later
+                for then, after, accesses in self._step(node, known)
+                for later in self._from(then, after)
+            )
+        return self._found[at]
 
     def _step(self, node: str, known: Known) -> Iterator[tuple[str | None, Known, tuple[Access, ...]]]:
         """Yield each node that can follow, with the fields' values then and the arrays read and written."""

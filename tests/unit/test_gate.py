@@ -25,7 +25,7 @@ from tests.skips import ALLOWED
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
-from tests import gate
+from tests import costs, gate
 from tests.skips import Allowed
 
 RULES = (
@@ -36,6 +36,7 @@ RULES = (
 
 def pytest_configure(config):
     config.pluginmanager.register(gate.Skips(RULES), "skips")
+    config.pluginmanager.register(costs.ByFile(), "costs by file")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(gate.UnderWay(), "under way")
 """
@@ -103,6 +104,31 @@ def test_any_other_skip_fails_the_run(tmp_path: Path, lanes: list[str]) -> None:
     }
     assert set(failures) == {f"test_{name}.py" for name in files if name != "fine"}
     assert failures["test_zoo.py"].endswith("allows 2 for tea: no tea"), "no more than the list says"
+
+
+@LANES
+def test_the_time_is_told_by_file(tmp_path: Path, lanes: list[str]) -> None:
+    """Waiting costs no processor time; a fixture's and a child's is its file's, collecting is nobody's."""
+    busy = "import time\nwhile time.process_time() < 2: pass\n"
+    waits = f"{busy}def test_one(): time.sleep(1)\ndef test_two(): pass\n"
+    works = (
+        "import pytest, subprocess, sys\n"
+        "CODE = 'import time\\nwhile time.process_time() < 0.5: pass'\n"
+        "@pytest.fixture\n"
+        "def child(): subprocess.run([sys.executable, '-c', CODE], check=True)\n"
+        "def test_child(child): pass\n"
+    )
+    code, lines = ran(tmp_path, lanes, test_waits=waits, test_works=works)
+    assert code == 0, lines
+    begin = next(number for number, line in enumerate(lines) if "dearest files" in line)
+    table = {line.split(maxsplit=3)[3]: line.split()[:3] for line in lines[begin + 1 : begin + 4]}
+    cost = {file: (int(items), float(wall), float(cpu)) for file, (items, wall, cpu) in table.items()}
+    assert set(cost) == {"test_waits.py", "test_works.py", "all 2 files"}
+    assert cost["test_waits.py"][0] == 2
+    assert cost["test_waits.py"][1] >= 1.0 > cost["test_waits.py"][2]
+    assert cost["test_works.py"][0] == 1
+    assert cost["test_works.py"][2] >= 0.5
+    assert cost["all 2 files"][0] == 3
 
 
 @LANES

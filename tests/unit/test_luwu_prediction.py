@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +148,17 @@ def run(name: str, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return report
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """A figure's report by its name and options, made once for all tests."""
+    return cache(lambda name, *arguments: run(name, tmp_path_factory.mktemp(name), *arguments))
+
+
 @pytest.mark.parametrize("name", [figure.name for figure in FIGURES if not figure.on_testbed])
-def test_a_figure_is_run_shown_and_drawn(name: str, tmp_path: Path) -> None:
-    report = run(name, tmp_path)
+def test_a_figure_is_run_shown_and_drawn(
+    name: str, tmp_path: Path, made: Callable[..., dict[str, Any]]
+) -> None:
+    report = made(name)
     figure = next(figure for figure in FIGURES if figure.name == name)
     console = Console(width=140, record=True)
     figure.show(report, console)
@@ -158,15 +168,12 @@ def test_a_figure_is_run_shown_and_drawn(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-def test_claims_follow_the_hardware(tmp_path: Path) -> None:
+def test_claims_follow_the_hardware(made: Callable[..., dict[str, Any]]) -> None:
     """Twelve disks bear a micro-batch of 16; of half the rate they do not, and the claim says so."""
-
-    def verdicts(*arguments: str) -> dict[str, str]:
-        return {claim["text"]: claim["verdict"] for claim in run("fig15", tmp_path, *arguments)["claims"]}
-
     text = "12 disks, micro-batch 16: computing bounds"
-    assert verdicts()[text] == "agrees"
-    assert verdicts("--disk-gb-s", "1")[text] == "differs"
+    for options, verdict in (((), "agrees"), (("--disk-gb-s", "1"), "differs")):
+        claims = {claim["text"]: claim["verdict"] for claim in made("fig15", *options)["claims"]}
+        assert claims[text] == verdict
 
 
 def test_options_are_checked(tmp_path: Path) -> None:
