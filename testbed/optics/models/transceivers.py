@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from testbed.keys import Duration, Parameter, Quantity
 from testbed.optics.delays import Delay
 from testbed.optics.model import (
     MOST_DARK_NS,
     CircuitTurn,
     DarkTime,
     DarkTimes,
-    Duration,
     OpticalModel,
-    Parameter,
-    Quantity,
     Settings,
 )
 
