@@ -13,6 +13,8 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any
 
+NEEDED = "needed"  # what documents say of a key without which a mapping is refused
+
 # ---- kinds of values: the first five also of what an optical model declares ----
 
 
@@ -69,11 +71,11 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Programs:
+class ProgramFiles:
     """A list of FILE.py:CLASS, whose files are there. A tuple of these with whole paths."""
 
 
-Plain = Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | Programs
+Plain = Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | ProgramFiles
 """The kinds whose value depends on no other key."""
 
 
@@ -89,8 +91,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of so many."""
+    """A list of so many of what `noun` says."""
 
+    noun: str
     of: Kind
     least: int = 0
     most: int | None = None

@@ -14,13 +14,14 @@ from testbed.contract.blocks import LEAST_RECORDS, MOST_RECORDS
 from testbed.contract.spec import MAX_MTU
 from testbed.encoding import from_json, to_json
 from testbed.keys import (
+    NEEDED,
     ByName,
     Either,
     ListOf,
     Name,
     Parameter,
     PowerOfTwo,
-    Programs,
+    ProgramFiles,
     Quantity,
     Rate,
     Section,
@@ -147,10 +148,10 @@ class UnitSpec:
         metadata=key(
             Either(
                 Whole(1, addresses.MAX_HOSTS_PER_UNIT),
-                ListOf(section_of(HostSpec), 1, addresses.MAX_HOSTS_PER_UNIT),
+                ListOf("hosts", section_of(HostSpec), 1, addresses.MAX_HOSTS_PER_UNIT),
             ),
             "how many hosts a rack has, or a list of hosts that differ",
-            usual="needed",
+            usual=NEEDED,
         )
     )
     own_rate: ClassVar[Parameter] = Parameter(
@@ -258,9 +259,9 @@ class Topology:
     name: str = field(metadata=key(Name(), "what status and results call it", usual="the file's name"))
     units: tuple[UnitSpec, ...] = field(
         metadata=key(
-            ListOf(section_of(UnitSpec), 1, addresses.MAX_UNITS),
+            ListOf("units", section_of(UnitSpec), 1, addresses.MAX_UNITS),
             "racks or pods, u1, u2, ... in this order",
-            usual="needed",
+            usual=NEEDED,
         )
     )
     host_link: LinkSpec = field(
@@ -331,7 +332,9 @@ class Topology:
     )
     programs: tuple[str, ...] = field(
         default=(),
-        metadata=key(Programs(), "data-plane programs of your own: [your-own-system.md](your-own-system.md)"),
+        metadata=key(
+            ProgramFiles(), "data-plane programs of your own: [your-own-system.md](your-own-system.md)"
+        ),
     )
     shared: bool = field(
         default=False,

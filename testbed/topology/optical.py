@@ -62,7 +62,9 @@ class OcsSpec:
     circuits: tuple[tuple[str, str], ...] = field(
         default=(),
         metadata=key(
-            Either(Word(("ring",)), ListOf(ListOf(Text("optical port"), 2, 2))),
+            Either(
+                Word(("ring",)), ListOf("pairs of optical ports", ListOf("ports", Text("optical port"), 2, 2))
+            ),
             "circuits that are lit at first",
             default="ring",
         ),

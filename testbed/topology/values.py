@@ -16,7 +16,7 @@ from testbed.keys import (
     Parameter,
     Plain,
     PowerOfTwo,
-    Programs,
+    ProgramFiles,
     Quantity,
     Rate,
     Whole,
@@ -102,7 +102,7 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
             return rate_mbps(raw, at, reading.scale)
         case Name():
             return name_of({at: raw}, at, "")
-        case Programs():
+        case ProgramFiles():
             return _programs(raw, at, reading.folder)
         case form:
             raise TypeError(f"{at}: {form} is read by the rules between its keys")

@@ -56,9 +56,10 @@ class Transceivers(OpticalModel):
             "retry_ms",
             Duration(),
             None,
-            "how long such an attempt takes; where it is left out, as lock_ms",
+            "how long such an attempt takes",
             of_planes=True,
             of_ports=True,
+            usual="as `lock_ms`",
         ),
     )
 
