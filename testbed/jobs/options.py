@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from testbed.aggregation.packets import Packets
@@ -44,6 +45,7 @@ class Option:
     for_worker: bool = False  # whether a worker's process is told of it
     usual: str = ""  # what holds where it is left out, in words
     page: str = ""  # of docs/, where more about it is
+    words: tuple[str, ...] = ()  # all that are accepted, where there are only so many: a shell completes them
 
     @property
     def line(self) -> str:
@@ -133,6 +135,7 @@ class JobOptions:
             "get lost packets again by a window, by asking what is lost, or not at all: window, integrity, "
             "none",
             usual="window",
+            words=tuple(Recovery),
             page="training.md",
             metavar="HOW",
             typed=str,
@@ -297,6 +300,10 @@ def flags_of(name: str) -> tuple[str, ...]:
     return OPTIONS[name].flags or (f"--{name.replace('_', '-')}",)
 
 
+def _words(words: tuple[str, ...], **_: Any) -> tuple[str, ...]:
+    return words
+
+
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the options to the parser of a command."""
     beside: dict[str, Any] = {}  # by the first of two of which one is accepted
@@ -310,7 +317,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         if option.typed is None:
             target.add_argument(*flags_of(name), dest=name, action="store_true", help=option.line)
         else:
-            target.add_argument(
+            action = target.add_argument(
                 *flags_of(name),
                 dest=name,
                 type=option.typed,
@@ -318,3 +325,5 @@ def add_to(parser: argparse.ArgumentParser) -> None:
                 metavar=option.metavar,
                 help=option.line,
             )
+            if option.words:
+                action.completer = partial(_words, option.words)
