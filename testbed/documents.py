@@ -199,10 +199,10 @@ def rendered() -> dict[Path, str]:
         text = (DOCS / document).read_text()
         for mark, table in tables.items():
             begin, end = f"<!-- {mark}: `make documents` writes this table -->\n", f"<!-- end of {mark} -->"
-            found = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
-            if not found:
+            place = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
+            if not place:
                 raise LookupError(f"docs/{document} has no table between the marks of {mark!r}")
-            text = text.replace(found[0], f"{begin}\n{table()}\n\n{end}")
+            text = text.replace(place[0], f"{begin}\n{table()}\n\n{end}")
         files[DOCS / document] = text
     return files
 

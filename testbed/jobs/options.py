@@ -147,7 +147,6 @@ class JobOptions:
             _age_out_ms,
             "send a sum without workers that are so late, where the system can; 0: never",
             usual="its own",
-            page="trio.md",
             metavar="MS",
             typed=float,
             flags=("--age-out",),
@@ -170,7 +169,6 @@ class JobOptions:
             "go on without a worker from which nothing came in N looks of ten age-outs, until it is back, "
             "where the system sums by blocks",
             usual="never",
-            page="trio.md#permanent-stragglers",
             metavar="N",
             typed=int,
         ),

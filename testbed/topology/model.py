@@ -74,7 +74,7 @@ class IncSpec:
     )
     timers: int = field(
         default=16,
-        metadata=key(Whole(1, 100), "timers of the block records of each XDP switch: [trio.md](trio.md)"),
+        metadata=key(Whole(1, 100), "timers of the block records of each XDP switch"),
     )
     blocks: int | None = field(
         default=None,
