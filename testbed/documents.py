@@ -35,14 +35,14 @@ from testbed.keys import (
     YesNo,
     section_of,
 )
+from testbed.messages.schema import DIALECT, FOLDER
 from testbed.optics.delays import MOST_DELAY_MS
 from testbed.topology.fields import MOST_NAME, shown
 from testbed.topology.model import Topology
 from testbed.topology.values import UNSHAPED, values_said
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-SCHEMA = DOCS / "schemas" / "configuration.json"
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DOCS = FOLDER.parent
+SCHEMA = FOLDER / "configuration.json"
 _CLASS = r"^.+\.py:[A-Za-z_]\w*$"
 
 
@@ -102,8 +102,7 @@ def _rows(section: Section, path: str = "") -> Iterator[str]:
         takes, usual = accepted(each.kind), shown_default(each)
         yield f"| `{path}{each.name}` | {takes} | {usual} | {meaning} |"
         for suffix, inner in _sections(each.kind):
-            if not inner.is_open or each.name == "ocs":
-                yield from _rows(inner, f"{path}{each.name}{suffix}.")
+            yield from _rows(inner, f"{path}{each.name}{suffix}.")
 
 
 def _sections(kind: Kind) -> Iterator[tuple[str, Section]]:

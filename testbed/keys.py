@@ -169,6 +169,7 @@ def keys_of(holder: type) -> Mapping[str, Parameter]:
     return keys
 
 
+@cache
 def names_of(holder: type) -> tuple[str, ...]:
     """Return the names of the keys that a class declares."""
     return tuple(each.name for each in keys_of(holder).values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -62,12 +63,16 @@ def plain_values(holder: type, data: Mapping[str, Any], path: str, reading: Read
     """Return the values of the fields of a class whose keys depend on no others: their defaults where `data`
     says none.
     """
-    keys = {
-        each.name: keys_of(holder)[each.name]
-        for each in fields(holder)
-        if each.name in keys_of(holder) and isinstance(keys_of(holder)[each.name].kind, get_args(Plain))
-    }
+    keys = _plain_keys(holder)
     return {name: each.default for name, each in keys.items()} | read_said(keys, data, path, reading)
+
+
+@cache
+def _plain_keys(holder: type) -> Mapping[str, Parameter]:
+    held, plain = {each.name for each in fields(holder)}, get_args(Plain)
+    return {
+        name: each for name, each in keys_of(holder).items() if name in held and isinstance(each.kind, plain)
+    }
 
 
 def read_said(
