@@ -27,7 +27,7 @@ from testbed.keys import (
     names_of,
 )
 from testbed.optics.delays import MOST_DELAY_MS, Delay
-from testbed.topology.fields import choice, flag, integer, is_number, mapping, name_of, read_lines, shown
+from testbed.topology.fields import MOST_NAME, integer, is_number, listed, mapping, read_lines, shown
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 UNSHAPED = "unshaped"
@@ -100,20 +100,24 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
                 raise RequestError(f"{at}: {shown(raw)}; a power of two from {low} to {high} is accepted")
             return raw
         case Word(accepted):
-            return choice({at: raw}, at, "", accepted)
+            if raw not in accepted:
+                raise RequestError(f"{at}: {shown(raw)}; {listed(accepted)} are accepted")
+            return str(raw)
         case YesNo():
-            return flag({at: raw}, at, False)
+            if not isinstance(raw, bool):
+                raise RequestError(f"{at}: {shown(raw)}; true or false is accepted")
+            return raw
         case Rate():
             return rate_mbps(raw, at, reading.scale)
         case Name():
-            return name_of({at: raw}, at, "")
+            return _name(raw, at)
         case ProgramFiles():
             return _programs(raw, at, reading.folder)
         case form:
             raise TypeError(f"{at}: {form} is read by the rules between its keys")
 
 
-def section_said(holder: Any, instead: Mapping[str, Any]) -> dict[str, Any]:
+def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a file says for an object of a class that declares keys: the value of each field, or the
     words that are there `instead`. Of what has no value it says nothing.
     """
@@ -145,6 +149,14 @@ def _said(value: Any, kind: Kind | None = None) -> Any:
     if is_dataclass(value):
         return section_said(value, {})
     return (list(value) or None) if isinstance(value, tuple) else value
+
+
+def _name(raw: Any, at: str) -> str:
+    if is_number(raw):
+        raise RequestError(f"{at}: {raw} is a number; in quotes it is a name")
+    if not isinstance(raw, str) or not 1 <= len(raw) <= MOST_NAME or not raw.isprintable():
+        raise RequestError(f"{at}: {shown(raw)!r}; a line of 1 to {MOST_NAME} characters is accepted")
+    return raw
 
 
 def rate_mbps(raw: Any, at: str, scale: int) -> float | None:
