@@ -121,8 +121,9 @@ def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a file says for an object of a class that declares keys: the value of each field, or the
     words that are there `instead`. Of what has no value it says nothing.
     """
+    section: type = type(holder)
     words = {}
-    for name, each in keys_of(type(holder)).items():
+    for name, each in keys_of(section).items():
         value = instead[name] if name in instead else _said(getattr(holder, name), each.kind)
         if value is not None:
             words[each.name] = value
