@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from testbed.contract.blocks import LEAST_RECORDS, MOST_RECORDS
-from testbed.contract.spec import MAX_MTU
 from testbed.encoding import from_json, to_json
 from testbed.keys import (
     NEEDED,
@@ -38,6 +36,8 @@ from testbed.topology.dataplanes import DATA_PLANES, ENGINES, DataPlane
 from testbed.topology.optical import USUAL_KEYS, OcsSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
+from testbed.wire.blocks import LEAST_RECORDS, MOST_RECORDS
+from testbed.wire.spec import MAX_MTU
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
 MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel gives out shares of 100 ms, of which 1 ms is the least

@@ -34,7 +34,7 @@ from testbed.topology import catalogue
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.values import Reading, plain_values, read_into, section_said
-from testbed.topology.words import words
+from testbed.topology.yaml_form import words
 from testbed.topology.yaml_text import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
