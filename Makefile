@@ -4,7 +4,7 @@ SOURCES := testbed controller workloads reproductions setup.py scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: quick ruff lint wire schemas bench clean root
+.PHONY: quick ruff lint wire schemas documents bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -70,6 +70,9 @@ wire:
 
 schemas:
 	@$(PYTHON) -m testbed.messages.schema
+
+documents:
+	@$(PYTHON) -m testbed.documents
 
 # what to run between two edits; what it leaves out, docs/testing.md says
 quick: ruff

@@ -71,16 +71,26 @@ def _name_things(parser: argparse.ArgumentParser, completers: Mapping[str, Compl
         if isinstance(action, argparse._SubParsersAction):
             for sub in action.choices.values():
                 _name_things(sub, completers)
-        elif completer := completers.get(
-            "--name" if "--name" in action.option_strings else str(action.metavar)
-        ):
-            action.completer = completer  # type: ignore[attr-defined]
+            continue
+        for word in (*action.option_strings, str(action.metavar)):
+            if word in completers:
+                action.completer = completers[word]  # type: ignore[attr-defined]
+                break
 
 
 def _testbeds(**_: Any) -> Sequence[str]:
     from testbed.client.runtime import running
 
     return running()
+
+
+def _configurations(prefix: str, **_: Any) -> Sequence[str]:
+    from argcomplete.completers import FilesCompleter
+
+    from testbed.topology.catalogue import READY
+
+    files = FilesCompleter(("yaml", "yml", "py"))(prefix)
+    return [*(name for name in READY if name.startswith(prefix)), *files]
 
 
 def _hosts(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
@@ -105,4 +115,10 @@ def _topology(options: argparse.Namespace) -> Any:
         return None
 
 
-COMPLETERS: dict[str, Completer] = {"--name": _testbeds, "HOST": _hosts, "LINK": _links}
+COMPLETERS: dict[str, Completer] = {
+    "--name": _testbeds,
+    "--config": _configurations,
+    "HOST": _hosts,
+    "LINK": _links,
+}
+"""By an option, or by the metavar of its value."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from testbed.aggregation.packets import Packets
@@ -19,6 +20,7 @@ from testbed.wire.blocks import (
     MOST_AGE_OUT_MS,
     MOST_LEAVE_AFTER,
     MOST_WINDOW,
+    WINDOW,
 )
 from testbed.wire.recovery import Recovery
 from testbed.wire.spec import MAX_MTU, MIN_LANES, lanes_for
@@ -41,6 +43,14 @@ class Option:
     flags: tuple[str, ...] = ()  # on the command line; (): the field's name with hyphens
     not_with: str | None = None  # another that is not accepted beside it
     for_worker: bool = False  # whether a worker's process is told of it
+    usual: str = ""  # what holds where it is left out, in words
+    page: str = ""  # of docs/, where more about it is
+    words: tuple[str, ...] = ()  # all that are accepted, where there are only so many: a shell completes them
+
+    @property
+    def line(self) -> str:
+        """The line of help that the command has."""
+        return f"{self.help} ({self.usual})" if self.usual else self.help
 
 
 def _count(low: int, high: int) -> Read:
@@ -102,7 +112,8 @@ class JobOptions:
         default=0,
         metadata=_as(
             _restarts,
-            "when a worker dies, start the whole job again, at most N times (0)",
+            "when a worker dies, start the whole job again, at most N times",
+            usual="0",
             metavar="N",
             typed=int,
         ),
@@ -111,7 +122,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _count(MIN_LANES, lanes_for(MAX_MTU)),
-            "put N gradients in a packet, 64 or more (what the MTU holds)",
+            "put N gradients in a packet, 64 or more",
+            usual="what the MTU holds",
             metavar="N",
             typed=int,
         ),
@@ -121,7 +133,10 @@ class JobOptions:
         metadata=_as(
             _recovery,
             "get lost packets again by a window, by asking what is lost, or not at all: window, integrity, "
-            "none (window)",
+            "none",
+            usual="window",
+            words=tuple(Recovery),
+            page="training.md",
             metavar="HOW",
             typed=str,
         ),
@@ -130,7 +145,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _age_out_ms,
-            "send a sum without workers that are so late, where the system can; 0: never (its own)",
+            "send a sum without workers that are so late, where the system can; 0: never",
+            usual="its own",
             metavar="MS",
             typed=float,
             flags=("--age-out",),
@@ -140,7 +156,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _count(1, MOST_WINDOW),
-            "have N packets of a worker under way at most, where the system sums by blocks (512)",
+            "have N packets of a worker under way at most, where the system sums by blocks",
+            usual=str(WINDOW),
             metavar="N",
             typed=int,
         ),
@@ -150,7 +167,8 @@ class JobOptions:
         metadata=_as(
             _count(LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER),
             "go on without a worker from which nothing came in N looks of ten age-outs, until it is back, "
-            "where the system sums by blocks (never)",
+            "where the system sums by blocks",
+            usual="never",
             metavar="N",
             typed=int,
         ),
@@ -161,12 +179,16 @@ class JobOptions:
             _flag,
             "make an error of gradients with NaN or infinity, which gloo sums otherwise",
             for_worker=True,
+            page="backend.md#gradients-that-are-not-finite",
         ),
     )
     error_feedback: bool = field(
         default=False,
         metadata=_as(
-            _flag, "add what rounding leaves out of a DDP model's gradient to its next one", for_worker=True
+            _flag,
+            "add what rounding leaves out of a DDP model's gradient to its next one",
+            for_worker=True,
+            page="training.md#precision-beside-loud-neighbours",
         ),
     )
     fine_sums: bool = field(
@@ -176,6 +198,7 @@ class JobOptions:
             "sum what rounding leaves out of DDP's gradients as well: twice the bytes",
             not_with="error_feedback",
             for_worker=True,
+            page="training.md#precision-beside-loud-neighbours",
         ),
     )
     init_group: bool = field(
@@ -184,12 +207,15 @@ class JobOptions:
             _flag,
             "make the process group before the script begins, for libraries that would make it of gloo",
             for_worker=True,
+            page="training.md#libraries-that-choose-gloo",
         ),
     )
     folder_per_worker: bool = field(
         default=False,
         metadata=_as(
-            _flag, "start each worker in a folder of its own: worker-0, worker-1, ... in the working folder"
+            _flag,
+            "start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
+            page="training.md#a-folder-for-each-worker",
         ),
     )
     stragglers: str | None = field(
@@ -201,6 +227,7 @@ class JobOptions:
             metavar="p=P,seed=N",
             typed=str,
             for_worker=True,
+            page="training.md#slow-workers",
         ),
     )
     module: bool = field(
@@ -271,6 +298,10 @@ def flags_of(name: str) -> tuple[str, ...]:
     return OPTIONS[name].flags or (f"--{name.replace('_', '-')}",)
 
 
+def _words(words: tuple[str, ...], **_: Any) -> tuple[str, ...]:
+    return words
+
+
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the options to the parser of a command."""
     beside: dict[str, Any] = {}  # by the first of two of which one is accepted
@@ -282,13 +313,15 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         elif option.not_with:
             target = beside[option.not_with]
         if option.typed is None:
-            target.add_argument(*flags_of(name), dest=name, action="store_true", help=option.help)
+            target.add_argument(*flags_of(name), dest=name, action="store_true", help=option.line)
         else:
-            target.add_argument(
+            action = target.add_argument(
                 *flags_of(name),
                 dest=name,
                 type=option.typed,
                 default=DEFAULTS[name],
                 metavar=option.metavar,
-                help=option.help,
+                help=option.line,
             )
+            if option.words:
+                action.completer = partial(_words, option.words)

@@ -14,6 +14,12 @@ from random import Random
 from typing import Any, ClassVar, Self
 
 from testbed.errors import RequestError
+from testbed.keys import Duration as Duration  # a user's file has these from here
+from testbed.keys import Parameter as Parameter
+from testbed.keys import Quantity as Quantity
+from testbed.keys import Whole as Whole
+from testbed.keys import Word as Word
+from testbed.keys import YesNo as YesNo
 
 MOST_DARK_NS = 120_000_000_000
 """No darkness is longer: a transceiver that has failed to lock until then locks."""
@@ -26,59 +32,7 @@ Ends = tuple[str, str]
 """
 
 
-# ---- what a model declares ----
-
-
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """Milliseconds from 0 to a minute, or what they are drawn from. A `Delay` to the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A number of a range. A float to the model; `noun` is the word for it in errors."""
-
-    low: float
-    high: float
-    noun: str = "a number"
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number of a range. An int to the model."""
-
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One of some words. A str to the model."""
-
-    accepted: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class YesNo:
-    """true or false. A bool to the model."""
-
-
-Kind = Duration | Quantity | Whole | Word | YesNo
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A key of `ocs` in a configuration. With `of_planes` each of several optical switches may have a value
-    of its own, with `of_ports` each optical port, too. `default` None: nothing, where the configuration says
-    none.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    of_planes: bool = False
-    of_ports: bool = False
+# ---- what a model declares: `Parameter`s, of kinds that testbed/keys.py has ----
 
 
 @dataclass(frozen=True, slots=True)

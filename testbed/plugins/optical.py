@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import RequestError, TestbedError
-from testbed.optics.model import Duration, OpticalModel, Parameter, Quantity, Settings, Whole, Word, YesNo
+from testbed.keys import Duration, Parameter, Quantity, Whole, Word, YesNo
+from testbed.optics.model import OpticalModel, Settings
 from testbed.plugins.user_class import in_a_line, is_users, load
 from testbed.topology.fields import is_number
-from testbed.topology.load_optical import GENERAL, default_of, read_settings
+from testbed.topology.load_optical import default_of, read_settings
 from testbed.topology.model import Topology
-from testbed.topology.yaml_form import values_said
+from testbed.topology.optical import GENERAL
+from testbed.topology.values import values_said
 
 PACKAGE = "testbed.optics.models"
 KINDS = (Duration, Quantity, Whole, Word, YesNo)

@@ -57,36 +57,10 @@ def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: 
     return raw
 
 
-def choice(data: Mapping[str, Any], key: str, default: str, accepted: tuple[str, ...], path: str = "") -> str:
-    raw = data.get(key, default)
-    if raw not in accepted:
-        raise RequestError(f"{path}{'.' if path else ''}{key}: {shown(raw)}; {listed(accepted)} are accepted")
-    return str(raw)
-
-
-def flag(data: Mapping[str, Any], key: str, default: bool, path: str = "") -> bool:
-    raw = data.get(key, default)
-    if not isinstance(raw, bool):
-        raise RequestError(f"{path}{'.' if path else ''}{key}: {shown(raw)}; true or false is accepted")
-    return raw
-
-
 def text(data: Mapping[str, Any], key: str, default: str) -> str:
     raw = data.get(key, default)
     if not isinstance(raw, str) or not raw:
         raise RequestError(f"{key}: {shown(raw)}; a text is accepted")
-    return raw
-
-
-def name_of(data: Mapping[str, Any], key: str, default: str) -> str:
-    """Return a name that `status` and results show."""
-    if key not in data:
-        return default
-    raw = data[key]
-    if is_number(raw):
-        raise RequestError(f"{key}: {raw} is a number; in quotes it is a name")
-    if not isinstance(raw, str) or not 1 <= len(raw) <= MOST_NAME or not raw.isprintable():
-        raise RequestError(f"{key}: {shown(raw)!r}; a line of 1 to {MOST_NAME} characters is accepted")
     return raw
 
 

@@ -4,36 +4,25 @@ and the files of values that it names.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.optics.delays import MOST_DELAY_MS, Delay
-from testbed.optics.model import Duration, Parameter, Quantity, Settings, Whole, Word, YesNo
+from testbed.keys import Parameter
+from testbed.optics.model import Settings
 from testbed.topology import addresses
-from testbed.topology.fields import choice, flag, integer, is_number, listed, mapping, read_lines, shown
+from testbed.topology.fields import integer, listed, mapping, shown
 from testbed.topology.model import UnitSpec, ring_circuits
-from testbed.topology.optical import USUAL, Group, OcsSpec
-from testbed.topology.yaml_form import values_said
+from testbed.topology.optical import GENERAL, USUAL, Group, OcsSpec
+from testbed.topology.values import Reading, plain_values, read_said, read_value, values_said
 
-MOST_VALUES = 10_000
 MOST_PLANES = 8
-GENERAL = ("ports", "planes", "seed", "circuits", "model")
-"""The keys of `ocs` that are no model's parameters."""
-
 _OF_PLANE = tuple(each.name for each in USUAL.parameters if each.of_planes)
 _PLANE = re.compile(r"[A-Za-z0-9]{1,16}")
 _MODEL = re.compile(r"[a-z][a-z0-9_]*|.+\.py:[A-Za-z_]\w*")
 MODELS_ACCEPTED = "FILE.py:CLASS, or a name of the testbed's own,"
-_TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # by the unit of a file's numbers
-_ACCEPTED = (
-    "milliseconds from 0 to 60000, {uniform: [low, high]}, {normal: [mean, deviation]}, {lognormal: [mean, "
-    "deviation]}, {values: [...]}, {trace_ms: FILE} or {trace_us: FILE} is accepted"
-)
-
 Parameters = Sequence[Parameter]
 
 
@@ -46,7 +35,7 @@ def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
     data = (
         mapping(raw, "ocs", (*(each.name for each in USUAL.parameters), *GENERAL)) if is_usual else dict(raw)
     )
-    default, circuits = OcsSpec(), data.get("circuits", "ring")
+    circuits = data.get("circuits", "ring")
     planes = {port: name for unit in units for name in _plane_names(unit) for port in unit.ports_in(name)}
     if is_usual:
         settings = read_settings(USUAL.parameters, _said(data), set(planes), folder)
@@ -56,7 +45,7 @@ def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
         _check_words(settings)
     return OcsSpec(
         settings=settings,
-        seed=integer(data, "seed", default.seed, low=0, high=2**63 - 1, path="ocs."),
+        **plain_values(OcsSpec, data, "ocs", Reading(folder)),
         circuits=ring_circuits(units) if circuits == "ring" else _circuits(circuits, planes),
         model=model,
     )
@@ -112,15 +101,14 @@ def read_settings(
     """Return the values of a model's parameters from words of a YAML file, whose planes `plane_names` has
     checked. RequestError names the first thing that is wrong.
     """
-    names = [each.name for each in parameters]
-    data = mapping(said.values, "ocs", (*names, *GENERAL))
-    values = _values(parameters, data, "ocs", folder)
+    reading = Reading(folder)
     of_ports = [each for each in parameters if each.of_ports]
-    _check_ports(said.ports, ports, [each.name for each in of_ports])
-    own = {port: _own(of_ports, words, f"ocs.ports.{port}", folder) for port, words in said.ports.items()}
     of_planes = [each for each in parameters if each.of_planes]
+    values = _values(parameters, said.values, "ocs", reading, GENERAL)
+    _check_ports(said.ports, ports, [each.name for each in of_ports])
+    own = {port: _values(of_ports, words, f"ocs.ports.{port}", reading) for port, words in said.ports.items()}
     planes = {
-        name: _own(of_planes, words, f"ocs.planes.{name}", folder) for name, words in said.planes.items()
+        name: _values(of_planes, words, f"ocs.planes.{name}", reading) for name, words in said.planes.items()
     }
     return Settings({each.name: default_of(each) for each in parameters} | values, planes, own)
 
@@ -131,38 +119,15 @@ def default_of(parameter: Parameter) -> Any:
     """
     if parameter.default is None:
         return None
-    return read_value(parameter, values_said({parameter.name: parameter.default}), "default of", None)
+    return read_value(parameter, values_said({parameter.name: parameter.default}), "default of", Reading())
 
 
-def _own(parameters: Parameters, said: Any, path: str, folder: Path | None) -> dict[str, Any]:
-    data = mapping(said, path, tuple(each.name for each in parameters))
-    return _values(parameters, data, path, folder)
-
-
-def _values(parameters: Parameters, data: Group, path: str, folder: Path | None) -> dict[str, Any]:
-    """Return the values that are said, by parameter."""
-    return {each.name: read_value(each, data, path, folder) for each in parameters if each.name in data}
-
-
-def read_value(parameter: Parameter, data: Group, path: str, folder: Path | None) -> Any:
-    """Return a parameter's value from what a configuration says below `path`. RequestError says what is
-    accepted.
-    """
-    key, kind = parameter.name, parameter.kind
-    raw: Any = data[key]
-    match kind:
-        case Duration():
-            return _delay(raw, f"{path}.{key}", folder)
-        case Quantity(low, high, noun):
-            if not is_number(raw) or not low <= raw <= high:
-                raise RequestError(f"{path}.{key}: {shown(raw)}; {noun} from {low:g} to {high:g} is accepted")
-            return float(raw)
-        case Whole(low, high):
-            return integer(data, key, 0, low=low, high=high, path=f"{path}.")
-        case Word(accepted):
-            return choice(data, key, "", accepted, path)
-        case YesNo():
-            return flag(data, key, False, path)
+def _values(
+    parameters: Parameters, said: Any, path: str, reading: Reading, others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the values that are said, by parameter, beside which other keys may be there."""
+    keys = {each.name: each for each in parameters}
+    return read_said(keys, mapping(said, path, (*keys, *others)), path, reading)
 
 
 def _check_ports(raw: Any, ports: set[str], names: Sequence[str]) -> None:
@@ -254,58 +219,3 @@ def _circuits(raw: Any, planes: Mapping[str, str]) -> tuple[tuple[str, str], ...
 
 def _listed(ports: set[str]) -> str:
     return listed(sorted(ports, key=addresses.parse_optical_port)) or "none"
-
-
-def _delay(raw: Any, key: str, folder: Path | None) -> Delay:
-    """Return the duration that is said at that key."""
-    if _is_duration(raw):
-        return Delay("constant", float(raw))
-    if isinstance(raw, dict) and len(raw) == 1:
-        ((kind, values),) = raw.items()
-        if kind in _TRACES and isinstance(values, str):
-            return Delay("values", values=_trace(values, _TRACES[kind], key, folder))
-        if kind == "values" and isinstance(values, list) and _are_durations(values):
-            if 1 <= len(values) <= MOST_VALUES:
-                return Delay("values", values=tuple(map(float, values)))
-        elif isinstance(values, list) and len(values) == 2 and _are_durations(values):
-            a, b = map(float, values)
-            if kind == "normal" or (kind == "uniform" and a <= b) or (kind == "lognormal" and a > 0):
-                return Delay(kind, a, b)
-    raise RequestError(f"{key}: {shown(raw)}; {_ACCEPTED}")
-
-
-def _is_duration(raw: Any) -> bool:
-    return is_number(raw) and 0 <= raw <= MOST_DELAY_MS
-
-
-def _are_durations(values: list[Any]) -> bool:
-    return all(map(_is_duration, values))
-
-
-def _trace(name: str, unit_ms: float, key: str, folder: Path | None) -> tuple[float, ...]:
-    """Return the durations in a file, one a line, in milliseconds; empty lines and what follows a # say
-    nothing.
-    """
-    if folder is None:
-        raise RequestError(f"{key}: trace {name}; a file is accepted in a YAML file, {{values: [...]}} here")
-    path, values = folder / name, []
-    for number, line in enumerate(read_lines(path), 1):
-        said = line.partition("#")[0].strip()
-        if not said:
-            continue
-        try:
-            value_ms = float(said) * unit_ms
-        except ValueError:
-            value_ms = math.nan
-        if not 0 <= value_ms <= MOST_DELAY_MS:
-            raise RequestError(
-                f"{key}: {path} line {number}: {shown(said)}; a number from 0 to "
-                f"{MOST_DELAY_MS / unit_ms:.0f} is accepted"
-            )
-        values.append(value_ms)
-        if len(values) > MOST_VALUES:
-            break
-    if not 1 <= len(values) <= MOST_VALUES:
-        many = f"more than {MOST_VALUES}" if values else "no"
-        raise RequestError(f"{key}: {path} has {many} values; 1 to {MOST_VALUES} are accepted")
-    return tuple(values)

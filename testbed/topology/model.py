@@ -8,26 +8,55 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from testbed.encoding import from_json, to_json
+from testbed.keys import (
+    NEEDED,
+    ByName,
+    Either,
+    ListOf,
+    Name,
+    Parameter,
+    PowerOfTwo,
+    ProgramFiles,
+    Quantity,
+    Rate,
+    Section,
+    Whole,
+    Word,
+    YesNo,
+    key,
+    keys_of,
+    section_of,
+)
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
-from testbed.topology.dataplanes import DATA_PLANES, DataPlane
-from testbed.topology.optical import OcsSpec
+from testbed.topology.dataplanes import DATA_PLANES, ENGINES, DataPlane
+from testbed.topology.optical import USUAL_KEYS, OcsSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
+from testbed.wire.blocks import LEAST_RECORDS, MOST_RECORDS
+from testbed.wire.spec import MAX_MTU
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
+MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel gives out shares of 100 ms, of which 1 ms is the least
 CONTROLLERS = ("os-ken", "ryu")  # libraries that the controller process runs on
 BMV2_LAYOUTS = ("wide", "registers")
+_PORTS = Whole(0, addresses.MAX_OPTICAL_PORTS_PER_UNIT)
+_PORTS_OF_PLANES = Either(_PORTS, ByName("plane", _PORTS))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
     """A kind of link. `rate_mbps` is the declared rate, before the scale; None leaves it unshaped."""
 
-    rate_mbps: float | None
-    buffer_packets: int = 256
+    rate_mbps: float | None = field(
+        metadata=key(Rate(), "declared rate of each unit's link to the core", usual="as `host_rate_mbps`")
+    )
+    buffer_packets: int = field(
+        default=256, metadata=key(Whole(16, 10_000), "queue of each direction of a link, in packets")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +65,25 @@ class IncSpec:
     records, and how many records that has; None: those that fit into 64 MiB, 32,768 at most.
     """
 
-    jobs: int = 4
-    timers: int = 16
-    blocks: int | None = None
+    jobs: int = field(
+        default=4,
+        metadata=key(
+            Whole(1, 32),
+            "jobs that a switch sums for at once: each gets 1024 / jobs slots, whatever others' groups have",
+        ),
+    )
+    timers: int = field(
+        default=16,
+        metadata=key(Whole(1, 100), "timers of the block records of each XDP switch"),
+    )
+    blocks: int | None = field(
+        default=None,
+        metadata=key(
+            PowerOfTwo(LEAST_RECORDS, MOST_RECORDS),
+            "block records of each switch that has any",
+            usual="as many as fit into 64 MiB",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +92,19 @@ class Bmv2Spec:
     every packet.
     """
 
-    layout: str = "wide"
-    log: bool = False
+    layout: str = field(
+        default=BMV2_LAYOUTS[0],
+        metadata=key(
+            Word(BMV2_LAYOUTS),
+            "how its program lays out gradients: 64 to a register and an addition, or each in one of its own",
+        ),
+    )
+    log: bool = field(
+        default=False,
+        metadata=key(
+            YesNo(), "write every packet's way through the program into the testbed's log folder: slow"
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +113,17 @@ class HostSpec:
     machine's cores the processes at it may use together, None where nothing limits them.
     """
 
-    rate_mbps: float | None
-    cpus: float | None = None
+    rate_mbps: float | None = field(
+        metadata=key(Rate(), "declared rate of its link", usual="as the unit's hosts")
+    )
+    cpus: float | None = field(
+        default=None,
+        metadata=key(
+            Quantity(MIN_CPUS, MAX_CPUS, "a number of cores"),
+            "cores of the machine that the processes at it may use together",
+            usual="no limit",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +134,36 @@ class UnitSpec:
     """
 
     index: Unit
-    kind: str
-    hosts: int
-    optical_ports: int
-    engine: str = "xdp"
+    kind: str = field(metadata=key(Word(UNIT_KINDS), "kind of its machines", default=UNIT_KINDS[0]))
+    racks: int = field(
+        default=0,
+        kw_only=True,
+        metadata=key(
+            Whole(1, addresses.MAX_RACKS_PER_POD),
+            "racks of a pod, each with so many hosts, below a switch of the pod",
+            usual="it is a rack",
+        ),
+    )
+    hosts: int = field(
+        metadata=key(
+            Either(
+                Whole(1, addresses.MAX_HOSTS_PER_UNIT),
+                ListOf("hosts", section_of(HostSpec), 1, addresses.MAX_HOSTS_PER_UNIT),
+            ),
+            "how many hosts a rack has, or a list of hosts that differ",
+            usual=NEEDED,
+        )
+    )
+    own_rate: ClassVar[Parameter] = Parameter(
+        "rate_mbps", Rate(), None, "declared rate of all its links that say nothing else", usual="none"
+    )
+    optical_ports: int = field(
+        metadata=key(_PORTS_OF_PLANES, "its optical ports", usual="as all units' `optical_ports`")
+    )
+    engine: str = field(
+        default=ENGINES[0], metadata=key(Word(ENGINES), "the data plane of its switches; none sums nothing")
+    )
     unequal: tuple[HostSpec, ...] = ()
-    racks: int = 0  # 0: the unit is a rack
     has_core: bool = False  # whether its switch has a link to the electrical core
     planes: tuple[
         tuple[str, int], ...
@@ -161,25 +250,96 @@ class UnitSpec:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole testbed. `link_rates` has, by the names of links whose declared rate is one of their own, that
-    rate, before the scale; None where it is unshaped.
+    """A whole testbed. `pod_link` is between ToRs and pod switches, None where there are no pods; `core_link`
+    between units and the core, None where there is none. `link_rates` has, by the names of links whose
+    declared rate is one of their own, that rate, before the scale; None where it is unshaped. `programs` have
+    whole paths.
     """
 
-    name: str
-    units: tuple[UnitSpec, ...]
-    host_link: LinkSpec
-    optical_link: LinkSpec
-    ocs: OcsSpec
-    inc: IncSpec
-    scale: int = 1
-    mtu: int = 1500
-    bmv2: Bmv2Spec = Bmv2Spec()
-    controller: str = CONTROLLERS[0]
-    pod_link: LinkSpec | None = None  # between ToRs and pod switches; None: there are no pods
-    link_rates: Mapping[str, float | None] = field(default_factory=dict)
-    core_link: LinkSpec | None = None  # between each unit's switch and the core; None: there is no core
-    programs: tuple[str, ...] = ()  # data-plane programs of a user's, FILE.py:CLASS with the whole path
-    shared: bool = False  # hosts of different users' jobs reach each other
+    name: str = field(metadata=key(Name(), "what status and results call it", usual="the file's name"))
+    units: tuple[UnitSpec, ...] = field(
+        metadata=key(
+            ListOf("units", section_of(UnitSpec), 1, addresses.MAX_UNITS),
+            "racks or pods, u1, u2, ... in this order",
+            usual=NEEDED,
+        )
+    )
+    host_link: LinkSpec = field(
+        metadata=key(
+            Rate(), "declared rate of a host's link, before the scale", name="host_rate_mbps", default=40_000
+        )
+    )
+    optical_link: LinkSpec = field(
+        metadata=key(
+            Rate(), "the same of an optical port", name="optical_rate_mbps", usual="as `host_rate_mbps`"
+        )
+    )
+    pod_link: LinkSpec | None = field(
+        default=None,
+        kw_only=True,
+        metadata=key(
+            Rate(),
+            "the same of a link between a pod's ToR and the pod switch, where there are pods",
+            name="pod_rate_mbps",
+            usual="as `host_rate_mbps`",
+        ),
+    )
+    link_rates: Mapping[str, float | None] = field(
+        default_factory=dict,
+        kw_only=True,
+        metadata=key(
+            ByName("link", Rate()), "declared rates of these links, whatever else says one", name="links"
+        ),
+    )
+    core_link: LinkSpec | None = field(
+        default=None,
+        kw_only=True,
+        metadata=key(
+            Section((keys_of(LinkSpec)["rate_mbps"],)),
+            "an electrical core beside the optical switch",
+            name="core",
+        ),
+    )
+    usual_ports: ClassVar[Parameter] = Parameter(
+        "optical_ports", _PORTS_OF_PLANES, 2, "optical ports of each unit that does not say"
+    )
+    queues: ClassVar[Parameter] = keys_of(LinkSpec)["buffer_packets"]
+    ocs: OcsSpec = field(metadata=key(USUAL_KEYS, "the optical switch; times are real, not scaled"))
+    inc: IncSpec = field(metadata=key(section_of(IncSpec), "sums at the switches"))
+    scale: int = field(
+        default=1,
+        metadata=key(
+            Whole(1, 100_000), "links get their rate divided by this: 40 Gb/s become 200 Mb/s", default=200
+        ),
+    )
+    mtu: int = field(
+        default=1500,
+        metadata=key(
+            Whole(1280, MAX_MTU),
+            "bytes of a packet, which gradients fill; beyond 3476 XDP runs in generic mode; a unit of the "
+            "engine bmv2 takes 1500, 3476 or 9000, or one that was compiled ([p4.md](p4.md))",
+        ),
+    )
+    bmv2: Bmv2Spec = field(
+        default=Bmv2Spec(),
+        metadata=key(section_of(Bmv2Spec), "the P4 switch of units with the engine bmv2"),
+    )
+    controller: str = field(
+        default=CONTROLLERS[0],
+        metadata=key(
+            Word(CONTROLLERS), "the library that the OpenFlow controller runs on; `make ryu` installs ryu"
+        ),
+    )
+    programs: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            ProgramFiles(), "data-plane programs of your own: [your-own-system.md](your-own-system.md)"
+        ),
+    )
+    shared: bool = field(
+        default=False,
+        metadata=key(YesNo(), "hosts of different users' jobs reach each other: [security.md](security.md)"),
+    )
 
     @property
     def hosts(self) -> tuple[Host, ...]:

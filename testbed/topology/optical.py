@@ -5,11 +5,12 @@ first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
 
+from testbed.keys import ByName, Either, ListOf, Parameter, Section, Text, Whole, Word, key, keys_of, names_of
 from testbed.optics.delays import Delay
-from testbed.optics.model import OpticalModel, Parameter, Settings
+from testbed.optics.model import OpticalModel, Settings
 from testbed.optics.models.transceivers import Transceivers
 
 USUAL: type[OpticalModel] = Transceivers
@@ -44,9 +45,36 @@ class OcsSpec:
     """
 
     settings: Settings = _USUAL_SETTINGS
-    seed: int = 1
-    circuits: tuple[tuple[str, str], ...] = ()
-    model: str = USUAL.name
+    of_ports: ClassVar[Parameter] = Parameter(
+        "ports",
+        ByName("optical port", Section(tuple(each for each in USUAL.parameters if each.of_ports), True)),
+        None,
+        "transceivers with values of their own",
+    )
+    of_planes: ClassVar[Parameter] = Parameter(
+        "planes",
+        ByName("plane", Section(tuple(each for each in USUAL.parameters if each.of_planes), True)),
+        None,
+        "several optical switches side by side, with values of their own",
+        usual="one",
+    )
+    seed: int = field(default=1, metadata=key(Whole(0, 2**63 - 1), "seed of the draws"))
+    circuits: tuple[tuple[str, str], ...] = field(
+        default=(),
+        metadata=key(
+            Either(
+                Word(("ring",)), ListOf("pairs of optical ports", ListOf("ports", Text("optical port"), 2, 2))
+            ),
+            "circuits that are lit at first",
+            default="ring",
+        ),
+    )
+    model: str = field(
+        default=USUAL.name,
+        metadata=key(
+            Text("FILE.py:CLASS or a name"), "how long changes of circuits are dark, by a class of yours"
+        ),
+    )
     means_ms: Mapping[str, float] | None = None
 
     @property
@@ -119,3 +147,10 @@ def _own(data: Group) -> dict[str, Any]:
     """Return the values of a plane or a port that are its own."""
     names = [each.name for each in USUAL.parameters]
     return _decoded({name: data[name] for name in names if data.get(name) is not None})
+
+
+GENERAL = names_of(OcsSpec)
+"""The keys of `ocs` that are no model's parameters."""
+
+USUAL_KEYS = Section((*USUAL.parameters, *keys_of(OcsSpec).values()), is_open=True)
+"""The form of `ocs`; another model than the usual one declares keys of its own."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed import __main__ as top
+from testbed.topology.model import CONTROLLERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +49,9 @@ def offered(line: str, tmp_path: Path) -> list[str]:
         ("testbed run --pre", ["--preload"]),
         ("testbed circuits res", ["reset"]),
         (".venv/bin/testbed fault set --dir", ["--direction"]),
+        ("testbed up --controller ", list(CONTROLLERS)),
+        ("testbed up --config po", ["pods"]),
+        ("testbed run --recovery in", ["integrity"]),
     ],
 )
 def test_words_are_completed(line: str, words: list[str], tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "testbed.errors",
             "testbed.encoding",
             "testbed.interpreters",
+            "testbed.keys",
             "testbed.native",
             "testbed.wire",
             "testbed.messages",
@@ -125,6 +126,7 @@ CONTROLLER_MAY = frozenset(
     {
         "testbed.errors",
         "testbed.encoding",
+        "testbed.keys",
         "testbed.optics",
         "testbed.ocs",
         "testbed.topology",

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from testbed.emulation.links import WireEnd, WireSpec, check_bucket, check_rate, rate_bytes_per_s
 from testbed.emulation.netlink import QueueState
 from testbed.errors import RequestError, SettingError
-from testbed.topology.load import MAX_MBPS, MIN_MBPS, parse
+from testbed.topology.load import parse
+from testbed.topology.values import MAX_MBPS, MIN_MBPS
 from tests.privileged.wire_cases import Case, Direction, Found, judged
 
 WAYS = (Direction("l", "ab", 101.0, 5, 1.0, 101.0), Direction("l", "ba", 90.0, 0, 0.7, 98.0))

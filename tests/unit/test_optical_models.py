@@ -38,20 +38,15 @@ from testbed.optics.model import (
     CircuitTurn,
     DarkTime,
     DarkTimes,
-    Duration,
     Ends,
-    Kind,
     PastTurn,
-    Quantity,
     Settings,
 )
 from testbed.plugins.optical import find, in_words, model_of, models
 from testbed.status import optics_text
-from testbed.topology.fields import shown
 from testbed.topology.load import load, parse
 from testbed.topology.model import Topology
-from testbed.topology.optical import USUAL
-from testbed.topology.yaml_form import values_said, words
+from testbed.topology.yaml_form import words
 from tests.limits import CALL_S
 from tests.processes import spawn
 from tests.unit.model_switches import ModelPlane
@@ -643,33 +638,6 @@ def test_a_circuit_without_a_time_has_that_of_the_others(tmp_path: Path) -> None
 
 
 # ---- documents ----
-
-
-def accepted(kind: Kind) -> str:
-    """Return what a parameter takes, in the words of documents."""
-    match kind:
-        case Duration():
-            return "milliseconds or what they are drawn from"
-        case Quantity(low, high, noun):
-            return f"{noun}, {low:g} to {high:g}"
-    raise AssertionError(f"{kind}: no words for it")
-
-
-def shown_default(value: Any) -> str:
-    if value is None:
-        return "none"
-    (said,) = values_said({"value": value}).values()
-    return f"{said:g}" if isinstance(said, int | float) else shown(said)
-
-
-def test_the_page_has_the_parameters_that_the_usual_model_declares() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text()
-    rows = [
-        f"| `{each.name}` | {accepted(each.kind)} | {shown_default(each.default)} | "
-        f"{'planes, ports' if each.of_ports else 'planes'} | {each.help} |\n"
-        for each in USUAL.parameters
-    ]
-    assert "|---|---|---|---|---|\n" + "".join(rows) + "\n" in page
 
 
 def test_the_class_of_the_page_is_a_model(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ OTHERS = {
     ("testbed/topology/catalogue.py", "luwu"): "the configuration that is its paper's testbed",
     ("testbed/topology/load.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/load_optical.py", "ring"): "units wired in a ring",
-    ("testbed/topology/yaml_form.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/topology/optical.py", "ring"): "units wired in a ring",
     ("testbed/scheduling/constraints.py", "inc"): "the model's word for computing in the network",
     ("testbed/scheduling/form.py", "inc"): "the model's field of the units whose switches sum",
     ("testbed/scheduling/form.py", "ps"): "the model's field of the unit of a job's parameter server",

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from testbed.keys import Duration, Parameter, Quantity
 from testbed.optics.delays import Delay
 from testbed.optics.model import (
     MOST_DARK_NS,
     CircuitTurn,
     DarkTime,
     DarkTimes,
-    Duration,
     OpticalModel,
-    Parameter,
-    Quantity,
     Settings,
 )
 
@@ -58,9 +56,10 @@ class Transceivers(OpticalModel):
             "retry_ms",
             Duration(),
             None,
-            "how long such an attempt takes; where it is left out, as lock_ms",
+            "how long such an attempt takes",
             of_planes=True,
             of_ports=True,
+            usual="as `lock_ms`",
         ),
     )
 

@@ -1,0 +1,229 @@
+"""Tables of docs/ that are rendered from declarations, between two marks each: the keys of a configuration,
+and the options of a job. And docs/schemas/configuration.json, by which editors check a configuration.
+
+`python -m testbed.documents` writes them; with `--check` it says which file is stale and exits 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from testbed.jobs.options import DEFAULTS, OPTIONS, flags_of
+from testbed.keys import (
+    NEEDED,
+    ByName,
+    Duration,
+    Either,
+    Kind,
+    ListOf,
+    Name,
+    Parameter,
+    PowerOfTwo,
+    ProgramFiles,
+    Quantity,
+    Rate,
+    Section,
+    Text,
+    Whole,
+    Word,
+    YesNo,
+    section_of,
+)
+from testbed.messages.schema import DIALECT, FOLDER
+from testbed.optics.delays import MOST_DELAY_MS
+from testbed.topology.fields import MOST_NAME, shown
+from testbed.topology.model import Topology
+from testbed.topology.values import UNSHAPED, values_said
+
+DOCS = FOLDER.parent
+SCHEMA = FOLDER / "configuration.json"
+_CLASS = r"^.+\.py:[A-Za-z_]\w*$"
+
+
+# ---- tables ----
+
+
+def accepted(kind: Kind) -> str:
+    """Return the values of a kind in the words of documents."""
+    match kind:
+        case Duration():
+            return "milliseconds or what they are drawn from"
+        case Quantity(low, high, noun):
+            return f"{noun}, {low:g} to {high:g}"
+        case Whole(low, high):
+            return f"{low} to {high}"
+        case PowerOfTwo(low, high):
+            return f"a power of two, {low} to {high}"
+        case Word(words):
+            return ", ".join(f"`{word}`" for word in words)
+        case YesNo():
+            return "`true`, `false`"
+        case Rate():
+            return f"Mb/s, or `{UNSHAPED}`"
+        case Name():
+            return f"a line of up to {MOST_NAME} characters"
+        case ProgramFiles():
+            return "a list of `FILE.py:CLASS`"
+        case Text(noun):
+            return noun
+        case ListOf(noun, _, least, most):
+            return f"a list of {f'{least} to {most} ' if most else ''}{noun}"
+        case ByName(noun, of):
+            return f"{noun}s by name, each with {accepted(of)}"
+        case Either(first, second):
+            return f"{accepted(first)}; or {accepted(second)}"
+        case Section():
+            return "keys and values"
+
+
+def shown_default(parameter: Parameter) -> str:
+    """Return the value of a key that is left out, in the words of documents."""
+    if parameter.usual:
+        return parameter.usual
+    if parameter.default is None or isinstance(parameter.kind, Section | ProgramFiles | ByName):
+        return "none"
+    (said,) = values_said({"value": parameter.default}).values()
+    if isinstance(said, bool):
+        return str(said).lower()
+    return f"{said:g}" if isinstance(said, float) else shown(said)
+
+
+def _rows(section: Section, path: str = "") -> Iterator[str]:
+    """Yield a row for each key of a section, and behind it those of the sections that it has."""
+    for each in section.keys:
+        own = [noun for noun, has in (("planes", each.of_planes), ("optical ports", each.of_ports)) if has]
+        meaning = each.help + (f"; {' and '.join(own)} may have their own" if own else "")
+        takes, usual = accepted(each.kind), shown_default(each)
+        yield f"| `{path}{each.name}` | {takes} | {usual} | {meaning} |"
+        for suffix, inner in _sections(each.kind):
+            yield from _rows(inner, f"{path}{each.name}{suffix}.")
+
+
+def _sections(kind: Kind) -> Iterator[tuple[str, Section]]:
+    match kind:
+        case Section():
+            yield "", kind
+        case ListOf(_, of):
+            yield from ((f"[]{suffix}", section) for suffix, section in _sections(of))
+        case Either(first, second):
+            yield from _sections(first)
+            yield from _sections(second)
+
+
+def configuration() -> str:
+    """Return the table of all keys of a configuration."""
+    return "\n".join(["| key | takes | default | |", "|---|---|---|---|", *_rows(section_of(Topology))])
+
+
+def options() -> str:
+    """Return the table of a job's options, as the command has them and as a jobs file does."""
+    rows = ["| `testbed run` | a job's key | default | |", "|---|---|---|---|"]
+    for name, option in OPTIONS.items():
+        flags = ", ".join(f"`{flag}`" for flag in flags_of(name))
+        default = DEFAULTS[name]
+        usual = option.usual or ("none" if default is None else str(default).lower())
+        more = f": [{option.page.partition('#')[0]}]({option.page})" if option.page else ""
+        meaning = option.help.replace("|", r"\|")
+        rows.append(f"| {flags} | `{name}` | {usual} | {meaning}{more} |")
+    return "\n".join(rows)
+
+
+TABLES = {"configuration.md": {"keys": configuration}, "scheduling.md": {"options": options}}
+"""By document its tables, by their marks."""
+
+
+# ---- the schema ----
+
+
+def schema_of(kind: Kind) -> dict[str, Any]:
+    """Return the JSON Schema of a kind's values. Rules between keys it has none of."""
+    match kind:
+        case Duration():
+            ms = {"type": "number", "minimum": 0, "maximum": MOST_DELAY_MS}
+            drawn = {"type": "object", "minProperties": 1, "maxProperties": 1}
+            return {"anyOf": [ms, drawn]}
+        case Quantity(low, high):
+            return {"type": "number", "minimum": low, "maximum": high}
+        case Whole(low, high):
+            return {"type": "integer", "minimum": low, "maximum": high}
+        case PowerOfTwo(low, high):
+            powers = (1 << bit for bit in range(high.bit_length()))
+            return {"enum": [power for power in powers if low <= power <= high]}
+        case Word(words):
+            return {"enum": list(words)}
+        case YesNo():
+            return {"type": "boolean"}
+        case Rate():
+            return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNSHAPED}]}
+        case Name():
+            return {"type": "string", "minLength": 1, "maxLength": MOST_NAME}
+        case ProgramFiles():
+            return {"type": "array", "items": {"type": "string", "pattern": _CLASS}}
+        case Text():
+            return {"type": "string"}
+        case ListOf(_, of, least, most):
+            return {"type": "array", "items": schema_of(of), "minItems": least} | (
+                {} if most is None else {"maxItems": most}
+            )
+        case ByName(_, of):
+            return {"type": "object", "additionalProperties": schema_of(of)}
+        case Either(first, second):
+            return {"anyOf": [schema_of(first), schema_of(second)]}
+        case Section(keys, is_open):
+            properties = {each.name: {**schema_of(each.kind), "description": each.help} for each in keys}
+            needed = [each.name for each in keys if each.usual == NEEDED]
+            return {"type": "object", "properties": properties, "additionalProperties": is_open} | (
+                {"required": needed} if needed else {}
+            )
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a configuration."""
+    return {"$schema": DIALECT, "title": "configuration", **schema_of(section_of(Topology))}
+
+
+# ---- files ----
+
+
+def rendered() -> dict[Path, str]:
+    """Return what each file should hold. LookupError for a document without a table's marks."""
+    files = {SCHEMA: json.dumps(schema(), indent=2) + "\n"}
+    for document, tables in TABLES.items():
+        text = (DOCS / document).read_text()
+        for mark, table in tables.items():
+            begin, end = f"<!-- {mark}: `make documents` writes this table -->\n", f"<!-- end of {mark} -->"
+            place = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
+            if not place:
+                raise LookupError(f"docs/{document} has no table between the marks of {mark!r}")
+            text = text.replace(place[0], f"{begin}\n{table()}\n\n{end}")
+        files[DOCS / document] = text
+    return files
+
+
+def stale() -> list[Path]:
+    """Return the files that do not hold what the declarations say now."""
+    return [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Return 1 where `--check` finds a stale file."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.documents", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
+    arguments = parser.parse_args(argv)
+    texts = rendered()
+    for path in stale():
+        if not arguments.check:
+            path.write_text(texts[path])
+            continue
+        print(f"{path.name} is stale: run `make documents`", file=sys.stderr)
+    return 1 if arguments.check and stale() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""Values of a configuration's keys, each as its declared kind: from the words of a file, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from testbed.errors import RequestError
+from testbed.keys import (
+    Duration,
+    Kind,
+    Name,
+    Parameter,
+    Plain,
+    PowerOfTwo,
+    ProgramFiles,
+    Quantity,
+    Rate,
+    Whole,
+    Word,
+    YesNo,
+    keys_of,
+    names_of,
+)
+from testbed.optics.delays import MOST_DELAY_MS, Delay
+from testbed.topology.fields import MOST_NAME, integer, is_number, listed, mapping, read_lines, shown
+
+MIN_MBPS, MAX_MBPS = 1.0, 20000.0
+UNSHAPED = "unshaped"
+MOST_VALUES = 10_000
+_TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # by the unit of a file's numbers
+_ACCEPTED = (
+    "milliseconds from 0 to 60000, {uniform: [low, high]}, {normal: [mean, deviation]}, {lognormal: [mean, "
+    "deviation]}, {values: [...]}, {trace_ms: FILE} or {trace_us: FILE} is accepted"
+)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The surroundings of words: the folder of the files that they name (None: they may name none), and the
+    scale that divides their rates.
+    """
+
+    folder: Path | None = None
+    scale: int = 1
+
+
+def read_into(default: T, raw: Any, path: str, reading: Reading) -> T:
+    """Return an object of a class that declares keys, with those values that a mapping says. RequestError
+    names the first thing that is wrong.
+    """
+    holder: Any = type(default)
+    data = mapping(raw, path, names_of(holder))
+    return replace(default, **read_said(keys_of(holder), data, path, reading))  # type: ignore[type-var]
+
+
+def plain_values(holder: type, data: Mapping[str, Any], path: str, reading: Reading) -> dict[str, Any]:
+    """Return the values of the fields of a class whose keys depend on no others: their defaults where `data`
+    says none.
+    """
+    keys = _plain_keys(holder)
+    return {name: each.default for name, each in keys.items()} | read_said(keys, data, path, reading)
+
+
+@cache
+def _plain_keys(holder: type) -> Mapping[str, Parameter]:
+    held, plain = {each.name for each in fields(holder)}, get_args(Plain)
+    return {
+        name: each for name, each in keys_of(holder).items() if name in held and isinstance(each.kind, plain)
+    }
+
+
+def read_said(
+    keys: Mapping[str, Parameter], data: Mapping[str, Any], path: str, reading: Reading
+) -> dict[str, Any]:
+    """Return the values of those keys that `data` says, by the names that the keys have here."""
+    return {name: read_value(each, data, path, reading) for name, each in keys.items() if each.name in data}
+
+
+def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading: Reading) -> Any:
+    """Return a key's value from what `data`, below `path`, says. RequestError says what is accepted."""
+    raw = data[parameter.name]
+    at = f"{path}.{parameter.name}" if path else parameter.name
+    match parameter.kind:
+        case Duration():
+            return _delay(raw, at, reading.folder)
+        case Quantity(low, high, noun):
+            if not is_number(raw) or not low <= raw <= high:
+                raise RequestError(f"{at}: {shown(raw)}; {noun} from {low:g} to {high:g} is accepted")
+            return float(raw)
+        case Whole(low, high):
+            return integer({at: raw}, at, 0, low=low, high=high)
+        case PowerOfTwo(low, high):
+            if not isinstance(raw, int) or raw.bit_count() != 1 or not low <= raw <= high:
+                raise RequestError(f"{at}: {shown(raw)}; a power of two from {low} to {high} is accepted")
+            return raw
+        case Word(accepted):
+            if raw not in accepted:
+                raise RequestError(f"{at}: {shown(raw)}; {listed(accepted)} are accepted")
+            return str(raw)
+        case YesNo():
+            if not isinstance(raw, bool):
+                raise RequestError(f"{at}: {shown(raw)}; true or false is accepted")
+            return raw
+        case Rate():
+            return rate_mbps(raw, at, reading.scale)
+        case Name():
+            return _name(raw, at)
+        case ProgramFiles():
+            return _programs(raw, at, reading.folder)
+        case form:
+            raise TypeError(f"{at}: {form} is read by the rules between its keys")
+
+
+def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file says for an object of a class that declares keys: the value of each field, or the
+    words that are there `instead`. Of what has no value it says nothing.
+    """
+    section: type = type(holder)
+    words = {}
+    for name, each in keys_of(section).items():
+        value = instead[name] if name in instead else _said(getattr(holder, name), each.kind)
+        if value is not None:
+            words[each.name] = value
+    return words
+
+
+def values_said(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an optical model's parameters as a file has them."""
+    return {name: _said(value) for name, value in values.items()}
+
+
+def rate_said(rate_mbps: float | None) -> float | str:
+    """Return a declared rate as a file has it."""
+    return UNSHAPED if rate_mbps is None else rate_mbps
+
+
+def _said(value: Any, kind: Kind | None = None) -> Any:
+    if isinstance(kind, Rate):
+        return rate_said(value)
+    if isinstance(value, Delay):
+        if value.kind == "constant":
+            return value.a
+        return {value.kind: list(value.values) if value.kind == "values" else [value.a, value.b]}
+    if is_dataclass(value):
+        return section_said(value, {})
+    return (list(value) or None) if isinstance(value, tuple) else value
+
+
+def _name(raw: Any, at: str) -> str:
+    if is_number(raw):
+        raise RequestError(f"{at}: {raw} is a number; in quotes it is a name")
+    if not isinstance(raw, str) or not 1 <= len(raw) <= MOST_NAME or not raw.isprintable():
+        raise RequestError(f"{at}: {shown(raw)!r}; a line of 1 to {MOST_NAME} characters is accepted")
+    return raw
+
+
+def rate_mbps(raw: Any, at: str, scale: int) -> float | None:
+    """Return the declared rate that is said there; None: unshaped."""
+    if raw == UNSHAPED:
+        return None
+    if not is_number(raw) or raw <= 0:
+        raise RequestError(f"{at}: {shown(raw)}; a rate in Mb/s or the word unshaped is accepted")
+    if not MIN_MBPS <= raw / scale <= MAX_MBPS:
+        raise RequestError(
+            f"{at}: {shown(raw)} at scale {scale} is {raw / scale:g} Mb/s; from {MIN_MBPS:g} to "
+            f"{MAX_MBPS:g} Mb/s can be emulated"
+        )
+    return float(raw)
+
+
+def _programs(raw: Any, at: str, folder: Path | None) -> tuple[str, ...]:
+    """Return the data-plane programs that are named, with whole paths."""
+    if not isinstance(raw, list) or not all(isinstance(each, str) for each in raw):
+        raise RequestError(f"{at}: {shown(raw)}; a list of FILE.py:CLASS is accepted")
+    named = []
+    for each in raw:
+        file, _, class_name = each.rpartition(":")
+        path = (folder or Path()) / file
+        if not file.endswith(".py") or not class_name.isidentifier():
+            raise RequestError(f"{at}: {each}; FILE.py:CLASS is accepted")
+        try:
+            is_there = path.is_file() and (folder is not None or path.is_absolute())
+        except OSError as error:  # a folder on the way may not be entered
+            raise RequestError(f"{at}: {each}: {path}: {error.strerror}") from error
+        if not is_there:
+            raise RequestError(f"{at}: {each}: {path} is no file")
+        named.append(f"{path.resolve()}:{class_name}")
+    return tuple(named)
+
+
+def _delay(raw: Any, key: str, folder: Path | None) -> Delay:
+    """Return the duration that is said at that key."""
+    if _is_duration(raw):
+        return Delay("constant", float(raw))
+    if isinstance(raw, dict) and len(raw) == 1:
+        ((kind, values),) = raw.items()
+        if kind in _TRACES and isinstance(values, str):
+            return Delay("values", values=_trace(values, _TRACES[kind], key, folder))
+        if kind == "values" and isinstance(values, list) and _are_durations(values):
+            if 1 <= len(values) <= MOST_VALUES:
+                return Delay("values", values=tuple(map(float, values)))
+        elif isinstance(values, list) and len(values) == 2 and _are_durations(values):
+            a, b = map(float, values)
+            if kind == "normal" or (kind == "uniform" and a <= b) or (kind == "lognormal" and a > 0):
+                return Delay(kind, a, b)
+    raise RequestError(f"{key}: {shown(raw)}; {_ACCEPTED}")
+
+
+def _is_duration(raw: Any) -> bool:
+    return is_number(raw) and 0 <= raw <= MOST_DELAY_MS
+
+
+def _are_durations(values: list[Any]) -> bool:
+    return all(map(_is_duration, values))
+
+
+def _trace(name: str, unit_ms: float, key: str, folder: Path | None) -> tuple[float, ...]:
+    """Return the durations in a file, one a line, in milliseconds; empty lines and what follows a # say
+    nothing.
+    """
+    if folder is None:
+        raise RequestError(f"{key}: trace {name}; a file is accepted in a YAML file, {{values: [...]}} here")
+    path, values = folder / name, []
+    for number, line in enumerate(read_lines(path), 1):
+        said = line.partition("#")[0].strip()
+        if not said:
+            continue
+        try:
+            value_ms = float(said) * unit_ms
+        except ValueError:
+            value_ms = math.nan
+        if not 0 <= value_ms <= MOST_DELAY_MS:
+            raise RequestError(
+                f"{key}: {path} line {number}: {shown(said)}; a number from 0 to "
+                f"{MOST_DELAY_MS / unit_ms:.0f} is accepted"
+            )
+        values.append(value_ms)
+        if len(values) > MOST_VALUES:
+            break
+    if not 1 <= len(values) <= MOST_VALUES:
+        many = f"more than {MOST_VALUES}" if values else "no"
+        raise RequestError(f"{key}: {path} has {many} values; 1 to {MOST_VALUES} are accepted")
+    return tuple(values)
