@@ -12,7 +12,7 @@ from testbed.aggregation.site import Rack, Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.contract.transports import SERVER
 from testbed.discovery.policies import Choice, choice
-from testbed.discovery.registry import find, programs_for
+from testbed.discovery.registry import find, programs_for, where_to_have
 from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
@@ -82,6 +82,7 @@ def check_choice(policy: str, between: Choice, topology: Topology) -> None:
             raise RequestError(
                 f"policy {policy}: its jobs are summed by {between.with_inc.name}, whose program for "
                 f"engine: {engine} is {program!r}; accepted are {', '.join(known) or 'none'}"
+                f"{where_to_have(engine, program)}"
             )
 
 

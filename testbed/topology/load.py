@@ -289,10 +289,16 @@ def _blocks(inc: Mapping[str, Any]) -> int:
 
 
 def _bmv2(raw: Any) -> Bmv2Spec:
-    data = mapping(raw, "bmv2", ("layout", "log"))
+    data = mapping(raw, "bmv2", ("layout", "log", "programs"))
     default = Bmv2Spec()
     layout = choice(data, "layout", default.layout, BMV2_LAYOUTS, "bmv2")
-    return Bmv2Spec(layout, flag(data, "log", default.log, "bmv2"))
+    programs = data.get("programs")
+    if programs is not None and not (
+        isinstance(programs, list) and all(isinstance(name, str) for name in programs)
+    ):
+        raise RequestError(f"bmv2.programs: {shown(programs)}; a list of names of programs is accepted")
+    named = None if programs is None else tuple(programs)
+    return Bmv2Spec(layout, flag(data, "log", default.log, "bmv2"), named)
 
 
 def _rate(data: Mapping[str, Any], key: str, scale: int, default: Any, path: str = "") -> float | None:

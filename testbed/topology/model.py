@@ -43,12 +43,13 @@ class IncSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bmv2Spec:
-    """The P4 switch of units with the engine bmv2: how its program lays out gradients, and whether it logs
-    every packet.
+    """The P4 switch of units with the engine bmv2: how its program lays out gradients, whether it logs every
+    packet, and which `programs` of systems it has beside the core's; None: all that there are.
     """
 
     layout: str = "wide"
     log: bool = False
+    programs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,11 @@ class Topology:
     core_link: LinkSpec | None = None  # between each unit's switch and the core; None: there is no core
     programs: tuple[str, ...] = ()  # data-plane programs of a user's, FILE.py:CLASS with the whole path
     shared: bool = False  # hosts of different users' jobs reach each other
+
+    @property
+    def chosen_programs(self) -> dict[str, tuple[str, ...]]:
+        """The programs of systems that switches have, by engine, where the configuration chooses some."""
+        return {} if self.bmv2.programs is None else {"bmv2": self.bmv2.programs}
 
     @property
     def hosts(self) -> tuple[Host, ...]:

@@ -46,7 +46,11 @@ def words(topology: Topology) -> dict[str, Any]:
         },
         "scale": topology.scale,
         "mtu": topology.mtu,
-        "bmv2": {"layout": topology.bmv2.layout, "log": topology.bmv2.log},
+        "bmv2": {
+            "layout": topology.bmv2.layout,
+            "log": topology.bmv2.log,
+            **({} if topology.bmv2.programs is None else {"programs": list(topology.bmv2.programs)}),
+        },
         "controller": topology.controller,
         **({"programs": list(topology.programs)} if topology.programs else {}),
         "shared": topology.shared,

@@ -16,7 +16,7 @@ from testbed.aggregation.site import Rack, Site, racks_of
 from testbed.aggregation.system import Layout
 from testbed.contract.recovery import Recovery
 from testbed.contract.transports import PACKETS
-from testbed.discovery.registry import find
+from testbed.discovery.registry import find, with_programs
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
     check_packets,
@@ -287,6 +287,15 @@ def test_a_place_without_the_systems_program_is_refused(
     with pytest.raises(RequestError) as refused:
         check_programs(ACROSS, programs, by_unit)
     assert str(refused.value) == f"--sync mine: {message}"
+
+
+def test_a_program_that_the_configuration_leaves_out_is_refused_with_what_to_write() -> None:
+    with pytest.raises(RequestError) as refused, with_programs([], {"bmv2": []}):
+        check_programs(ACROSS, {"bmv2": "blocks", "xdp": "sum"}, {1: "bmv2", 2: "bmv2", 3: "xdp"})
+    assert str(refused.value) == (
+        "--sync mine: u1 has engine: bmv2, which has no program 'blocks'; accepted are sum; "
+        "a testbed has it with bmv2: {programs: [blocks]} in its configuration"
+    )
 
 
 def test_hosts_relay_where_their_switches_let_copies_pass() -> None:

@@ -41,8 +41,9 @@ def test_the_controllers_library_survives_json() -> None:
 def test_a_bmv2_unit_survives_json() -> None:
     assert parse(GOOD, "plain").bmv2 == Bmv2Spec("wide", False)
     units = [{"hosts": 2, "engine": "bmv2"}, {"hosts": 1}]
-    topology = parse({"units": units, "bmv2": {"layout": "registers", "log": True}}, "mixed")
-    assert topology.bmv2 == Bmv2Spec("registers", True)
+    bmv2 = {"layout": "registers", "log": True, "programs": ["owned"]}
+    topology = parse({"units": units, "bmv2": bmv2}, "mixed")
+    assert topology.bmv2 == Bmv2Spec("registers", True, ("owned",))
     assert [unit.name for unit in topology.units_with("bmv2")] == ["u1"]
     assert topology.unit(1).tor_ports == {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201, "u1-o2": 202}
     assert Topology.from_json(topology.to_json()) == topology
@@ -386,6 +387,7 @@ def test_default_is_the_paper_s_testbed() -> None:
         ({"inc": {"blocks": True}}, "inc.blocks: True; a power of two"),
         ({"units": [{"hosts": 1, "engine": "p4"}]}, r"units\[0\].engine: p4; xdp, bmv2, none are accepted"),
         ({"bmv2": {"layout": "deep"}}, "bmv2.layout: deep; wide, registers are accepted"),
+        ({"bmv2": {"programs": "sum"}}, "bmv2.programs: sum; a list of names of programs is accepted"),
         ({"bmv2": {"log": "yes"}}, "bmv2.log: yes; true or false is accepted"),
         ({"bmv2": {"lay": 1}}, r"bmv2.lay: 1; unknown key; did you mean layout\? accepted are layout, log"),
         ({"bmv2": "wide"}, "bmv2: wide; keys and values"),
