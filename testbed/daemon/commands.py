@@ -1,5 +1,5 @@
 """Single commands in hosts, each for a client that waits for it: their number and their life, from the
-daemon's side. What is run, and how it is attached to its client, is the keeper's (testbed/attach).
+daemon's side. What is run, and how it is attached to its client, is the keeper's (testbed/host_commands).
 
 A command ends with its client and with the testbed, and all that it started ends with it.
 """
@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from testbed.attach import keeper
 from testbed.client.caller import Caller
 from testbed.client.rpc import Emit, Peer
 from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.leftovers import end_session
-from testbed.emulation.ready import ready
+from testbed.emulation.poll import ready
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
+from testbed.host_commands import keeper
 from testbed.interpreters import isolated
 from testbed.jobs.processes import exit_in_words
 from testbed.jobs.request import absolute, environ, word, words

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.emulation.by_hand import LinksByHand
+from testbed.emulation.manual_links import LinksByHand
 from testbed.emulation.netem import LinkDelay
 from testbed.errors import RequestError
 from testbed.jobs.manager import Jobs

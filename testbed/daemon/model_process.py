@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from testbed.client.caller import Caller
-from testbed.emulation.ready import ready
+from testbed.emulation.poll import ready
 from testbed.emulation.spawner import Started
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated

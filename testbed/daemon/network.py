@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from testbed.aggregation.admission import Places, Ways
 from testbed.aggregation.forest import Forest
-from testbed.aggregation.ways import ways
+from testbed.aggregation.result_ports import ways
 from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
 from testbed.client import environment, rpc
 from testbed.client.caller import Caller
@@ -32,11 +32,9 @@ from testbed.dataplanes.tors import AllTors, Restart
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.packet_room import open_room
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
-from testbed.dataplanes.xdp.room import open_room
-from testbed.discovery.registry import programs, sources, with_programs
-from testbed.discovery.user_class import is_users
 from testbed.emulation import openvswitch
 from testbed.emulation.links import set_offloads
 from testbed.emulation.loop import Loops
@@ -47,6 +45,8 @@ from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated, with_checkout
 from testbed.jobs.environment import worker_environment
+from testbed.plugins.registry import programs, sources, with_programs
+from testbed.plugins.user_class import is_users
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
@@ -195,7 +195,7 @@ class Network:
         return ways(forest, partial(self._ask_once, "known"))
 
     def verdicts(self) -> dict[str, int]:
-        """Return what XDP programs and switches did with packets: names in testbed/contract/verdicts.py."""
+        """Return what XDP programs and switches did with packets: names in testbed/wire/verdicts.py."""
         counts = self.tors.verdicts()
         counts.update(self.plane.verdicts())
         return dict(counts)

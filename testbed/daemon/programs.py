@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from testbed.aggregation.system import Layout
 from testbed.client.environment import typed
-from testbed.contract.recovery import Recovery
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import QUESTIONS
 from testbed.dataplanes.xdp.syscall import program_name
@@ -20,6 +19,7 @@ from testbed.emulation.netlink import AttachedProgram
 from testbed.errors import ChangedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
+from testbed.wire.recovery import Recovery
 
 HOST_DEVICE = "eth0"
 

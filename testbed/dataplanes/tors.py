@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from testbed.aggregation.admission import Places
-from testbed.aggregation.summing import SummingPlace
+from testbed.aggregation.place_interfaces import SummingPlace
 from testbed.dataplanes.folders import part, used_by
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.topology.addresses import Dpid

@@ -23,9 +23,9 @@ from typing import Any, Protocol, Self
 
 from testbed.errors import TestbedError
 from testbed.jobs import watch
-from testbed.jobs.acts import doing
 from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
+from testbed.jobs.process_activity import doing
 
 GRACE_S = 10.0
 TERM_S = 5.0

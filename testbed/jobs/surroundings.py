@@ -13,8 +13,8 @@ from typing import Any
 from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
-from testbed.telemetry.company import Company, Spent, company, spent
 from testbed.telemetry.network import LitNetwork, network
+from testbed.telemetry.other_programs import Company, Spent, company, spent
 from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology

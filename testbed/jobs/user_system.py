@@ -11,14 +11,14 @@ from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller
-from testbed.contract.transports import GLOO, PACKETS
-from testbed.emulation.question import ask
+from testbed.emulation.one_request import ask
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.options import JobOptions
 from testbed.topology.places import Host
+from testbed.wire.transports import GLOO, PACKETS
 
 WITHIN_S = 30.0
 

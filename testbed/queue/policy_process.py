@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.client.caller import Caller
-from testbed.emulation.ready import ready
+from testbed.emulation.poll import ready
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated

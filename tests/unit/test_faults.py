@@ -13,9 +13,9 @@ import pytest
 
 from testbed import fault as command
 from testbed import status
+from testbed.api.links import share as read_share
 from testbed.emulation.faults import MAX_DISTANCE, LinkFault, LinkFaults, _Stage, answer
 from testbed.errors import RequestError
-from testbed.library.links import share as read_share
 from testbed.messages.coding import decode
 from testbed.messages.links import FaultStatus
 

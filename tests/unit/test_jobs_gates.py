@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.ready import ready
+from testbed.emulation.poll import ready
 from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
 from tests.limits import CALL_S

@@ -23,11 +23,11 @@ from typing import Any
 
 from testbed.aggregation.program import SUM, ProgramSource
 from testbed.client.environment import data_folder
-from testbed.contract import spec
-from testbed.contract.emit import ROOT
-from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
-from testbed.discovery.registry import sources
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.plugins.registry import sources
+from testbed.wire import spec
+from testbed.wire.emit import ROOT
+from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
 
 ENGINE = "bmv2"
 SOURCES = data_folder("p4")

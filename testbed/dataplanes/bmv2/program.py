@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from testbed.client.whole import write_whole
-from testbed.contract import spec, verdicts
-from testbed.contract.render_p4 import P4_LAYOUTS
+from testbed.client.atomic_write import write_whole
 from testbed.dataplanes.bmv2.compile import (
     Systems,
     compile_program,
@@ -19,7 +17,9 @@ from testbed.dataplanes.bmv2.compile import (
     target,
 )
 from testbed.errors import HostError, RequestError
-from testbed.probing.headers import cache_folder
+from testbed.host_checks.headers import cache_folder
+from testbed.wire import spec, verdicts
+from testbed.wire.render_p4 import P4_LAYOUTS
 
 
 def lanes_of(program: Path) -> int:
