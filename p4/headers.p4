@@ -8,6 +8,8 @@
 #include "verdicts.p4"
 // this folder's is for MTU 1500, wide; testbed/dataplanes/bmv2/compile.py puts others before it
 #include <lanes.p4>
+// ROOMS of the programs that a switch has; made there, too
+#include <rooms.p4>
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> IPPROTO_TCP = 6;
@@ -62,40 +64,6 @@ header sums_h {
     bit<16> length;
 }
 
-// The block of a packet, and its record. docs/trio.md.
-header block_h {
-    bit<32> at;     // its record
-    bit<32> space;  // the first source of the job's vectors, or of its votes
-    bit<32> floor;
-    bit<32> beyond; // of the block from the floor
-    bit<32> window; // of the terms, those of the space
-    bit<32> reach;
-    bit<32> ahead;
-    bit<32> gone;   // active blocks that its record would take away: 1 or 0
-    bit<32> active;
-    bit<32> word;   // of a register, to work with
-    bit<56> mark;
-    bit<32> reached; // by a source
-    bit<32> before;
-    bit<32> least;
-    bit<64> missing; // sources
-    bit<1>  early;
-    bit<7>  rest;   // a header has whole bytes
-}
-
-// A beat of an owned tree, and the least of its members'. docs/luwu-network.md.
-header beat_h {
-    bit<32> at;  // the record's first member
-    bit<32> own; // the one that it is from
-    bit<32> word; // of a register, to work with
-    bit<32> ack;
-    bit<32> credit;
-    bit<32> from_ack; // what both are counted from
-    bit<32> from_credit;
-    bit<32> sent_ack;
-    bit<32> sent_credit;
-}
-
 struct headers_t {
     ethernet_h ethernet;
     ipv4_h     ipv4; // the fixed part; options are payload, and no packet with options is looked into
@@ -106,9 +74,7 @@ struct headers_t {
     // room to work in: not valid, so that BMv2 neither sends it nor copies it with each packet
     lanes_h    held;
     sums_h     sums;
-    terms_h    terms;
-    block_h    block;
-    beat_h     beat;
+    ROOMS
 }
 
 // What the owner of a tree alone may send: BY_OWNERS of testbed/wire/operations.py.

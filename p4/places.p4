@@ -4,16 +4,7 @@
 #define PLACES_P4
 
 #define SLOTS 1536 // of a switch
-
-// Block records.
-#define BLOCKS 2048 // records
-#define CELLS 3584 // of a register: slots, and records behind them
-#define BLOCK_JOBS 64 // job records
-#define BLOCK_SOURCES 64 // of a job record: 2 ** 6
-
-// Owned trees.
-#define OWNED_TREES 64 // records of owned trees
-#define OWNED_MEMBERS 64 // of a record: 2 ** 6
+#define CELLS 3584 // of a register: slots, and a program's own behind them
 
 // Who works on a tree's contributions and ticks.
 const bit<8> PROGRAM_SUM = 0; // bpf/sum.h
@@ -60,24 +51,6 @@ struct entry_t {
     bit<8> ways; // so many, among which results are spread
     bit<8> program; // PROGRAM_*
     bit<8> record; // of an owned tree: the beats of its members
-}
-
-// The same, where it is summed by blocks. A header that is never valid: BMv2 does not copy it.
-header terms_h {
-    bit<32> record; // the job record
-    bit<32> sources; // the first of its sources
-    bit<32> data; // slots from here on are votes'
-    bit<32> cap; // active blocks, at most
-    bit<32> first; // record of a tree's vectors
-    bit<32> mask; // of a block's record among these, whose number is a power of two
-    bit<32> window; // blocks that a source has under way, at most
-    bit<32> reach; // how far beyond the floor a block may be: what is kept, and a window
-    bit<32> ahead; // how far ticks may be ahead of what a source has
-    bit<32> vote_first; // the same of votes
-    bit<32> vote_mask;
-    bit<32> vote_window;
-    bit<32> vote_reach;
-    bit<32> vote_ahead;
 }
 
 // The one of several parallel circuits that a packet takes.

@@ -23,6 +23,7 @@ from testbed.keys import (
     Kind,
     ListOf,
     Name,
+    Names,
     Parameter,
     PowerOfTwo,
     ProgramFiles,
@@ -68,6 +69,8 @@ def accepted(kind: Kind) -> str:
             return f"Mb/s, or `{UNSHAPED}`"
         case Name():
             return f"a line of up to {MOST_NAME} characters"
+        case Names(noun):
+            return f"a list of names of {noun}"
         case ProgramFiles():
             return "a list of `FILE.py:CLASS`"
         case Text(noun):
@@ -163,6 +166,8 @@ def schema_of(kind: Kind) -> dict[str, Any]:
             return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNSHAPED}]}
         case Name():
             return {"type": "string", "minLength": 1, "maxLength": MOST_NAME}
+        case Names():
+            return {"type": "array", "items": {"type": "string"}}
         case ProgramFiles():
             return {"type": "array", "items": {"type": "string", "pattern": _CLASS}}
         case Text():

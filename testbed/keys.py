@@ -75,7 +75,14 @@ class ProgramFiles:
     """A list of FILE.py:CLASS, whose files are there. A tuple of these with whole paths."""
 
 
-Plain = Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | ProgramFiles
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A list of names of what `noun` says. A tuple of these."""
+
+    noun: str
+
+
+Plain = Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | Names | ProgramFiles
 """The kinds whose value depends on no other key."""
 
 

@@ -99,7 +99,7 @@ class Network:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            stack.enter_context(with_programs(self.topology.programs))
+            stack.enter_context(with_programs(self.topology.programs, self.topology.chosen_programs))
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
             stack.callback(self._end_controller)

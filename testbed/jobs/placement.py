@@ -16,7 +16,7 @@ from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout, System, completed
 from testbed.errors import RequestError
 from testbed.plugins.registry import programs as all_programs
-from testbed.plugins.registry import programs_for, systems
+from testbed.plugins.registry import programs_for, systems, where_to_have
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES, HOSTS
@@ -301,7 +301,7 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
         if program not in known:
             raise RequestError(
                 f"--sync {layout.system}: {place} has engine: {engine}, which has no program "
-                f"{program!r}; accepted are {', '.join(known) or 'none'}"
+                f"{program!r}; accepted are {', '.join(known) or 'none'}{where_to_have(engine, program)}"
             )
         if not place.is_switch and program != SUM:
             raise RequestError(

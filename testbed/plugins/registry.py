@@ -32,6 +32,7 @@ RESERVED = frozenset({"tor", "oxc", "host", "loop", "copy", "control", "room", "
 """Names of the core's own programs of the kernel, NAME_port."""
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*", re.MULTILINE)
 _OWN: dict[str, DataPlaneProgram] = {}  # of a configuration
+_CHOSEN: dict[str, Sequence[str]] = {}  # by engine, those programs of systems that a configuration has for it
 
 
 @functools.cache
@@ -68,10 +69,12 @@ def programs() -> dict[str, DataPlaneProgram]:
 
 
 @contextmanager
-def with_programs(names: Sequence[str]) -> Iterator[None]:
-    """Have the data-plane programs that a configuration names, FILE.py:CLASS, among `programs` meanwhile.
-    RequestError names one that cannot be loaded, is no such program, or has the name of another.
+def with_programs(names: Sequence[str], chosen: Mapping[str, Sequence[str]] | None = None) -> Iterator[None]:
+    """Have the data-plane programs that a configuration names, FILE.py:CLASS, among `programs` meanwhile, and
+    for an engine in `chosen` no more of systems' programs than are named there. RequestError names one that
+    cannot be loaded, is no such program, or has the name of another.
     """
+    _CHOSEN.update(chosen or {})
     try:
         for name in names:
             program = _own(name)
@@ -86,6 +89,7 @@ def with_programs(names: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         _OWN.clear()
+        _CHOSEN.clear()
         programs.cache_clear()
 
 
@@ -150,7 +154,18 @@ def require_trusted(path: Path) -> None:
 
 def programs_for(engine: str) -> list[str]:
     """Return the names of the programs that this engine has, by their numbers."""
-    return [name for name in _numbers() if engine in programs()[name].sources]
+    every = (name for name in _numbers() if engine in programs()[name].sources)
+    return [name for name in every if name == SUM or name in _CHOSEN.get(engine, [name])]
+
+
+def where_to_have(engine: str, name: str) -> str:
+    """Return what to write where a configuration leaves out a program that there is for this engine; else
+    nothing.
+    """
+    if name not in programs() or engine not in programs()[name].sources or name in programs_for(engine):
+        return ""
+    wanted = ", ".join([*_CHOSEN[engine], name])
+    return f"; a testbed has it with {engine}: {{programs: [{wanted}]}} in its configuration"
 
 
 def available(named: Mapping[str, str]) -> dict[str, str]:
@@ -169,11 +184,11 @@ def _numbers() -> dict[str, int]:
 
 
 def sources(engine: str) -> tuple[ProgramSource, ...]:
-    """Return the programs of systems that this engine has, by their numbers."""
+    """Return the programs of systems that there are for this engine, by their numbers."""
     return tuple(
         ProgramSource(name, _numbers()[name], programs()[name].sources[engine])
-        for name in programs_for(engine)
-        if name != SUM
+        for name in _numbers()
+        if name != SUM and engine in programs()[name].sources
     )
 
 

@@ -24,7 +24,7 @@ from testbed.jobs.placement import (
 )
 from testbed.ocs.plan import check_demands
 from testbed.plugins.policies import Choice, choice
-from testbed.plugins.registry import find, programs_for
+from testbed.plugins.registry import find, programs_for, where_to_have
 from testbed.plugins.user_class import is_users
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
@@ -82,6 +82,7 @@ def check_choice(policy: str, between: Choice, topology: Topology) -> None:
             raise RequestError(
                 f"policy {policy}: its jobs are summed by {between.with_inc.name}, whose program for "
                 f"engine: {engine} is {program!r}; accepted are {', '.join(known) or 'none'}"
+                f"{where_to_have(engine, program)}"
             )
 
 

@@ -17,6 +17,7 @@ from testbed.keys import (
     Either,
     ListOf,
     Name,
+    Names,
     Parameter,
     PowerOfTwo,
     ProgramFiles,
@@ -88,8 +89,8 @@ class IncSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bmv2Spec:
-    """The P4 switch of units with the engine bmv2: how its program lays out gradients, and whether it logs
-    every packet.
+    """The P4 switch of units with the engine bmv2: how its program lays out gradients, whether it logs every
+    packet, and which `programs` of systems it has beside the core's; None: all that there are.
     """
 
     layout: str = field(
@@ -103,6 +104,15 @@ class Bmv2Spec:
         default=False,
         metadata=key(
             YesNo(), "write every packet's way through the program into the testbed's log folder: slow"
+        ),
+    )
+    programs: tuple[str, ...] | None = field(
+        default=None,
+        metadata=key(
+            Names("programs"),
+            "programs of systems, beside the core's sum; with fewer, every packet takes less time "
+            "([p4.md](p4.md))",
+            usual="all: `blocks` and `owned`",
         ),
     )
 
@@ -316,8 +326,8 @@ class Topology:
         default=1500,
         metadata=key(
             Whole(1280, MAX_MTU),
-            "bytes of a packet, which gradients fill; beyond 3476 XDP runs in generic mode; a unit of the "
-            "engine bmv2 takes 1500, 3476 or 9000, or one that was compiled ([p4.md](p4.md))",
+            "bytes of a packet, which gradients fill; beyond 3476 XDP runs in generic mode; of a "
+            "unit of the engine bmv2 others than 1500, 3476 and 9000 need p4c ([p4.md](p4.md))",
         ),
     )
     bmv2: Bmv2Spec = field(
@@ -340,6 +350,11 @@ class Topology:
         default=False,
         metadata=key(YesNo(), "hosts of different users' jobs reach each other: [security.md](security.md)"),
     )
+
+    @property
+    def chosen_programs(self) -> dict[str, tuple[str, ...]]:
+        """The programs of systems that switches have, by engine, where the configuration chooses some."""
+        return {} if self.bmv2.programs is None else {"bmv2": self.bmv2.programs}
 
     @property
     def hosts(self) -> tuple[Host, ...]:

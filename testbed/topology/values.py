@@ -14,6 +14,7 @@ from testbed.keys import (
     Duration,
     Kind,
     Name,
+    Names,
     Parameter,
     Plain,
     PowerOfTwo,
@@ -111,6 +112,10 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
             return rate_mbps(raw, at, reading.scale)
         case Name():
             return _name(raw, at)
+        case Names(noun):
+            if not isinstance(raw, list) or not all(isinstance(each, str) for each in raw):
+                raise RequestError(f"{at}: {shown(raw)}; a list of names of {noun} is accepted")
+            return tuple(raw)
         case ProgramFiles():
             return _programs(raw, at, reading.folder)
         case form:
@@ -143,6 +148,8 @@ def rate_said(rate_mbps: float | None) -> float | str:
 def _said(value: Any, kind: Kind | None = None) -> Any:
     if isinstance(kind, Rate):
         return rate_said(value)
+    if isinstance(kind, Names):  # none of them is something to say, and no word is another
+        return None if value is None else list(value)
     if isinstance(value, Delay):
         if value.kind == "constant":
             return value.a

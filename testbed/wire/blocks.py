@@ -135,7 +135,6 @@ RECORDS = (JOB_RECORD, BUCKET_RECORD, BLOCK)
 
 P4_NUMBERS: tuple[Number, ...] = (
     Number("BLOCKS", P4_RECORDS, 32, "records"),
-    Number("CELLS", P4_CELLS, 32, "of a register: slots, and records behind them"),
     Number("BLOCK_JOBS", P4_JOB_RECORDS, 32, "job records"),
     Number("BLOCK_SOURCES", P4_SOURCES, 32, "of a job record: 2 ** 6"),
 )

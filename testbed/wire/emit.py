@@ -32,7 +32,9 @@ def rendered() -> dict[Path, str]:
         p4 / "verdicts.p4": render_p4.verdict_constants(),
         p4 / "places.p4": render_p4.places_header(),
         p4 / "set_entry.p4": render_p4.set_entry(),
-        p4 / "set_terms.p4": render_p4.set_terms(),
+        p4 / "systems" / "set_terms.p4": render_p4.set_terms(),
+        p4 / "systems" / "terms.p4": render_p4.terms_header(),
+        p4 / "systems" / "records.p4": render_p4.records_header(),
         p4 / "lanes.p4": render_p4.p4_lanes("wide", spec.LANES),
         ROOT / "wireshark" / "optinc.lua": render_lua.lua_dissector(),
     }

@@ -68,12 +68,7 @@ def places_header() -> str:
     """p4/places.p4."""
     body = (
         f"#define SLOTS {places.SLOTS} // of a switch",
-        "",
-        "// Block records.",
-        *(f"#define {n.name} {n.text}{_comment(n.meaning)}" for n in blocks.P4_NUMBERS),
-        "",
-        "// Owned trees.",
-        *(f"#define {n.name} {n.text}{_comment(n.meaning)}" for n in places.P4_NUMBERS),
+        f"#define CELLS {blocks.P4_CELLS} // of a register: slots, and a program's own behind them",
         "",
         "// Who works on a tree's contributions and ticks.",
         *_constants(named("PROGRAM_", places.Program, 8)),
@@ -93,13 +88,30 @@ def places_header() -> str:
         "// A tree of a job as this switch knows it.",
         *_struct("struct", "entry_t", places.P4_ENTRY),
         "",
-        "// The same, where it is summed by blocks. A header that is never valid: BMv2 does not copy it.",
-        *_struct("header", "terms_h", blocks.P4_TERMS),
-        "",
         "// The one of several parallel circuits that a packet takes.",
         *_constants(number for number in spreading.NUMBERS if number.name in _SPREAD),
     )
     return _file("PLACES_P4", ("places", "blocks", "spreading"), body)
+
+
+def terms_header() -> str:
+    """p4/systems/terms.p4."""
+    body = (
+        *_defines(blocks.P4_NUMBERS),
+        "",
+        "// A tree that is summed by blocks, beside its entry.",
+        *_struct("header", "terms_h", blocks.P4_TERMS),
+    )
+    return _file("TERMS_P4", ("blocks",), body)
+
+
+def records_header() -> str:
+    """p4/systems/records.p4."""
+    return _file("RECORDS_P4", ("places",), _defines(places.P4_NUMBERS))
+
+
+def _defines(numbers: Iterable[Number]) -> list[str]:
+    return [f"#define {n.name} {n.text}{_comment(n.meaning)}" for n in numbers]
 
 
 def set_entry() -> str:
@@ -108,7 +120,7 @@ def set_entry() -> str:
 
 
 def set_terms() -> str:
-    """p4/set_terms.p4: the same of the terms of a tree that is summed by blocks."""
+    """p4/systems/set_terms.p4: the same of the terms of a tree that is summed by blocks."""
     return _setting("set_terms", "hdr.terms", blocks.P4_TERMS, "blocks")
 
 

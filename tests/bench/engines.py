@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.dataplanes.bmv2.compile import recorded_hash, sources_hash
+from testbed.dataplanes.bmv2.compile import recorded_hash, sources_hash, systems_named
 from testbed.dataplanes.bmv2.process import binary
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.errors import TestbedError
@@ -70,13 +70,13 @@ def hindrance(way: Way) -> str | None:
     """Return the reason why a row cannot be measured here; None if it can."""
     if way.setup.engine != "bmv2":
         return None
-    layout, lanes = way.setup.layout, lanes_for(way.setup.mtu)
+    layout, lanes, systems = way.setup.layout, lanes_for(way.setup.mtu), systems_named(way.setup.programs)
     try:
         binary()
-        program = compiled(layout, way.setup.mtu)
+        program = compiled(layout, way.setup.mtu, way.setup.programs)
     except TestbedError as error:
         return str(error)
-    if recorded_hash(program) != sources_hash(layout, lanes):
+    if recorded_hash(program) != sources_hash(layout, systems, lanes):
         again = f"python -m testbed.dataplanes.bmv2.compile --mtu {way.setup.mtu}"
         return f"{program.name} is stale; `{again}` makes it anew"
     return None

@@ -50,6 +50,7 @@ class Setup:
     xdp: str | None = None  # the programs' mode; None: as the testbed chooses it by the MTU
     engine: str = "xdp"
     layout: str = "wide"  # of BMv2's lanes
+    programs: tuple[str, ...] | None = None  # of systems that BMv2 has; None: all
     spare: int = 0
     top: str = SERVER
 
@@ -259,7 +260,10 @@ def described(setup: Setup) -> dict[str, Any]:
         "scale": 1,
         "buffer_packets": BUFFER_PACKETS,
         "mtu": setup.mtu,
-        "bmv2": {"layout": setup.layout},
+        "bmv2": {
+            "layout": setup.layout,
+            **({} if setup.programs is None else {"programs": list(setup.programs)}),
+        },
     }
 
 

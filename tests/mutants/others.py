@@ -197,7 +197,7 @@ P4 = (
     ),
     *_in(
         Kind.P4,
-        "p4/blocks.p4",
+        "p4/systems/blocks.p4",
         (
             "a block of another incarnation is this one's",
             "if (meta.slot.generation != meta.entry.generation) {",
@@ -292,7 +292,7 @@ P4 = (
     ),
     *_in(
         Kind.P4,
-        "p4/owned.p4",
+        "p4/systems/owned.p4",
         (
             "a newer fragment waits for the slot of an incomplete one",
             "|| (newer != 0 && newer[31:31] == 0)) {",

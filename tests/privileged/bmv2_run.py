@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -73,8 +73,11 @@ def made_ports(unit: int) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def switch(unit: int = 1, layout: str = "wide", verbose: bool = False) -> Iterator[Bmv2Switch]:
-    with Bmv2Switch(unit, made_ports(unit), compiled(layout, MTU), LOG, verbose) as started:
+def switch(
+    unit: int = 1, programs: Sequence[str] | None = None, verbose: bool = False
+) -> Iterator[Bmv2Switch]:
+    program = compiled("wide", MTU, programs)
+    with Bmv2Switch(unit, made_ports(unit), program, LOG, verbose) as started:
         yield started
 
 
@@ -508,15 +511,15 @@ def _sockets() -> set[str]:
 
 
 def side_by_side() -> Any:
-    """Two switches, one of each layout, and what each left behind."""
+    """Two switches, one without any system's program, and what each left behind."""
     before = _sockets()
-    with switch(1) as wide, switch(2, "registers", verbose=True) as registers:
-        wide.set_group(5, 0, ["u1-h1"])
+    with switch(1) as whole, switch(2, programs=(), verbose=True) as bare:
+        whole.set_group(5, 0, ["u1-h1"])
         crossed = [
             sorted(arrives([f"e{unit}-2", f"e{unit}-3"], partial(send, f"e{unit}-1", FRAME)))
             for unit in (1, 2)
         ]
-        counted = [each.verdicts()["switched"] > 0 for each in (wide, registers)]
+        counted = [each.verdicts()["switched"] > 0 for each in (whole, bare)]
         groups = [sorted(SwitchClient(unit).groups()) for unit in (1, 2)]
     logs = sorted(path.name for path in LOG.iterdir() if "bmv2" in path.name)
     processes = [name for name in os.listdir("/proc") if name.isdecimal() and _is_switch(name)]

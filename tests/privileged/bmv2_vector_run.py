@@ -1,4 +1,4 @@
-"""The table of packet vectors on BMv2. Inside namespaces of its own: `findings(LAYOUT)` outside, `python -m`
+"""The table of packet vectors on BMv2. Inside namespaces of its own: `findings(KIND)` outside, `python -m`
 this file inside.
 """
 
@@ -14,7 +14,7 @@ from testbed.emulation.namespaces import private_mounts
 from testbed.wire import spec
 from tests.privileged.bmv2_aggregator import Spreading, aggregator
 from tests.privileged.packets import MARK, outcome
-from tests.vectors import blocks, empties, questions, relays, spread
+from tests.vectors import blocks, empties, owned, questions, relays, spread
 from tests.vectors.run import play
 from tests.vectors.table import TABLE
 
@@ -33,22 +33,29 @@ AT_SWITCHES = {
 } | questions.AT_P4
 
 
+SUM_ALONE = {name: made for name, made in AT_SWITCHES.items() if name not in {*blocks.TABLE, *owned.TABLE}}
+KINDS = {  # the layout, the programs of systems and the vectors of each program that is tried
+    "wide": ("wide", None, AT_SWITCHES),
+    "registers": ("registers", None, AT_SWITCHES),
+    "sum alone": ("wide", (), SUM_ALONE),
+}
 IN_LIGHT = {name: scene for name, scene in spread.TABLE.items() if not scene.in_dark}
 
 
-def findings(layout: str) -> dict[str, list[str]]:
+def findings(kind: str) -> dict[str, list[str]]:
     """Return by vector of a switch a line for each difference from it."""
-    return dict(outcome("tests.privileged.bmv2_vector_run", layout, timeout_s=600))
+    return dict(outcome("tests.privileged.bmv2_vector_run", kind, timeout_s=600))
 
 
-def main(layout: str) -> None:
+def main(kind: str) -> None:
     private_mounts("packets")
     wrong = {}
+    layout, programs, vectors = KINDS[kind]
     with (
         tempfile.TemporaryDirectory() as log,
-        aggregator(compiled(layout, MTU), Path(log), HOSTS) as subject,
+        aggregator(compiled(layout, MTU, programs), Path(log), HOSTS) as subject,
     ):
-        for name, vector in AT_SWITCHES.items():
+        for name, vector in vectors.items():
             subject.fresh()
             wrong[name] = play(vector, subject) + subject.strays()
         for name, scene in IN_LIGHT.items():

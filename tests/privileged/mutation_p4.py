@@ -7,7 +7,6 @@ The program is compiled where the bug is in it.
 from __future__ import annotations
 
 from testbed.dataplanes.bmv2 import compile as p4_compile
-from testbed.dataplanes.bmv2.program import target
 from testbed.wire import spec
 from tests.privileged import bmv2_model_run, bmv2_vector_run
 
@@ -19,9 +18,10 @@ def findings() -> dict[str, str]:
     program does not compile.
     """
     lanes = spec.lanes_for(bmv2_vector_run.MTU)
-    compiled = target("wide", lanes)
-    if p4_compile.recorded_hash(compiled) != p4_compile.sources_hash("wide", lanes):
-        compiled.write_text(p4_compile.compile_program("wide", lanes))
+    program = "wide", p4_compile.systems_named(None), lanes
+    compiled = p4_compile.target(*program)
+    if p4_compile.recorded_hash(compiled) != p4_compile.sources_hash(*program):
+        compiled.write_text(p4_compile.compile_program(*program))
     wrong = {name: lines for name, lines in bmv2_vector_run.findings("wide").items() if lines}
     said = {"vectors": f"{len(wrong)}, as {next(iter(wrong))!r}" if wrong else "", "in step": ""}
     try:

@@ -27,7 +27,7 @@ RACK = "{units: [{hosts: 2, engine: bmv2}], host_rate_mbps: 200, scale: 1}"
 MIXED = """
 units: [{hosts: 2}, {hosts: 2, engine: bmv2}, {hosts: 2, engine: bmv2}]
 ocs: {circuits: [[u1o1, u2o1], [u2o2, u3o1]]}
-bmv2: {layout: registers}
+bmv2: {programs: []}
 """
 RATES = {"shaped": "host_rate_mbps: 200\nscale: 1\n", "unshaped": "host_rate_mbps: unshaped\nscale: 1\n"}
 FIRST_SUM_S = 180.0

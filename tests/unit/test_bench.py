@@ -205,11 +205,11 @@ def test_a_program_that_is_not_there_or_stale_is_told(monkeypatch: pytest.Monkey
     wide, registers, xdp, *_ = engines.ways(3476)
     monkeypatch.setattr(engines, "binary", lambda: "simple_switch")
     monkeypatch.setattr(engines, "recorded_hash", lambda _: "old")
-    monkeypatch.setattr(engines, "compiled", lambda layout, _: Path(f"{layout}-854.json"))
+    monkeypatch.setattr(engines, "compiled", lambda layout, *_: Path(f"{layout}-854.json"))
     assert "wide-854.json is stale" in (engines.hindrance(wide) or "")
     assert engines.hindrance(xdp) is None
 
-    def absent(layout: str, _: int) -> Never:
+    def absent(layout: str, *_: object) -> Never:
         raise RequestError(f"no program of the layout {layout}")
 
     monkeypatch.setattr(engines, "compiled", absent)

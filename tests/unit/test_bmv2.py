@@ -11,6 +11,7 @@ import pytest
 
 from testbed.aggregation.entries import Entry
 from testbed.dataplanes.bmv2 import process, program
+from testbed.dataplanes.bmv2.compile import COMPILED, Systems, sources_hash
 from testbed.dataplanes.bmv2.routes import mac_number
 from testbed.dataplanes.bmv2.switch import entry_data
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient, _port_map
@@ -21,27 +22,50 @@ from testbed.wire.render_p4 import P4_LAYOUTS
 
 
 def test_the_program_for_the_usual_mtu_is_there() -> None:
-    for layout in P4_LAYOUTS:
-        assert program.compiled(layout, 1500).is_file()
+    for names in (None, []):
+        made = program.compiled("wide", 1500, names)
+        assert made.parent == COMPILED
+        assert made.is_file()
+    assert program.programs_of(made) == ["sum"]
+    assert program.programs_of(program.compiled("wide", 1500)) == ["sum", "blocks", "owned"]
 
 
 def test_a_topology_may_name_the_layouts_that_there_are() -> None:
     assert set(BMV2_LAYOUTS) == set(P4_LAYOUTS)
 
 
-def test_an_mtu_without_a_program_names_those_with_one(tmp_path: Path) -> None:
-    for name in ("wide-360.json", "wide-854.json", "registers-360.json", "notes.json"):
-        (tmp_path / name).write_text("{}")
-    with pytest.raises(RequestError) as raised:
-        program.compiled("wide", 2003, tmp_path)
+def test_a_program_that_is_not_kept_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[tuple[str, list[str], int]] = []
+
+    def compile_program(layout: str, systems: Systems, lanes: int) -> str:
+        compiled.append((layout, [each.name for each in systems], lanes))
+        return json.dumps({"__meta__": {"sources": sources_hash(layout, systems, lanes)}})
+
+    monkeypatch.setattr(program, "compile_program", compile_program)
+    monkeypatch.setattr(program, "compiler", lambda: "/p4c")
+    monkeypatch.setattr(program, "cache_folder", lambda: tmp_path)
+    made = [program.compiled("registers", 1500, ["owned"]) for _ in range(2)]
+    assert made == [tmp_path / "p4" / "registers-sum-owned-360.json"] * 2
+    assert compiled == [("registers", ["owned"], 360)]
+    made[0].write_text(json.dumps({"__meta__": {"sources": "of other sources"}}))
+    program.compiled("registers", 1500, ["owned"])
+    assert len(compiled) == 2
+    assert program.lanes_of(made[0]) == 360
+
+
+def test_without_a_compiler_a_program_that_is_not_kept_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "cache_folder", lambda: tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HostError) as raised:
+        program.compiled("registers", 1500)
     assert str(raised.value) == (
-        "mtu: bmv2 has no program of the layout wide for an MTU of 2003, but for 1500, 3476; "
-        "with p4c installed, `python -m testbed.dataplanes.bmv2.compile --mtu 2003` makes one"
+        "bmv2: registers-sum-blocks-owned-360.json is not kept in p4/compiled, and there is no p4c to "
+        "compile it; run sudo make p4-tools"
     )
     with pytest.raises(RequestError, match=r"^bmv2.layout: 'tall'; accepted are wide, registers$"):
-        program.compiled("tall", 1500, tmp_path)
-    with pytest.raises(HostError, match="no P4 program of the layout wide"):
-        program.compiled("wide", 1500, tmp_path / "nothing")
+        program.compiled("tall", 1500)
 
 
 def _fake_switch(folder: Path, script: str) -> None:

@@ -71,7 +71,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "ocs": st.fixed_dictionaries(
             {}, optional={"switch_ms": DELAYS, "lock_ms": DELAYS, "seed": st.integers(0, 99)}
         ),
-        "bmv2": st.just({"layout": "registers", "log": True}),
+        "bmv2": st.just({"layout": "registers", "log": True, "programs": ["blocks"]}),
         "controller": st.just("ryu"),
     },
 )

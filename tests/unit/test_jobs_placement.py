@@ -23,7 +23,7 @@ from testbed.jobs.placement import (
     parse_place,
     place_workers,
 )
-from testbed.plugins.registry import find
+from testbed.plugins.registry import find, with_programs
 from testbed.topology.load import parse
 from testbed.topology.places import Host
 from testbed.wire.recovery import Recovery
@@ -287,6 +287,15 @@ def test_a_place_without_the_systems_program_is_refused(
     with pytest.raises(RequestError) as refused:
         check_programs(ACROSS, programs, by_unit)
     assert str(refused.value) == f"--sync mine: {message}"
+
+
+def test_a_program_that_the_configuration_leaves_out_is_refused_with_what_to_write() -> None:
+    with pytest.raises(RequestError) as refused, with_programs([], {"bmv2": []}):
+        check_programs(ACROSS, {"bmv2": "blocks", "xdp": "sum"}, {1: "bmv2", 2: "bmv2", 3: "xdp"})
+    assert str(refused.value) == (
+        "--sync mine: u1 has engine: bmv2, which has no program 'blocks'; accepted are sum; "
+        "a testbed has it with bmv2: {programs: [blocks]} in its configuration"
+    )
 
 
 def test_hosts_relay_where_their_switches_let_copies_pass() -> None:

@@ -14,45 +14,53 @@ from typing import Any
 import pytest
 
 from testbed.dataplanes.bmv2 import compile as p4_compile
-from testbed.dataplanes.bmv2.program import COMPILED, target
-from testbed.errors import HostError, TestbedError
+from testbed.dataplanes.bmv2.compile import COMPILED, KEPT_MTUS, systems_named, target
+from testbed.errors import HostError, RequestError, TestbedError
 from testbed.wire import spec
 from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, Space
 from testbed.wire.places import P4_OWNED_RECORDS, SLOTS
-from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
+from testbed.wire.render_p4 import p4_lanes
 from tests.p4_ways import apart, registers, ways
 
-KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in p4_compile.KEPT_MTUS[layout]]
+NAMES = [each.name for each in systems_named(None)]
+KEPT = [
+    pytest.param(names, spec.lanes_for(mtu), id=f"{'-'.join(('sum', *names))}-{spec.lanes_for(mtu)}")
+    for names in ([], NAMES)
+    for mtu in KEPT_MTUS
+]
 
 
-def program(layout: str, lanes: int) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(target(layout, lanes).read_text())
+def kept(names: list[str], lanes: int) -> Path:
+    return target("wide", systems_named(names), lanes)
+
+
+def program(names: list[str], lanes: int) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(kept(names, lanes).read_text())
     return loaded
 
 
-@pytest.mark.parametrize(("layout", "lanes"), KEPT)
-def test_a_compiled_program_is_of_the_sources_as_they_are(layout: str, lanes: int) -> None:
-    recorded = p4_compile.recorded_hash(target(layout, lanes))
-    assert recorded == p4_compile.sources_hash(layout, lanes), (
+@pytest.mark.parametrize(("names", "lanes"), KEPT)
+def test_a_compiled_program_is_of_the_sources_as_they_are(names: list[str], lanes: int) -> None:
+    recorded = p4_compile.recorded_hash(kept(names, lanes))
+    assert recorded == p4_compile.sources_hash("wide", systems_named(names), lanes), (
         "stale: run python -m testbed.dataplanes.bmv2.compile"
     )
 
 
 def test_nothing_else_is_kept() -> None:
-    assert set(COMPILED.iterdir()) == {target(layout, lanes) for layout, lanes in KEPT}
+    assert set(COMPILED.iterdir()) == {kept(*each.values) for each in KEPT}  # type: ignore[arg-type]
 
 
 @pytest.mark.needs("p4c")
-@pytest.mark.parametrize(
-    ("layout", "lanes"), [kept for kept in KEPT if kept != ("registers", 854)]
-)  # that takes half a minute
-def test_the_compiler_makes_the_same_of_them(layout: str, lanes: int) -> None:
-    made, kept = json.loads(p4_compile.compile_program(layout, lanes)), program(layout, lanes)
-    if made["__meta__"]["compiled_by"] == kept["__meta__"]["compiled_by"]:
-        assert made == kept, "stale: run python -m testbed.dataplanes.bmv2.compile"
+@pytest.mark.parametrize(("names", "lanes"), KEPT)
+def test_the_compiler_makes_the_same_of_them(names: list[str], lanes: int) -> None:
+    made = json.loads(p4_compile.compile_program("wide", systems_named(names), lanes))
+    before = program(names, lanes)
+    if made["__meta__"]["compiled_by"] == before["__meta__"]["compiled_by"]:
+        assert made == before, "stale: run python -m testbed.dataplanes.bmv2.compile"
     # another compiler may number and cut otherwise; what the control plane and the packets see is the same
     else:
-        assert _seen(made) == _seen(kept)
+        assert _seen(made) == _seen(before)
 
 
 def _seen(loaded: dict[str, Any]) -> dict[str, Any]:
@@ -72,24 +80,39 @@ def _seen(loaded: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_changed_source_is_told_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in p4_compile.SOURCES.glob("*.p4"):
-        (tmp_path / path.name).write_text(path.read_text())
+    for path in p4_compile.SOURCES.rglob("*.p4"):
+        copied = tmp_path / path.relative_to(p4_compile.SOURCES)
+        copied.parent.mkdir(exist_ok=True)
+        copied.write_text(path.read_text())
     monkeypatch.setattr(p4_compile, "SOURCES", tmp_path)
-    recorded = p4_compile.recorded_hash(target("wide", spec.LANES))
-    assert p4_compile.sources_hash("wide", spec.LANES) == recorded
+
+    def hashes() -> list[str]:
+        return [
+            p4_compile.sources_hash("wide", systems_named(names), spec.LANES)
+            for names in ([], ["owned"], NAMES)
+        ]
+
+    before = hashes()
     changed = tmp_path / "slot.p4"
     changed.write_text(changed.read_text().replace("// Each contributor counts once.", "// Once."))
-    assert p4_compile.sources_hash("wide", spec.LANES) == recorded, (
-        "words of a comment are none of the program"
-    )
+    assert hashes() == before, "words of a comment are none of the program"
     changed.write_text(changed.read_text().replace("== meta.entry.workers", ">= meta.entry.workers"))
-    assert p4_compile.sources_hash("wide", spec.LANES) != recorded
+    assert [new == old for new, old in zip(hashes(), before, strict=True)] == [False] * 3
+    before = hashes()
+    changed = tmp_path / "systems" / "terms.p4"  # which a program includes
+    changed.write_text(changed.read_text().replace("#define BLOCKS 2048", "#define BLOCKS 1024"))
+    assert [new == old for new, old in zip(hashes(), before, strict=True)] == [True, True, False]
+
+
+def test_a_program_that_there_is_not_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"^bmv2\.programs: vote; accepted are blocks, owned$"):
+        systems_named(["owned", "vote"])
 
 
 def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(HostError, match="neither p4c-bm2-ss nor p4c is on PATH; run sudo make p4-tools"):
-        p4_compile.compile_program("wide", spec.LANES)
+        p4_compile.compile_program("wide", (), spec.LANES)
 
 
 def test_a_compiler_that_does_not_end_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,15 +122,14 @@ def test_a_compiler_that_does_not_end_is_one_line(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(p4_compile, "_TIMEOUT_S", 0.2)
     with pytest.raises(TestbedError, match=f"^compile p4/: {compiler} did not end within 0.2 s$"):
-        p4_compile.compile_program("wide", spec.LANES)
+        p4_compile.compile_program("wide", (), spec.LANES)
 
 
 @pytest.mark.parametrize(("layout", "widths"), [("wide", [2048] * 5 + [1280]), ("registers", [32] * 360)])
 def test_lanes_are_cut_into_registers(layout: str, widths: list[int]) -> None:
     text = p4_lanes(layout, 360)
     assert [int(width) for width in re.findall(r"^    bit<(\d+)> l\d+;", text, re.MULTILINE)] == widths
-    registers = {array["name"]: array["bitwidth"] for array in program(layout, 360)["register_arrays"]}
-    assert [registers[f"lanes_{number}"] for number in range(len(widths))] == widths
+    assert [int(width) for width in re.findall(r"register<bit<(\d+)>>", text)] == widths
 
 
 def test_an_unknown_layout_is_refused() -> None:
@@ -116,7 +138,7 @@ def test_an_unknown_layout_is_refused() -> None:
 
 
 def test_as_many_slots_as_the_control_plane_thinks() -> None:
-    sizes = {array["name"]: array["size"] for array in program("wide", 360)["register_arrays"]}
+    sizes = {array["name"]: array["size"] for array in program(NAMES, 360)["register_arrays"]}
     others = {name: size for name, size in sizes.items() if not name.startswith(("block_", "owned_"))}
     assert set(others.values()) == {SLOTS + P4_RECORDS}
     assert {
@@ -140,13 +162,14 @@ def test_as_many_slots_as_the_control_plane_thinks() -> None:
     }
 
 
-@pytest.mark.parametrize(("layout", "lanes"), KEPT)
-def test_what_a_switch_of_stages_could_not_do(layout: str, lanes: int) -> None:
+@pytest.mark.parametrize("lanes", [spec.lanes_for(mtu) for mtu in KEPT_MTUS])
+def test_what_a_switch_of_stages_could_not_do(lanes: int) -> None:
     """Each way of a packet touches every array at most once, as a stage can, but for those that docs/p4.md
     names.
     """
-    loaded = program(layout, lanes)
-    beats = "tbl_owned_heard"  # ask up to 64 members: their ways are too many, and are looked at by action
+    loaded = program(NAMES, lanes)
+    # ask up to 64 members: their ways are too many, and are looked at by action
+    beats = "tbl_by_program_owned_heard"
     actions = {action["id"]: action for action in loaded["actions"]}
     touched = Counter(
         array
@@ -177,7 +200,7 @@ def test_registers_that_are_touched_twice_are_found() -> None:
         == apart((read, write, read))
         == {"a"}
     )
-    loaded = program("wide", 360)
+    loaded = program(NAMES, 360)
     keep = next(action for action in loaded["actions"] if action["name"] == "Aggregate.lanes.keep")
     keep["primitives"].append(keep["primitives"][0])
-    assert "lanes_0" in frozenset().union(*map(apart, ways(loaded, until="tbl_owned_heard")))
+    assert "lanes_0" in frozenset().union(*map(apart, ways(loaded, until="tbl_by_program_owned_heard")))

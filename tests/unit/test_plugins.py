@@ -290,6 +290,19 @@ def test_a_configuration_brings_data_plane_programs(tmp_path: Path) -> None:
     assert "mine" not in registry.programs()
 
 
+def test_a_configuration_chooses_the_programs_of_an_engine() -> None:
+    every = registry.programs_for("bmv2")
+    with registry.with_programs([], {"bmv2": ["owned"]}):
+        assert registry.programs_for("bmv2") == ["sum", "owned"]
+        assert registry.programs_for("xdp") == every
+        assert registry.available({"xdp": "blocks", "bmv2": "blocks"}) == {"xdp": "blocks"}
+        said = "; a testbed has it with bmv2: {programs: [owned, blocks]} in its configuration"
+        assert registry.where_to_have("bmv2", "blocks") == said
+        for engine, name in (("bmv2", "owned"), ("xdp", "blocks"), ("bmv2", "vote"), ("none", "blocks")):
+            assert registry.where_to_have(engine, name) == ""
+    assert registry.programs_for("bmv2") == every
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -41,8 +41,9 @@ def test_the_controllers_library_survives_json() -> None:
 def test_a_bmv2_unit_survives_json() -> None:
     assert parse(GOOD, "plain").bmv2 == Bmv2Spec("wide", False)
     units = [{"hosts": 2, "engine": "bmv2"}, {"hosts": 1}]
-    topology = parse({"units": units, "bmv2": {"layout": "registers", "log": True}}, "mixed")
-    assert topology.bmv2 == Bmv2Spec("registers", True)
+    bmv2 = {"layout": "registers", "log": True, "programs": ["owned"]}
+    topology = parse({"units": units, "bmv2": bmv2}, "mixed")
+    assert topology.bmv2 == Bmv2Spec("registers", True, ("owned",))
     assert [unit.name for unit in topology.units_with("bmv2")] == ["u1"]
     assert topology.unit(1).tor_ports == {"u1-h1": 1, "u1-h2": 2, "u1-o1": 201, "u1-o2": 202}
     assert Topology.from_json(topology.to_json()) == topology

@@ -50,7 +50,7 @@ OF_A_PLACE = {"RESULT_LANES", "keep", "add"}
 
 def sources() -> Iterator[Path]:
     """C, P4 and Lua, written by hand or rendered."""
-    for folder in ("bpf", "p4", "workloads/native", "wireshark"):
+    for folder in ("bpf", "bpf/systems", "p4", "p4/systems", "workloads/native", "wireshark"):
         yield from (
             path
             for path in (emit.ROOT / folder).iterdir()
@@ -205,7 +205,7 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
         (tmp_path / "testbed").mkdir(exist_ok=True)
         at = emit.ROOT / "testbed" / source
         (shutil.copytree if at.is_dir() else shutil.copyfile)(at, tmp_path / "testbed" / source)
-    for folder in ("bpf", "p4", "workloads/native", "wireshark"):
+    for folder in ("bpf", "bpf/systems", "p4", "p4/systems", "workloads/native", "wireshark"):
         (tmp_path / folder).mkdir(parents=True)
     table = tmp_path / "testbed" / "wire" / "operations.py"
     entry = '    POKE = 13, Body.NONE, "into a place: look at this slot"\n'

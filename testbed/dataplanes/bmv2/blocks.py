@@ -1,5 +1,5 @@
-"""The block records of a P4 switch (p4/blocks.p4, docs/trio.md): which tree has which of them, and the counts
-of its job record. Not safe for several threads.
+"""The block records of a P4 switch (p4/systems/blocks.p4, docs/trio.md): which tree has which of them, and
+the counts of its job record. Not safe for several threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The compiler of p4/ for `simple_switch`: `python -m testbed.dataplanes.bmv2.compile`, for another MTU with
 `--mtu N`. Needs p4c.
 
-The result, p4/compiled/LAYOUT-LANES.json, is kept in the repository for KEPT_MTUS. It records a hash of all
-that it was made of, so that a stale one is told without a compiler.
+The result, p4/compiled/LAYOUT-PROGRAMS-LANES.json, is kept in the repository for KEPT_MTUS in wide lanes:
+with all programs of systems, and with the core's alone. It records a hash of all that it was made of, so that
+a stale one is told without a compiler.
 """
 
 from __future__ import annotations
@@ -16,32 +17,102 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.dataplanes.bmv2.program import P4_DIR, target
-from testbed.errors import HostError, TestbedError
+from testbed.aggregation.program import SUM, ProgramSource
+from testbed.client.environment import data_folder
+from testbed.errors import HostError, RequestError, TestbedError
+from testbed.plugins.registry import sources
 from testbed.wire import spec
 from testbed.wire.emit import ROOT
 from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
 
-SOURCES = P4_DIR
-KEPT_MTUS = {"wide": (1500, spec.ONE_BUFFER_MTU, spec.MAX_MTU), "registers": (1500, spec.ONE_BUFFER_MTU)}
+ENGINE = "bmv2"
+SOURCES = data_folder("p4")
+COMPILED = SOURCES / "compiled"
+KEPT_LAYOUT = "wide"
+KEPT_MTUS = (1500, spec.ONE_BUFFER_MTU, spec.MAX_MTU)
+_MAIN = "aggregate.p4"
 _COMPILERS = ("p4c-bm2-ss", "p4c")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _TIMEOUT_S = 900  # registers of 854 lanes take half a minute of CPU time, or two where p4c is not optimised
 # where in a source something was, and on whose disk: of no use to the switch, and other on every machine
 _DROPPED = frozenset({"source_info", "program"})
 
+Systems = Sequence[ProgramSource]
+"""The programs of systems that a switch has beside the core's."""
 
-def sources_hash(layout: str, lanes: int) -> str:
+
+def target(layout: str, systems: Systems, lanes: int, folder: Path = COMPILED) -> Path:
+    """Return the path of the program for packets of so many lanes, once it is compiled."""
+    return folder / f"{layout}-{'-'.join((SUM, *(each.name for each in systems)))}-{lanes}.json"
+
+
+def systems_named(names: Sequence[str] | None) -> tuple[ProgramSource, ...]:
+    """Return the programs of these names, or all of them. RequestError for one that there is not."""
+    every = sources(ENGINE)
+    for name in names or ():
+        if name not in [each.name for each in every]:
+            known = ", ".join(each.name for each in every)
+            raise RequestError(f"{ENGINE}.programs: {name}; accepted are {known}")
+    return tuple(each for each in every if names is None or each.name in names)
+
+
+def rendered(layout: str, systems: Systems, lanes: int) -> Mapping[str, str]:
+    """Return the files of p4/ that differ between switches: their lanes, their programs, and the room that
+    these work in.
+    """
+    chosen = {each.name: f"meta.entry.program == PROGRAM_{each.name.upper()}" for each in systems}
+    branches = [
+        f"if ({condition}) {{\n            {name}.apply(hdr, meta);" for name, condition in chosen.items()
+    ]
+    lines = (
+        *(f'#include "{each.path}"' for each in systems),
+        "",
+        "control ByProgram(inout headers_t hdr, inout metadata_t meta) {",
+        *(f"    {name.capitalize()}() {name};" for name in (SUM, *chosen)),
+        "",
+        "    apply {",
+        "        " + "\n        } else ".join([*branches, f"{{\n            {SUM}.apply(hdr, meta);"]),
+        "        }",
+        "    }",
+        "}",
+    )
+    rooms = (
+        *(f'#include "{each.path.with_stem(each.path.stem + "_room")}"' for each in systems),
+        f"#define ROOMS {' '.join(f'{name.upper()}_ROOM' for name in chosen)}".rstrip(),
+    )
+    return {
+        "lanes.p4": p4_lanes(layout, lanes),
+        "programs.p4": "\n".join(lines) + "\n",
+        "rooms.p4": "\n".join(rooms) + "\n",
+    }
+
+
+def sources_hash(layout: str, systems: Systems, lanes: int) -> str:
     """Return the hash of all that a program is made of: no comment is."""
+    made = rendered(layout, systems, lanes)
+    read: dict[str, str] = {}
+    _read_in(_MAIN, SOURCES / _MAIN, read)
+    for text in made.values():
+        for name in _INCLUDED.findall(text):
+            _read_in(name, SOURCES / name, read)
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.glob("*.p4")):
-        if path.name != "lanes.p4":
-            digest.update(f"{path.name}\0{_said(path.read_text())}\0".encode())
-    digest.update(_said(p4_lanes(layout, lanes)).encode())
+    for name, text in sorted({**read, **made}.items()):
+        digest.update(f"{name}\0{_said(text)}\0".encode())
     return digest.hexdigest()
+
+
+def _read_in(name: str, path: Path, read: dict[str, str]) -> None:
+    """Read a source, and those that it includes, by their names from p4/ on."""
+    if name not in read:
+        read[name] = path.read_text()
+        for included in _INCLUDED.findall(read[name]):
+            inner = path.parent / included
+            _read_in(str(inner.relative_to(SOURCES)), inner, read)
 
 
 def _said(source: str) -> str:
@@ -55,19 +126,25 @@ def recorded_hash(compiled: Path) -> str:
     return str(json.loads(compiled.read_text())["__meta__"]["sources"])
 
 
-def compile_program(layout: str, lanes: int) -> str:
+def compiler() -> str | None:
+    """Return the path of p4c; None where it is not installed."""
+    return next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+
+
+def compile_program(layout: str, systems: Systems, lanes: int) -> str:
     """Return the program's JSON. HostError without p4c; TestbedError with the compiler's first line of
     complaint.
     """
-    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
-    if compiler is None:
+    p4c = compiler()
+    if p4c is None:
         raise HostError("compile p4/: neither p4c-bm2-ss nor p4c is on PATH; run sudo make p4-tools")
     with tempfile.TemporaryDirectory(prefix="optinc-p4-") as folder:
-        (Path(folder) / "lanes.p4").write_text(p4_lanes(layout, lanes))
+        for name, text in rendered(layout, systems, lanes).items():
+            (Path(folder) / name).write_text(text)
         written = Path(folder) / "program.json"
-        backend = [] if compiler.endswith("p4c-bm2-ss") else ["--target", "bmv2", "--arch", "v1model"]
+        backend = [] if p4c.endswith("p4c-bm2-ss") else ["--target", "bmv2", "--arch", "v1model"]
         output = ["-o", str(written)] if not backend else ["-o", folder]
-        argv = [compiler, *backend, "-I", folder, "-I", str(SOURCES), *output, str(SOURCES / "aggregate.p4")]
+        argv = [p4c, *backend, "-I", folder, "-I", str(SOURCES), *output, str(SOURCES / _MAIN)]
         try:
             ended = subprocess.run(
                 argv,
@@ -78,7 +155,7 @@ def compile_program(layout: str, lanes: int) -> str:
                 env={**os.environ, "LC_ALL": "C"},
             )
         except subprocess.TimeoutExpired as late:
-            raise TestbedError(f"compile p4/: {compiler} did not end within {_TIMEOUT_S:g} s") from late
+            raise TestbedError(f"compile p4/: {p4c} did not end within {_TIMEOUT_S:g} s") from late
         if backend:
             written = Path(folder) / "aggregate.json"
         if ended.returncode != 0 or not written.exists():
@@ -87,13 +164,13 @@ def compile_program(layout: str, lanes: int) -> str:
             ] or ended.stderr.splitlines()
             raise TestbedError(f"compile p4/: {said[0] if said else f'exit code {ended.returncode}'}")
         program = _stripped(json.loads(written.read_text()))
-    program["__meta__"] |= {"sources": sources_hash(layout, lanes), "compiled_by": _version(compiler)}
+    program["__meta__"] |= {"sources": sources_hash(layout, systems, lanes), "compiled_by": _version(p4c)}
     return json.dumps(program, separators=(",", ":"), sort_keys=True).replace('},{"', '},\n{"') + "\n"
 
 
-def _version(compiler: str) -> str:
+def _version(p4c: str) -> str:
     ended = subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        [p4c, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     version = re.search(r"\d+(\.\d+)+", ended.stdout + ended.stderr)
     return f"p4c {version[0]}" if version else "p4c"
@@ -108,7 +185,9 @@ def _stripped(value: Any) -> Any:
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m testbed.dataplanes.bmv2.compile", description=__doc__)
-    parser.add_argument("--layout", choices=list(P4_LAYOUTS), action="append", help="default: all")
+    parser.add_argument(
+        "--layout", choices=list(P4_LAYOUTS), default=KEPT_LAYOUT, help="of lanes (%(default)s)"
+    )
     parser.add_argument("--mtu", type=int, action="append", help="default: those whose programs are kept")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if a program is stale; needs no p4c"
@@ -117,29 +196,26 @@ def main(argv: list[str] | None = None) -> int:
     if wrong := [mtu for mtu in arguments.mtu or () if not 1280 <= mtu <= spec.MAX_MTU]:
         parser.error(f"--mtu {wrong[0]}; 1280 to {spec.MAX_MTU} are accepted")
     stale = False
-    asked = [
-        (layout, spec.lanes_for(mtu))
-        for layout in arguments.layout or P4_LAYOUTS
-        for mtu in arguments.mtu or KEPT_MTUS[layout]
-    ]
-    for layout, lanes in asked:
-        path = target(layout, lanes)
-        if arguments.check:
-            if not path.exists() or recorded_hash(path) != sources_hash(layout, lanes):
-                print(
-                    f"{path.relative_to(ROOT)} is stale: run python -m testbed.dataplanes.bmv2.compile",
-                    file=sys.stderr,
-                )
-                stale = True
-            continue
-        try:
-            text = compile_program(layout, lanes)
-        except TestbedError as error:
-            print(f"testbed.dataplanes.bmv2.compile: {error}", file=sys.stderr)
-            return error.exit_code
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        print(f"{path.relative_to(ROOT)}: {len(text) >> 10} KiB")
+    for mtu in arguments.mtu or KEPT_MTUS:
+        for systems in ((), sources(ENGINE)):
+            asked = arguments.layout, systems, spec.lanes_for(mtu)
+            path = target(*asked)
+            if arguments.check:
+                if not path.exists() or recorded_hash(path) != sources_hash(*asked):
+                    print(
+                        f"{path.relative_to(ROOT)} is stale: run python -m testbed.dataplanes.bmv2.compile",
+                        file=sys.stderr,
+                    )
+                    stale = True
+                continue
+            try:
+                text = compile_program(*asked)
+            except TestbedError as error:
+                print(f"testbed.dataplanes.bmv2.compile: {error}", file=sys.stderr)
+                return error.exit_code
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            print(f"{path.relative_to(ROOT)}: {len(text) >> 10} KiB", flush=True)
     return 1 if stale else 0
 
 

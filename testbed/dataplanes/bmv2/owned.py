@@ -1,5 +1,5 @@
-"""The owned trees of a P4 switch (p4/owned.p4, docs/luwu-network.md): which tree has which record of its
-members' beats. Not safe for several threads.
+"""The owned trees of a P4 switch (p4/systems/owned.p4, docs/luwu-network.md): which tree has which record
+of its members' beats. Not safe for several threads.
 """
 
 from __future__ import annotations

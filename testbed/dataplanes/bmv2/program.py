@@ -1,24 +1,25 @@
-"""The compiled P4 programs of this checkout, and what their numbers are called. Reads files, starts
-nothing.
-"""
+"""The P4 program of a configuration's switches, and what its numbers are called."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from testbed.client.environment import data_folder
+from testbed.client.atomic_write import write_whole
+from testbed.dataplanes.bmv2.compile import (
+    Systems,
+    compile_program,
+    compiler,
+    recorded_hash,
+    sources_hash,
+    systems_named,
+    target,
+)
 from testbed.errors import HostError, RequestError
+from testbed.host_checks.headers import cache_folder
 from testbed.wire import spec, verdicts
 from testbed.wire.render_p4 import P4_LAYOUTS
-
-P4_DIR = data_folder("p4")
-COMPILED = P4_DIR / "compiled"
-
-
-def target(layout: str, lanes: int, folder: Path = COMPILED) -> Path:
-    """Return the path of the program for packets of so many lanes, once it is compiled."""
-    return folder / f"{layout}-{lanes}.json"
 
 
 def lanes_of(program: Path) -> int:
@@ -26,34 +27,45 @@ def lanes_of(program: Path) -> int:
     return int(program.stem.rpartition("-")[2])
 
 
-def compiled(layout: str, mtu: int, folder: Path = COMPILED) -> Path:
-    """Return what `simple_switch` loads on a fabric of this MTU in bytes.
+def programs_of(program: Path) -> list[str]:
+    """Return the names of the data-plane programs that a compiled program has."""
+    return program.stem.split("-")[1:-1]
 
-    Raises RequestError for a layout or an MTU that there is no program for, HostError where there are none at
-    all.
+
+def compiled(layout: str, mtu: int, names: Sequence[str] | None = None) -> Path:
+    """Return what `simple_switch` loads on a fabric of this MTU in bytes, with the programs of systems of
+    these names, or all of them. One that is not kept in the repository is compiled, once.
+
+    Raises RequestError for a layout or a name that there is not; HostError where there is no compiler, and
+    TestbedError where that does not end.
     """
     if layout not in P4_LAYOUTS:
         raise RequestError(f"bmv2.layout: {layout!r}; accepted are {', '.join(P4_LAYOUTS)}")
-    path = target(layout, spec.lanes_for(mtu), folder)
-    if path.is_file():
-        return path
-    names = (re.fullmatch(rf"{layout}-(\d+)\.json", entry.name) for entry in folder.glob("*.json"))
-    mtus = sorted(_mtu(int(name[1])) for name in names if name)
-    if not mtus:
-        raise HostError(f"{folder} holds no P4 program of the layout {layout}; check p4/ out again")
-    raise RequestError(
-        f"mtu: bmv2 has no program of the layout {layout} for an MTU of {mtu}, but for "
-        f"{', '.join(map(str, mtus))}; with p4c installed, `python -m testbed.dataplanes.bmv2.compile --mtu "
-        f"{mtu}` "
-        f"makes one"
-    )
+    systems, lanes = systems_named(names), spec.lanes_for(mtu)
+    path = target(layout, systems, lanes)
+    return path if path.is_file() else _made(layout, systems, lanes)
+
+
+def _made(layout: str, systems: Systems, lanes: int) -> Path:
+    """Return a program that was compiled on this host, or compile it."""
+    path = target(layout, systems, lanes, cache_folder() / "p4")
+    with suppress(OSError, ValueError, KeyError):
+        if recorded_hash(path) == sources_hash(layout, systems, lanes):
+            return path
+    if compiler() is None:
+        raise HostError(
+            f"bmv2: {path.name} is not kept in p4/compiled, and there is no p4c to compile it; run sudo make "
+            "p4-tools"
+        )
+    text = compile_program(layout, systems, lanes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise HostError(f"bmv2: keep {path}: {error.strerror}") from error
+    return path
 
 
 def verdict_names() -> dict[int, str]:
     """Return the names of the counters in the array `verdicts`, by index."""
     return verdicts.names(verdicts.Engine.P4)
-
-
-def _mtu(lanes: int) -> int:
-    """Return the smallest MTU whose packets have so many lanes."""
-    return 20 + 8 + spec.payload_bytes(lanes)

@@ -21,7 +21,7 @@ from testbed.dataplanes.bmv2.blocks import BlockRecords
 from testbed.dataplanes.bmv2.control_port import ControlPort
 from testbed.dataplanes.bmv2.owned import OwnedRecords
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
-from testbed.dataplanes.bmv2.program import lanes_of, verdict_names
+from testbed.dataplanes.bmv2.program import lanes_of, programs_of, verdict_names
 from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
 from testbed.dataplanes.bmv2.timers import MarkTimers
 from testbed.emulation.offloads import FeatureControl, wire_features
@@ -34,7 +34,6 @@ from testbed.wire.places import JOB_SLOTS, P4_ENTRY
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of a job's results (JOB_SLOTS / 2), twice
 FLOOD_GROUP = 1
-PROGRAMS = ("sum", "blocks", "owned")  # of testbed.wire.places.Program
 MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
@@ -173,9 +172,10 @@ class Bmv2Switch:
             raise RequestError(
                 f"{self._name}: job {number}: packets of {entry.lanes} lanes; its P4 program takes {lanes}"
             )
-        if entry.program not in PROGRAMS:
-            has = ", ".join(PROGRAMS)
-            raise RequestError(f"{self._name}: job {number}: program {entry.program}; its P4 has {has}")
+        if entry.program not in (has := programs_of(self._program)):
+            raise RequestError(
+                f"{self._name}: job {number}: program {entry.program}; its P4 has {', '.join(has)}"
+            )
         with self._asking():
             if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")

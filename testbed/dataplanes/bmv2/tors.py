@@ -40,7 +40,8 @@ def program_of(topology: Topology) -> Path | None:
     if not topology.units_with(ENGINE):
         return None
     binary()
-    return compiled(topology.bmv2.layout, topology.mtu)
+    bmv2 = topology.bmv2
+    return compiled(bmv2.layout, topology.mtu, bmv2.programs)
 
 
 def require(topology: Topology) -> None:

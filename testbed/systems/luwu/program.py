@@ -20,7 +20,7 @@ class OwnedProgram(SlotProgram):
     """Each tree has a segment, and its ends recover what is lost by themselves."""
 
     name = "owned"
-    sources = MappingProxyType({"xdp": Path("systems/owned.h"), "bmv2": Path("owned.p4")})
+    sources = MappingProxyType({"xdp": Path("systems/owned.h"), "bmv2": Path("systems/owned.p4")})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Nothing is accepted that workers do who have the sums."""

@@ -139,7 +139,7 @@ class BlockProgram:
     """Each tree has block records, of which none is another's."""
 
     name, shares = "blocks", "block records"
-    sources = MappingProxyType({"xdp": Path("systems/blocks.h"), "bmv2": Path("blocks.p4")})
+    sources = MappingProxyType({"xdp": Path("systems/blocks.h"), "bmv2": Path("systems/blocks.p4")})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Places answer no questions about records, and may not go on without a worker."""

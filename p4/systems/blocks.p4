@@ -6,6 +6,8 @@
 #ifndef BLOCKS_P4
 #define BLOCKS_P4
 
+#include "sources.p4"
+
 @name(".block_marks") register<bit<56>>(BLOCKS) block_marks; // block, slot, how many came; or 0
 @name(".block_floor") register<bit<32>>(BLOCK_JOBS * 2) block_floor; // before it every source has all results
 @name(".block_reached") register<bit<32>>(BLOCK_JOBS * BLOCK_SOURCES * 2) block_reached; // by a source
@@ -147,10 +149,6 @@ control BlockAdded(inout headers_t hdr, inout metadata_t meta) {
     block_missed.write(hdr.block.at, hdr.block.word); \
     hdr.block.at = hdr.block.at + 1;
 
-#define SOURCES_8(each, from) \
-    each((from)) each((from + 1)) each((from + 2)) each((from + 3)) \
-    each((from + 4)) each((from + 5)) each((from + 6)) each((from + 7))
-
 // A tick completes a block with what is in it, if that is what the tick says.
 control BlockTicked(inout headers_t hdr, inout metadata_t meta) {
     action look() {
@@ -272,6 +270,51 @@ control BlockKept(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         keep();
+    }
+}
+
+// All of a packet whose tree is summed by blocks.
+control Blocks(inout headers_t hdr, inout metadata_t meta) {
+    BlockOf() block_of;
+    Segment() segment;
+    SegmentOfTick() segment_of_tick;
+    BlockMade() made;
+    Bitmap() bitmap;
+    Count() count;
+    BlockAdded() added;
+    BlockTicked() ticked;
+    PassedOn() passed_on;
+    BlockKept() kept;
+    Sent() sent;
+
+    apply {
+        block_of.apply(hdr, meta);
+        if (meta.verdict == UNDECIDED) {
+            if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
+                segment.apply(hdr, meta);
+                if (meta.verdict == UNDECIDED) {
+                    made.apply(hdr, meta);
+                }
+                if (meta.verdict == UNDECIDED) {
+                    bitmap.apply(hdr, meta);
+                }
+                if (meta.verdict == UNDECIDED) {
+                    count.apply(hdr, meta);
+                    added.apply(hdr, meta);
+                }
+            } else if (hdr.wire.op == WIRE_OP_TICK) {
+                segment_of_tick.apply(hdr, meta);
+                if (meta.verdict == UNDECIDED) {
+                    ticked.apply(hdr, meta);
+                }
+            } else {
+                passed_on.apply(hdr, meta);
+                if (meta.verdict == V_RESULT && meta.entry.role == ROLE_INNER) {
+                    kept.apply(hdr, meta);
+                }
+            }
+            sent.apply(hdr, meta);
+        }
     }
 }
 

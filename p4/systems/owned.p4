@@ -5,6 +5,8 @@
 #ifndef OWNED_P4
 #define OWNED_P4
 
+#include "sources.p4"
+
 @name(".owned_heard") register<bit<64>>(OWNED_TREES) owned_heard; // members whose beats came
 @name(".owned_sent_ack") register<bit<32>>(OWNED_TREES) owned_sent_ack; // what went up last
 @name(".owned_sent_credit") register<bit<32>>(OWNED_TREES) owned_sent_credit;
@@ -164,40 +166,6 @@ control OwnedHeard(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// A packet of a tree that has an owner, whatever it is.
-control Owned(inout headers_t hdr, inout metadata_t meta) {
-    Segment() segment;
-    OwnedAdded() added;
-    OwnedHeard() heard;
-
-    apply {
-        if (WIRE_IS_OWNERS(hdr.wire.op)) {
-            if (hdr.ipv4.dstAddr != meta.entry.group_ip) {
-                meta.verdict = V_MALFORMED;
-            } else {
-                meta.verdict = hdr.wire.op == WIRE_OP_PARAMETERS ? V_RESULT : V_BEAT;
-                meta.send = SEND_OTHERS;
-            }
-        } else if (hdr.wire.op == WIRE_OP_TICK) {
-            meta.verdict = V_BAD_JOB; // nobody ticks such a tree
-        } else if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
-            segment.apply(hdr, meta);
-            if (meta.verdict == UNDECIDED) {
-                added.apply(hdr, meta);
-            }
-        } else if (hdr.wire.op == WIRE_OP_PARAMETER_BEAT) {
-            if (hdr.wire.worker >= WIRE_MAX_WORKERS
-                || (meta.entry.workers | meta.entry.places) & (64w1 << (bit<8>) hdr.wire.worker) == 0) {
-                meta.verdict = V_BAD_WORKER;
-            } else {
-                heard.apply(hdr, meta);
-            }
-        } else {
-            meta.verdict = V_MALFORMED;
-        }
-    }
-}
-
 // Turns the packet that completed a sum, asked for one again, or made a minimum grow into the one for the
 // place above, or at the top for the owner.
 control AddressOwned(inout headers_t hdr, inout metadata_t meta) {
@@ -230,6 +198,44 @@ control AddressOwned(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         address();
+    }
+}
+
+// A packet of a tree that has an owner, whatever it is.
+control Owned(inout headers_t hdr, inout metadata_t meta) {
+    Segment() segment;
+    OwnedAdded() added;
+    OwnedHeard() heard;
+    AddressOwned() address;
+
+    apply {
+        if (WIRE_IS_OWNERS(hdr.wire.op)) {
+            if (hdr.ipv4.dstAddr != meta.entry.group_ip) {
+                meta.verdict = V_MALFORMED;
+            } else {
+                meta.verdict = hdr.wire.op == WIRE_OP_PARAMETERS ? V_RESULT : V_BEAT;
+                meta.send = SEND_OTHERS;
+            }
+        } else if (hdr.wire.op == WIRE_OP_TICK) {
+            meta.verdict = V_BAD_JOB; // nobody ticks such a tree
+        } else if (hdr.wire.op == WIRE_OP_PUSH || hdr.wire.op == WIRE_OP_PARTIAL) {
+            segment.apply(hdr, meta);
+            if (meta.verdict == UNDECIDED) {
+                added.apply(hdr, meta);
+            }
+        } else if (hdr.wire.op == WIRE_OP_PARAMETER_BEAT) {
+            if (hdr.wire.worker >= WIRE_MAX_WORKERS
+                || (meta.entry.workers | meta.entry.places) & (64w1 << (bit<8>) hdr.wire.worker) == 0) {
+                meta.verdict = V_BAD_WORKER;
+            } else {
+                heard.apply(hdr, meta);
+            }
+        } else {
+            meta.verdict = V_MALFORMED;
+        }
+        if (meta.is_changed == 1) {
+            address.apply(hdr, meta);
+        }
     }
 }
 

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from testbed/wire/places.py by `make contract`: do not edit.
+#ifndef RECORDS_P4
+#define RECORDS_P4
+
+#define OWNED_TREES 64 // records of owned trees
+#define OWNED_MEMBERS 64 // of a record: 2 ** 6
+
+#endif
