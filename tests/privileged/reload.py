@@ -25,7 +25,7 @@ def reload(network: Network) -> dict[str, int]:
 
     Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
     """
-    plane, ports = network.plane, network._switch_ports()
+    plane, ports = network.machine.plane, network.machine.switch_ports()
     programs = plane.programs
     old = dict(programs.compiled.functions)
     try:

@@ -29,6 +29,7 @@ from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.processes import Ending
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.local.counters import KernelCounters
 from testbed.messages.coding import as_json
 from testbed.messages.verdict import JobVerdict
 from testbed.queue.account import Rules
@@ -74,6 +75,8 @@ class Machine:
         self.is_full_once = False
         self.packets: dict[int, Packets] = {}
         self.programs: dict[int, Mapping[str, str]] = {}
+        self.links = self.hosts = self
+        self.counters = KernelCounters()
 
     def fail_at_gates(self) -> None:
         """The next worker that waits ends."""

@@ -17,9 +17,9 @@ from testbed.contract.transports import PACKETS
 from testbed.daemon import circuits, links
 from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
-from testbed.emulation.netem import NO_DELAY, LinkDelay
 from testbed.errors import HostError, RequestError
 from testbed.library.circuits import CircuitControl
+from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.coding import as_json
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse

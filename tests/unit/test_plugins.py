@@ -18,7 +18,8 @@ import pytest
 
 from testbed import reproduce
 from testbed import systems as package
-from testbed.dataplanes.xdp.program import PORTS, QUESTIONS, called
+from testbed.contract.recovery import QUESTIONS
+from testbed.dataplanes.xdp.program import PORTS, called
 from testbed.discovery import papers, policies, registry
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.queue.policy_host import policy_of

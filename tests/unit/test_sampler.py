@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.telemetry import counters
-from testbed.telemetry.counters import Machine
+from testbed.local import counters
+from testbed.telemetry.counters import BUSY, MachineReading
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.verdict import verdict
@@ -58,11 +58,11 @@ class World:
         self.asked += 1
         return self.now
 
-    def machine(self) -> Machine:
-        return Machine(np.zeros((2, 4)), np.zeros((2, 2), np.int64), math.nan)
+    def machine(self) -> MachineReading:
+        return MachineReading(np.zeros((2, 4)), np.zeros((2, 2), np.int64), math.nan)
 
     def sampler(self, interval_s: float) -> Sampler:
-        return Sampler(self, self.segments, interval_s, self.machine, self.clock)
+        return Sampler(self, self.segments, self.machine, interval_s, self.clock)
 
     def await_samples(self, recording: Recording, count: int) -> None:
         until(lambda: len(recording.samples) >= count, f"{count} samples")
@@ -218,9 +218,9 @@ def test_the_kernels_tables() -> None:
 
 
 def test_the_counters_of_this_machine() -> None:
-    before, after = counters.machine(), counters.machine()
+    before, after = counters.reading(), counters.reading()
     assert before.cores.shape == (len(before.softnet), 4)
-    assert (after.cores[:, counters.BUSY] >= before.cores[:, counters.BUSY]).all()
+    assert (after.cores[:, BUSY] >= before.cores[:, BUSY]).all()
     assert (after.softnet >= before.softnet).all()
 
 

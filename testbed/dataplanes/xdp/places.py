@@ -22,13 +22,14 @@ from testbed.aggregation.leaving import Reached, TreeStanding
 from testbed.aggregation.summing import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.contract import places, spreading
+from testbed.contract.recovery import QUESTIONS
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.blocks import BlockTable
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import Injector, open_control
 from testbed.dataplanes.xdp.owned import OwnedRecords
 from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
-from testbed.dataplanes.xdp.program import QUESTIONS, in_namespace
+from testbed.dataplanes.xdp.program import in_namespace
 from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import (
     MAP_TYPE_ARRAY,

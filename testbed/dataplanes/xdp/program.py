@@ -16,6 +16,7 @@ import numpy as np
 
 from testbed.aggregation.program import SUM, ProgramSource
 from testbed.contract.places import Program
+from testbed.contract.recovery import QUESTIONS
 from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
@@ -32,7 +33,6 @@ PORTS = (
     "room_port",
 )
 """Programs that are attached to devices."""
-QUESTIONS = "questions"
 Calls = dict[str, dict[str, tuple[str, int]]]
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
