@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import socket
 import threading
@@ -17,7 +19,14 @@ from testbed.client.runtime import Runtime
 from testbed.daemon import network as network_module
 from testbed.daemon.network import Network
 from testbed.daemon.process import Daemon, Main
+from testbed.dataplanes.tors import AllTors
+from testbed.emulation.by_hand import LinksByHand
+from testbed.emulation.capture import Tap
+from testbed.emulation.faults import LinkFaults
+from testbed.emulation.net import FabricNet
+from testbed.local.counters import KernelCounters
 from testbed.local.local import Local
+from testbed.local.programs import LocalPrograms
 from testbed.machine import interface
 from testbed.topology import catalogue
 from tests.machine import HEADER, InMemory
@@ -29,6 +38,18 @@ ANSWERS: dict[str, Any] = {
     "library": "none",
     "lacks": [],
     "circuits": {"circuits": [["u1o1", "u2o1"]], "dark": [], "failed_locks": {}},
+}
+
+
+PARTS = {
+    interface.Links: FabricNet,
+    interface.Hosts: FabricNet,
+    interface.ByHand: LinksByHand,
+    interface.Faults: LinkFaults,
+    interface.ProgramsAtDevices: LocalPrograms,
+    interface.UnitSwitches: AllTors,
+    interface.Counters: KernelCounters,
+    interface.LinkTap: Tap,
 }
 
 
@@ -74,7 +95,8 @@ class World:
         def emit(event: Any, *_fds: int) -> None:
             self.said.append(event)
 
-        return self.daemon._handle({"op": op, **request}, peer, emit, self.is_gone)
+        answer = self.daemon._handle({"op": op, **request}, peer, emit, self.is_gone)
+        return json.loads(answer) if isinstance(answer, bytes) else answer
 
 
 @pytest.fixture
@@ -159,3 +181,17 @@ def test_both_machines_have_all_parts(machine: type, tmp_path: Path) -> None:
     assert {"links", "hosts", "switches", "tap"} <= parts
     later = {"links", "hosts", "programs", "rings"} if machine is Local else set()
     assert {name for name in parts if not hasattr(type(made), name) and name not in vars(made)} == later
+
+
+@pytest.mark.parametrize(("part", "implementation"), PARTS.items())
+def test_a_part_of_the_local_machine_takes_what_the_interface_says(part: type, implementation: type) -> None:
+    """The type checker takes a fabric for anything: its base, Mininet's class, has no types."""
+    made_at_start = {*implementation.__init__.__code__.co_names}  # attributes of each object
+    for name, asked in vars(part).items():
+        if name.startswith("_"):
+            continue
+        has = getattr(implementation, name, None)
+        assert has is not None or name in made_at_start, f"{implementation.__name__} has no {name}"
+        if inspect.isfunction(asked) and has is not None:
+            taken = [*inspect.signature(has).parameters]
+            assert taken == [*inspect.signature(asked).parameters], f"{implementation.__name__}.{name}"
