@@ -80,7 +80,7 @@ class Local:
         self._stack.__exit__(kind, error, trace)
 
     def load(self) -> None:
-        switch_ports, host_ports, mtu = self.switch_ports(), self._host_ports(), self._topology.mtu
+        switch_ports, host_ports, mtu = self.switch_ports(), self.host_ports(), self._topology.mtu
         self.plane.attach(switch_ports, list(host_ports.values()))
         self.programs = LocalPrograms(self.plane, self.fabric, switch_ports, host_ports)
         if self.plane.programs.mode == NATIVE:
@@ -133,7 +133,8 @@ class Local:
         ]
         return tors + [SwitchPort(None, device.number, device.device) for device in self.fabric.oxc_devices()]
 
-    def _host_ports(self) -> dict[Host, HostPort]:
+    def host_ports(self) -> dict[Host, HostPort]:
+        """Return the hosts' interfaces, which they are attached to as well."""
         return {
             host: HostPort(*host, self.fabric.host_namespace(addresses.host_name(*host)))
             for host in self._topology.hosts

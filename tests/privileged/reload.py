@@ -41,7 +41,7 @@ def reload(network: Network) -> dict[str, int]:
         programs.attach("room_port", device)
     _check({port.device: numbers[port.program] for port in ports})
     _check(dict.fromkeys(ROOM_DEVICES, numbers["room_port"]))
-    for host in network._host_ports():
+    for host in network.machine.host_ports().values():
 
         def replace() -> None:
             programs.attach("host_port", "eth0")
