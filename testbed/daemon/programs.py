@@ -47,7 +47,7 @@ class DevicePrograms:
                     )
                 if not program.is_wanted:
                     raise ChangedError(
-                        f"switch port {device} has {program.found}, and not the "
+                        f"switch port {device} has {program.at_hand}, and not the "
                         f"testbed's {program.wanted}: end the testbed, and bring it up again"
                     )
             held = layout.hosts()
@@ -65,7 +65,7 @@ class DevicePrograms:
             exec_ = typed("exec", self.name, anywhere=True)
             remedy = f"sudo {exec_} {name} ip link set dev {HOST_DEVICE} {mode} off"
             raise ChangedError(
-                f"host {name}: {HOST_DEVICE} has {program.found}, and not the testbed's {program.wanted}: "
+                f"host {name}: {HOST_DEVICE} has {program.at_hand}, and not the testbed's {program.wanted}: "
                 f"detach it ({remedy}), and start the job again"
             )
         return line

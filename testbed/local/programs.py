@@ -38,17 +38,17 @@ class LocalPrograms:
         }
 
     def at_host(self, host: Host) -> DeviceProgram:
-        found = self.fabric.program_at(addresses.host_name(*host), HOST_DEVICE)
-        return self._seen(self.host_ports[host].program, found)
+        program = self.fabric.program_at(addresses.host_name(*host), HOST_DEVICE)
+        return self._seen(self.host_ports[host].program, program)
 
     def attach_at(self, host: Host) -> None:
         self.plane.attach_at(self.host_ports[host])
 
-    def _seen(self, wanted: str, found: AttachedProgram | None) -> DeviceProgram:
-        if found is not None and found.number == self.plane.number(wanted):
+    def _seen(self, wanted: str, program: AttachedProgram | None) -> DeviceProgram:
+        if program is not None and program.number == self.plane.number(wanted):
             return DeviceProgram(wanted, wanted, is_wanted=True, is_there=True)
-        is_generic = found is not None and found.is_generic
-        return DeviceProgram(wanted, _in_words(found), False, found is not None, is_generic)
+        is_generic = program is not None and program.is_generic
+        return DeviceProgram(wanted, _in_words(program), False, program is not None, is_generic)
 
 
 def _in_words(program: AttachedProgram | None) -> str:

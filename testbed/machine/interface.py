@@ -145,10 +145,10 @@ class Hosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
-    """The XDP program at a device: `wanted` is the testbed's own there, `found` in words what is there."""
+    """The XDP program at a device: `wanted` is the testbed's own there, `at_hand` in words what is there."""
 
     wanted: str
-    found: str
+    at_hand: str
     is_wanted: bool
     is_there: bool  # whichever it is
     is_generic: bool = False
