@@ -66,7 +66,7 @@ unit: setup
 	@$(PYTHON) -m pytest tests/unit
 
 contract:
-	@$(PYTHON) -m testbed.contract.emit
+	@$(PYTHON) -m testbed.wire.emit
 
 schemas:
 	@$(PYTHON) -m testbed.messages.schema

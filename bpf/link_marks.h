@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/links.py by `make contract`: do not edit. */
+/* Generated from testbed/wire/links.py by `make contract`: do not edit. */
 #ifndef LINK_MARKS_H
 #define LINK_MARKS_H
 

@@ -3,7 +3,7 @@
 #ifndef MAPS_H
 #define MAPS_H
 
-/* What user space reads and writes here, testbed/contract/ says once: these are generated. */
+/* What user space reads and writes here, testbed/wire/ says once: these are generated. */
 #include "wire.h"
 #include "verdicts.h"
 #include "places.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/places.py, spreading.py, blocks.py by `make contract`: do not edit. */
+/* Generated from testbed/wire/places.py, spreading.py, blocks.py by `make contract`: do not edit. */
 #ifndef PLACES_H
 #define PLACES_H
 

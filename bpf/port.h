@@ -3,7 +3,7 @@
  * What the programs of a place's ports have in common: how a packet is taken in, who may send it, and how one
  * that is another program's goes over to that.
  *
- * A tree's entry says which program works on it (testbed/contract/places.py, Program). Those of systems are
+ * A tree's entry says which program works on it (testbed/wire/places.py, Program). Those of systems are
  * programs of the kernel of their own, NAME_port for contributions and results and NAME_tick_port for ticks,
  * since the verifier has no room for them beside the core's sum. PORT_PROGRAM and TICK_PROGRAM make each of
  * one function, which says what is to be sent (SEND_*).

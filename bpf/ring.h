@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/rings.py by `make contract`: do not edit. */
+/* Generated from testbed/wire/rings.py by `make contract`: do not edit. */
 #ifndef RING_H
 #define RING_H
 

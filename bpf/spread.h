@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * The one of several parallel circuits that a packet takes: testbed/contract/spreading.py. While that is
+ * The one of several parallel circuits that a packet takes: testbed/wire/spreading.py. While that is
  * dark, as a transceiver sees by its own light, it takes another.
  */
 #ifndef SPREAD_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/spec.py, operations.py, recovery.py by `make contract`: do not edit. */
+/* Generated from testbed/wire/spec.py, operations.py, recovery.py by `make contract`: do not edit. */
 #ifndef WIRE_H
 #define WIRE_H
 

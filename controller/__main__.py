@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     plane: Plane | None = None
     if arguments.plane:
         from testbed.dataplanes.xdp.plane import open_pinned
-        from testbed.dataplanes.xdp.turner import Turner
+        from testbed.dataplanes.xdp.port_turner import Turner
 
         pinned = open_pinned(
             arguments.plane,

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.discovery.optical import model_of
-from testbed.discovery.user_class import is_users
 from testbed.encoding import from_json, to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.optics.model import ANSWER_S, CircuitTurn, DarkTimes
+from testbed.plugins.optical import model_of
+from testbed.plugins.user_class import is_users
 from testbed.topology.model import Topology
 
 WITHIN_S = ANSWER_S

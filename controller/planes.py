@@ -16,7 +16,7 @@ from testbed.topology.addresses import Dpid
 
 if TYPE_CHECKING:
     from testbed.dataplanes.xdp.plane import PinnedPlane
-    from testbed.dataplanes.xdp.turner import Turner
+    from testbed.dataplanes.xdp.port_turner import Turner
 
 Peers = Mapping[int, int | None]  # port and the other end of its circuit, None: no circuit
 

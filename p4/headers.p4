@@ -111,7 +111,7 @@ struct headers_t {
     beat_h     beat;
 }
 
-// What the owner of a tree alone may send: BY_OWNERS of testbed/contract/operations.py.
+// What the owner of a tree alone may send: BY_OWNERS of testbed/wire/operations.py.
 #define WIRE_IS_OWNERS(op) ((op) == WIRE_OP_PARAMETERS || (op) == WIRE_OP_GRADIENT_BEAT)
 
 // Where a packet goes.

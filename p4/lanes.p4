@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/contract/spec.py by `make contract`: do not edit.
+// Generated from testbed/wire/spec.py by `make contract`: do not edit.
 // 360 lanes, 64 to a register.
 #ifndef LANES_P4
 #define LANES_P4

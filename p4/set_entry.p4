@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/contract/places.py by `make contract`: do not edit.
+// Generated from testbed/wire/places.py by `make contract`: do not edit.
     @name(".set_entry") action set_entry(bit<64> workers,
                                          bit<64> places,
                                          bit<32> generation,

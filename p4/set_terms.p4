@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/contract/blocks.py by `make contract`: do not edit.
+// Generated from testbed/wire/blocks.py by `make contract`: do not edit.
     @name(".set_terms") action set_terms(bit<32> record,
                                          bit<32> sources,
                                          bit<32> data,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one of several parallel circuits that a packet takes: testbed/contract/spreading.py. That a circuit is
+// The one of several parallel circuits that a packet takes: testbed/wire/spreading.py. That a circuit is
 // dark is not seen here: the controller tells the routes.
 #ifndef SPREAD_P4
 #define SPREAD_P4

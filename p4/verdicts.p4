@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/contract/verdicts.py by `make contract`: do not edit.
+// Generated from testbed/wire/verdicts.py by `make contract`: do not edit.
 #ifndef VERDICTS_P4
 #define VERDICTS_P4
 

@@ -29,7 +29,7 @@ from reproductions.verdicts import (
     of_gain,
     standard_error,
 )
-from testbed.reproduction.judged import runs_of
+from testbed.figures.verdict_gate import runs_of
 
 AnySweep = TypeVar("AnySweep", bound=Sweep[Any], contravariant=True)
 Said = tuple[str, str]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from testbed.client.shown import line, raw
+from testbed.client.terminal_text import line, raw
 
 EVERY_S = 10.0
 

@@ -55,7 +55,7 @@ def needed_packages() -> list[str]:
         "mininet",
         "openvswitch-switch",
         "python3-bpfcc",
-        # what BCC compiles against; it need not be the running kernel's (testbed/probing/headers.py)
+        # what BCC compiles against; it need not be the running kernel's (testbed/host_checks/headers.py)
         f"linux-headers-{HEADERS_SUFFIX.get(architecture, architecture)}",
         "iproute2",
         "ethtool",

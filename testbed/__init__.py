@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from testbed.api.handle import Testbed
+    from testbed.api.result import JobError, JobResult
     from testbed.errors import TestbedError
     from testbed.jobs.options import JobOptions
-    from testbed.library.handle import Testbed
-    from testbed.library.result import JobError, JobResult
 
 __all__ = ["JobError", "JobOptions", "JobResult", "Testbed", "TestbedError"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "Testbed":
-        from testbed.library.handle import Testbed
+        from testbed.api.handle import Testbed
 
         return Testbed
     if name in ("JobError", "JobResult"):
-        from testbed.library import result
+        from testbed.api import result
 
         return getattr(result, name)
     if name == "JobOptions":

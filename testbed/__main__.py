@@ -92,7 +92,7 @@ def version() -> str:
     """Return the version of what is installed, and of a checkout the commit."""
     from importlib import metadata
 
-    from testbed.reproduction.document import commit
+    from testbed.figures.document import commit
 
     revision = commit(environment.CHECKOUT)
     return metadata.version("optinc") + (f" ({revision})" if revision else "")

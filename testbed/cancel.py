@@ -9,10 +9,10 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
+    from testbed.api.submitting import cancel
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
-    from testbed.library.submitting import cancel
 
     parser = environment.Parser(
         prog="testbed cancel", description="End queued jobs, whether they wait or run."

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.library.capturing import CapturedFrames
+    from testbed.api.capturing import CapturedFrames
 
 _CHUNK_BYTES = 1 << 16
 
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
+    from testbed.api.capturing import COUNT, MOST, SECONDS, STDOUT, capture
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
-    from testbed.library.capturing import COUNT, MOST, SECONDS, STDOUT, capture
 
     parser = environment.Parser(
         prog="testbed capture",

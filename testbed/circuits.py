@@ -13,7 +13,7 @@ from testbed.client import environment, runtime
 from testbed.errors import RequestError
 
 if TYPE_CHECKING:
-    from testbed.library.circuits import CircuitChange, CircuitControl
+    from testbed.api.circuits import CircuitChange, CircuitControl
 
 ACTIONS = {
     "list": "those that are lit",
@@ -33,7 +33,7 @@ _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.item
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
-    from testbed.library.circuits import CircuitControl
+    from testbed.api.circuits import CircuitControl
 
     parser = environment.Parser(
         prog="testbed circuits",

@@ -13,10 +13,10 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.aggregation.site import racks_of
     from testbed.client.caller import Caller
-    from testbed.client.once import Once
-    from testbed.discovery.registry import systems
+    from testbed.client.single_run import Once
     from testbed.errors import RequestError
     from testbed.jobs.placement import parse_place, place_workers
+    from testbed.plugins.registry import systems
     from testbed.topology import addresses
     from testbed.up import topology_of_config
 

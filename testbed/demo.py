@@ -24,7 +24,7 @@ SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed.client.once import Once
+    from testbed.client.single_run import Once
 
     parser = environment.Parser(
         prog="testbed demo",
@@ -88,9 +88,9 @@ def main(argv: list[str]) -> int:
 
 def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> dict[str, Any]:
     """Train in each way on a testbed that ends with it, show and write the report, and return it."""
+    from testbed.api.files import series_path
     from testbed.client.temporary import command, running
     from testbed.errors import from_exit_code
-    from testbed.library.files import series_path
     from testbed.report import document, host, plots, tables
     from testbed.report.console import standard_output
 
@@ -140,8 +140,8 @@ def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]
     With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server
     is lacking.
     """
-    from testbed.discovery.showing import shown_jobs
     from testbed.errors import RequestError
+    from testbed.plugins.shown_jobs import shown_jobs
 
     shown = shown_jobs()
     if place:

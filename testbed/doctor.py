@@ -13,14 +13,14 @@ from testbed.client import environment
 from testbed.errors import HostError
 
 if TYPE_CHECKING:
-    from testbed.probing.features import ProbeResult
+    from testbed.host_checks.features import ProbeResult
 
 
 def main(argv: list[str]) -> int:
     """Return 0 when all that the testbed requires works; HostError otherwise, after the table."""
     from testbed.errors import TestbedError
-    from testbed.probing import tried
-    from testbed.probing.features import FEATURES, lacks
+    from testbed.host_checks import trials
+    from testbed.host_checks.features import FEATURES, lacks
 
     parser = environment.Parser(
         prog="testbed doctor",
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     as_json = parser.parse_args(argv).json
     findings = []
-    for finding in tried.findings([feature.name for feature in FEATURES]):
+    for finding in trials.findings([feature.name for feature in FEATURES]):
         findings.append(finding)
         if not as_json:
             print(row(finding), flush=True)
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 def row(finding: ProbeResult) -> str:
     """Return a line of the table, and below it the remedy of what was tried and does not work."""
-    from testbed.probing.features import BY_NAME, remedy_of
+    from testbed.host_checks.features import BY_NAME, remedy_of
 
     feature = BY_NAME[finding.name]
     if finding.works:
@@ -71,7 +71,7 @@ def row(finding: ProbeResult) -> str:
 
 def report(findings: Sequence[ProbeResult]) -> dict[str, object]:
     """Return what --json prints."""
-    from testbed.probing.features import BY_NAME, remedy_of
+    from testbed.host_checks.features import BY_NAME, remedy_of
 
     features = []
     for finding in findings:

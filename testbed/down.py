@@ -10,8 +10,8 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
+    from testbed.api.down import DEAD, end
     from testbed.client.runtime import Runtime, add_name_option
-    from testbed.library.ending import DEAD, end
 
     does = "End a testbed and all that runs on it; remove what one that died has left."
     parser = environment.Parser(prog="testbed down", description=does)

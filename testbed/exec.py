@@ -11,10 +11,10 @@ from testbed.client import environment
 
 def main(argv: list[str]) -> int:
     """The command's exit code, 128 and a signal's number where one ended it; else see testbed/errors.py."""
-    from testbed.attach import client
     from testbed.client.runtime import Runtime, add_name_option
-    from testbed.client.shown import line
+    from testbed.client.terminal_text import line
     from testbed.errors import RequestError
+    from testbed.host_commands import client
 
     parser = environment.Parser(
         prog="testbed exec",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.library.links import FaultState
+    from testbed.api.links import FaultState
 
 
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
@@ -19,8 +19,8 @@ _COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
+    from testbed.api.links import FaultControl
     from testbed.client.runtime import Runtime
-    from testbed.library.links import FaultControl
 
     arguments = _parser().parse_args(argv)
     control = FaultControl(Runtime.meant(arguments.name))

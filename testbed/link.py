@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.library.links import LinkState
+    from testbed.api.links import LinkState
 
 LINKS_HELP = (
     "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, u1c: that "
@@ -20,8 +20,8 @@ LINKS_HELP = (
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
+    from testbed.api.links import LinkControl
     from testbed.client.runtime import Runtime
-    from testbed.library.links import LinkControl
 
     arguments = _parser().parse_args(argv)
     control = LinkControl(Runtime.meant(arguments.name))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The exit code; see testbed/errors.py."""
-    from testbed.discovery.user_class import in_a_line, is_users
     from testbed.errors import RequestError, TestbedError
+    from testbed.plugins.user_class import in_a_line, is_users
 
     paper, name, rest = _named(argv)
     if not is_users(paper):
@@ -69,9 +69,9 @@ def _become_the_caller(paper: str, argv: list[str]) -> None:
 def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     from testbed.client.caller import Caller
     from testbed.client.sole_json import sole_json
-    from testbed.discovery.papers import figures_of
-    from testbed.discovery.user_class import is_users
     from testbed.errors import RequestError
+    from testbed.plugins.papers import figures_of
+    from testbed.plugins.user_class import is_users
     from testbed.records.recorder import Asked, add_options, recording, store_of
 
     figures = figures_of(paper)
@@ -117,8 +117,8 @@ def _check_testbed(paper: str, name: str) -> None:
     project's own brings testbeds up, and a user's takes one that is.
     """
     from testbed.client.runtime import running
-    from testbed.discovery.user_class import is_users
     from testbed.errors import HostError
+    from testbed.plugins.user_class import is_users
 
     if not is_users(paper):
         words = environment.typed(f"reproduce {paper} {name}")
@@ -132,7 +132,7 @@ def _check_testbed(paper: str, name: str) -> None:
 
 def _named(argv: list[str]) -> tuple[str, str, list[str]]:
     """The paper, the figure, and what is left. Without both it says which there are, and ends."""
-    from testbed.discovery.papers import NONE, papers
+    from testbed.plugins.papers import NONE, papers
 
     known = papers()
     parser = environment.Parser(
@@ -163,13 +163,13 @@ def _run(
 ) -> dict[str, Any]:
     """Run the figure, write and show what came of it, and return that."""
     from testbed.client.caller import Caller
-    from testbed.discovery.user_class import is_users
+    from testbed.figures import finished_runs, verdict_gate
+    from testbed.figures.document import stamped
+    from testbed.plugins.user_class import is_users
     from testbed.records.recorder import none_below
     from testbed.report import document
     from testbed.report.console import standard_output
     from testbed.report.files import replacing
-    from testbed.reproduction import judged, kept
-    from testbed.reproduction.document import stamped
 
     is_own_live = figure.on_testbed and not is_users(paper)
     runs = out / f"{figure.name}.runs"
@@ -182,14 +182,14 @@ def _run(
             report = figure.run(options, out)
         took_s = time.monotonic() - began
         report |= stamped(paper, figure.name, took_s, environment.CHECKOUT) | {"live": figure.on_testbed}
-        judged.numbered(report)
+        verdict_gate.numbered(report)
         run.take(report)
         with caller.acting():
             # at once: what took hours outlives an error in what is made of it
             document.write_json(out / f"{figure.name}.json", report)
         if is_own_live:
-            kept.end(runs)
-        report["claims"] = judged.claims(figure, report)
+            finished_runs.end(runs)
+        report["claims"] = verdict_gate.claims(figure, report)
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
         figure.show(report, standard_output(140))
@@ -205,12 +205,12 @@ def _announce(figure: Figure, options: argparse.Namespace, runs: Path) -> None:
     """Say, before anything runs, how long it takes, how quiet the machine is, and what an earlier try of the
     same command left.
     """
-    from testbed.reproduction import kept, load
+    from testbed.figures import finished_runs, own_papers
 
     asked = {key: value for key, value in vars(options).items() if key not in ("out", "json")}
-    left = kept.begin(runs, kept.stamp(asked, environment.CHECKOUT))
+    left = finished_runs.begin(runs, finished_runs.stamp(asked, environment.CHECKOUT))
     lasts_s = getattr(figure, "lasts_s", None)
-    said = [load.said(*load.others(), os.cpu_count() or 1)]
+    said = [own_papers.said(*own_papers.others(), os.cpu_count() or 1)]
     if lasts_s is not None:
         minutes = lasts_s(options) / 60
         said.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")

@@ -13,14 +13,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from testbed.client import environment, output
-from testbed.client.shown import line as one_line
-from testbed.client.shown import raw
+from testbed.client.terminal_text import line as one_line
+from testbed.client.terminal_text import raw
 
 if TYPE_CHECKING:
+    from testbed.api.running import RunOptions
+    from testbed.api.starts import Beginning
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
-    from testbed.library.beginnings import Beginning
-    from testbed.library.running import RunOptions
     from testbed.records.recorder import Recorder
 
 MOST_REPEATS = 1000
@@ -28,11 +28,11 @@ MOST_REPEATS = 1000
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
-    from testbed.client.once import Once
     from testbed.client.runtime import add_name_option
-    from testbed.discovery.policies import choice, usual
-    from testbed.discovery.registry import systems
+    from testbed.client.single_run import Once
     from testbed.jobs.options import add_to
+    from testbed.plugins.policies import choice, usual
+    from testbed.plugins.registry import systems
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
@@ -94,11 +94,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
+    from testbed.api.files import STDOUT, check_result
+    from testbed.api.running import check
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
     from testbed.errors import RequestError
-    from testbed.library.files import STDOUT, check_result
-    from testbed.library.running import check
     from testbed.records.recorder import Asked, recording, store_of
 
     arguments = parser().parse_args(argv)
@@ -117,8 +117,8 @@ def main(argv: list[str]) -> int:
 
 
 def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
+    from testbed.api.running import RunOptions
     from testbed.jobs.options import JobOptions
-    from testbed.library.running import RunOptions
 
     return RunOptions(
         script=arguments.script,
@@ -147,8 +147,8 @@ def _runs(
     """
     from dataclasses import replace
 
+    from testbed.api.files import STDOUT
     from testbed.errors import TestbedError
-    from testbed.library.files import STDOUT
 
     results: list[dict[str, Any]] = []
     interrupted = False
@@ -194,7 +194,7 @@ def _runs(
 
 
 class _Files:
-    """The files from which each run of a repeated job begins (testbed/library/beginnings.py)."""
+    """The files from which each run of a repeated job begins (testbed/api/starts.py)."""
 
     def __init__(self, tops: Sequence[Path], left_out: Sequence[Path], caller: Caller) -> None:
         self._tops, self._left_out, self._caller = tops, left_out, caller
@@ -203,8 +203,8 @@ class _Files:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, record: Recorder, caller: Caller) -> _Files:
-        from testbed.library.beginnings import own_outputs, watched
-        from testbed.library.files import series_path
+        from testbed.api.files import series_path
+        from testbed.api.starts import own_outputs, watched
 
         script = None if arguments.module else arguments.script
         out = [path.absolute() for path in own_outputs()]
@@ -222,7 +222,7 @@ class _Files:
         """Return a line where this run begins with other files than the first one, or may do so, and say it,
         unless it was said of the run before.
         """
-        from testbed.library.beginnings import beginning, changes, in_a_line, unread_in_a_line
+        from testbed.api.starts import beginning, changes, in_a_line, unread_in_a_line
 
         with self._caller.acting():
             now = beginning(self._tops, self._left_out)
@@ -259,7 +259,7 @@ def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
 
 def _write_results(arguments: argparse.Namespace, results: list[dict[str, Any]], caller: Caller) -> None:
     """Write what `--json` asks for: a job's result; of repeated runs, all of them and their means."""
-    from testbed.library.files import STDOUT, write_repeated, write_result
+    from testbed.api.files import STDOUT, write_repeated, write_result
 
     path = arguments.json
     if path == STDOUT:
@@ -372,7 +372,7 @@ def follow(
     """Run the job, with what it prints on `shown_on`, and its events told to `hear`; return its result, and
     whether it was interrupted.
     """
-    from testbed.library.running import run
+    from testbed.api.running import run
 
     follower = Follower(runtime, shown_on)
 

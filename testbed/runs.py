@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(store: Store, options: argparse.Namespace) -> int:
-    from testbed.client.shown import line
+    from testbed.client.terminal_text import line
     from testbed.records.tables import listing, size
 
     records = store.records()
@@ -206,7 +206,7 @@ def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
 
 
 def _remove(store: Store, options: argparse.Namespace) -> int:
-    from testbed.client.shown import line
+    from testbed.client.terminal_text import line
     from testbed.errors import RequestError
 
     if options.all == bool(options.record):

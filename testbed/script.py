@@ -29,10 +29,10 @@ class ScriptStep:
 
 def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every step was done."""
+    from testbed.api.files import STDOUT, check_result
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import TestbedError
-    from testbed.library.files import STDOUT, check_result
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.topology.yaml_text import read_yaml
 

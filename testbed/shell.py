@@ -11,7 +11,7 @@ from testbed.client import environment
 def main(argv: list[str]) -> int:
     """0 after a prompt; after a script, the code of its first command that failed; see testbed/errors.py."""
     from testbed.client.runtime import Runtime, add_name_option
-    from testbed.client.shown import raw
+    from testbed.client.terminal_text import raw
     from testbed.errors import HostError
 
     parser = environment.Parser(

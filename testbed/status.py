@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from testbed.client import environment, shown
+from testbed.client import environment, terminal_text
 
 if TYPE_CHECKING:
     from testbed.client.last_words import LastWords
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
             print(text)
             return 0 if answered else 1
         if sys.stdout.isatty():
-            shown.raw(sys.stdout).write("\033[H\033[J")
+            terminal_text.raw(sys.stdout).write("\033[H\033[J")
         print(text, flush=True)
         time.sleep(WATCH_S)
 
@@ -55,9 +55,9 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     """Return what is printed at a time, and whether all testbeds answered that are up. Raises TestbedError
     when no such testbed runs, or the only one is not to be read.
     """
+    from testbed.api.state import status
     from testbed.client.runtime import DEFAULT_NAME, Runtime, dead, running
     from testbed.errors import TestbedError
-    from testbed.library.state import status
     from testbed.messages.coding import as_json
     from testbed.messages.status import NOT_ANSWERING
 
@@ -81,13 +81,13 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
         except TestbedError as error:  # another version's, of which this one cannot read all
             if len(runtimes) == 1:
                 raise
-            errors.append(shown.line(str(error)))
+            errors.append(terminal_text.line(str(error)))
     answered = not errors and all(testbed.state != NOT_ANSWERING for testbed in testbeds)
     if arguments.json:
         if errors:
             print("\n".join(errors), file=sys.stderr)
         return json.dumps(as_json(testbeds[0] if len(runtimes) == 1 else testbeds), indent=2), answered
-    testbeds = shown.lines(testbeds)
+    testbeds = terminal_text.lines(testbeds)
     if len(runtimes) == 1:
         return page(testbeds[0]), answered
     return "\n".join([*map(line, testbeds), *errors]), answered
@@ -113,7 +113,7 @@ def dead_page(runtime: Runtime, last: LastWords) -> str:
     names = " ".join(log.name for log in logs(runtime.folder))
     lines.append(f"  logs, until the next `up`, in {runtime.log}: {names or 'none that may be read'}")
     lines += [f"    {text}" for text in last_lines(runtime.log / "daemon.log")]
-    return "\n".join(map(shown.line, lines))
+    return "\n".join(map(terminal_text.line, lines))
 
 
 def line(testbed: LivingStatus) -> str:

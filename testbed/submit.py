@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from testbed.client import environment, output
 
 if TYPE_CHECKING:
+    from testbed.api.submitting import QueueRequest
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
-    from testbed.library.submitting import QueueRequest
     from testbed.records.recorder import Recorder
 
 
@@ -27,12 +27,12 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py. 0 only if every job ended well and its result is written,
     or all are queued (--detach).
     """
+    from testbed.api.files import STDOUT
+    from testbed.api.submitting import QueueRequest
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
-    from testbed.discovery.policies import policies
     from testbed.errors import RequestError
-    from testbed.library.files import STDOUT
-    from testbed.library.submitting import QueueRequest
+    from testbed.plugins.policies import policies
     from testbed.records.recorder import Asked, add_options, recording, store_of
     from testbed.run import exception_shown
     from testbed.topology.yaml_text import read_yaml
@@ -112,8 +112,8 @@ def _submit(
     record: Recorder,
 ) -> int:
     """Queue the jobs; without `--detach` wait for their end, and show the result."""
+    from testbed.api.files import STDOUT
     from testbed.errors import HostError, TestbedError
-    from testbed.library.files import STDOUT
     from testbed.records.record import failure_of_queue, verdict_of_queue
 
     with record.run() as run:
@@ -201,7 +201,7 @@ def _follow(
     left: Mapping[str, Any],
 ) -> tuple[dict[str, Any], bool]:
     """Queue the jobs, and tell of them; return their result, and whether they were interrupted."""
-    from testbed.library.submitting import submit
+    from testbed.api.submitting import submit
 
     follower = _Follower(runtime, caller)
 

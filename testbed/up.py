@@ -98,10 +98,10 @@ def main(argv: list[str]) -> int:
 
 def topology_of_config(name: str, caller: Caller) -> Topology:
     """Return what a file or a class of the caller's describes, read or called as that user."""
-    from testbed.discovery.user_class import is_users
     from testbed.emulation.user_topo import topology_of
     from testbed.errors import RequestError
     from testbed.jobs.environment import worker_environment
+    from testbed.plugins.user_class import is_users
     from testbed.topology.catalogue import find
 
     if is_users(name) and not name.endswith((".yaml", ".yml")):
@@ -122,10 +122,10 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
 
 def check_mtu(mtu: int) -> None:
     """Raise HostError where this kernel's XDP cannot have frames of such an MTU whole: it is tried."""
-    from testbed.contract.spec import ONE_BUFFER_MTU
     from testbed.errors import HostError
-    from testbed.probing.features import remedy_of
-    from testbed.probing.kernel import findings
+    from testbed.host_checks.features import remedy_of
+    from testbed.host_checks.kernel import findings
+    from testbed.wire.spec import ONE_BUFFER_MTU
 
     if mtu <= ONE_BUFFER_MTU:
         return
@@ -139,7 +139,7 @@ def check_mtu(mtu: int) -> None:
 
 def check_kernel() -> None:
     """Raise HostError, with a remedy, where this kernel lacks what each testbed needs: it is tried."""
-    from testbed.probing.required import require_kernel
+    from testbed.host_checks.required_kernel import require_kernel
 
     require_kernel(lambda text: print(f"testbed up: {text}", file=sys.stderr, flush=True))
 

@@ -1,7 +1,7 @@
 """The features that a test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the
 middle of a test.
 
-A feature is tried (testbed/probing), once a run; a test that cannot do without one that is lacking is
+A feature is tried (testbed/host_checks), once a run; a test that cannot do without one that is lacking is
 skipped, and the reason says what is lacking in words. What else a test may find lacking has a name in
 CONDITIONS. TESTBED_REQUIRE=all, a list like TESTBED_REQUIRE=xdp,ovs, or all but a few,
 TESTBED_REQUIRE=all,-bmv2, turns such skips into failures.
@@ -19,8 +19,8 @@ import pytest
 from hypothesis import settings
 
 from testbed import native
-from testbed.probing import tried
-from testbed.probing.features import BY_NAME, ProbeResult
+from testbed.host_checks import trials
+from testbed.host_checks.features import BY_NAME, ProbeResult
 from tests import gate, lanes
 
 # no limit on the time of an example: a busy machine is no failure
@@ -105,7 +105,7 @@ def _finding(name: str) -> ProbeResult:
     if name not in BY_NAME:
         raise pytest.UsageError(f"no feature {name!r}; known: {', '.join(BY_NAME)}")
     if name not in _findings:
-        _findings.update((finding.name, finding) for finding in tried.findings([name]))
+        _findings.update((finding.name, finding) for finding in trials.findings([name]))
     return _findings[name]
 
 

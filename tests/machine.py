@@ -18,8 +18,8 @@ from testbed.errors import RequestError
 from testbed.machine.interface import DeviceProgram, EndedSwitch
 from testbed.machine.links import NO_DELAY, Captured, LinkDelay, LinkFault
 from testbed.messages.links import FaultStatus
-from testbed.telemetry.company import Spent
 from testbed.telemetry.counters import MachineReading
+from testbed.telemetry.other_programs import Spent
 from testbed.telemetry.traffic import SeenPorts
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from testbed.contract.calls import Tables
-from testbed.contract.transports import PACKETS
+from testbed.wire.calls import Tables
+from testbed.wire.transports import PACKETS
 from workloads import groups, waiting
 from workloads.collectives import c10d
 from workloads.job_env import JobEnv, Part

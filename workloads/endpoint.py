@@ -26,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed import native
-from testbed.contract import endpoint as contract
-from testbed.contract import mapping, spec
-from testbed.contract.endpoint import Event, Vector
-from testbed.contract.records import Kind, Record
-from testbed.contract.recovery import Recovery
-from testbed.contract.votes import Ballot
+from testbed.wire import endpoint as contract
+from testbed.wire import mapping, spec
+from testbed.wire.endpoint import Event, Vector
+from testbed.wire.records import Kind, Record
+from testbed.wire.recovery import Recovery
+from testbed.wire.votes import Ballot
 from workloads.job_env import Board
 from workloads.outcome import Outcome
 from workloads.quantiser import DisagreementError, Floats, NotFiniteError, PartMissingError, UnheardError

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from testbed.contract.transports import GLOO
+from testbed.wire.transports import GLOO
 from workloads.job_env import JobEnv, Part
 
 ANSWER_S = 90.0  # more than the testbed waits for members, and a slow switch for its entries

@@ -83,7 +83,7 @@ class Board:
         calls: npt.NDArray[np.uint8] | None = None,
     ) -> None:
         self._service = service
-        self.calls = calls  # all workers' tables (testbed/contract/calls.py); a group's board has none
+        self.calls = calls  # all workers' tables (testbed/wire/calls.py); a group's board has none
         self._records = records
         self._exited = exited
         self._phases = phases

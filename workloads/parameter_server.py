@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from testbed.contract.chunks import CHUNK_BYTES
+from testbed.wire.vector_chunks import CHUNK_BYTES
 from workloads.ps_protocol import (
     GRADIENT_BYTES,
     Channel,

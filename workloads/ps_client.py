@@ -18,8 +18,8 @@ from typing import Self
 
 import numpy as np
 
-from testbed.contract import spreading
-from testbed.contract.chunks import chunk_of
+from testbed.wire import spreading
+from testbed.wire.vector_chunks import chunk_of
 from workloads.ps_protocol import (
     GRADIENT_BYTES,
     Channel,
@@ -358,7 +358,7 @@ class PsClient:
 def source_ports(address: tuple[str, int], rank: int, number: int) -> Iterator[int]:
     """Ports for a worker's connection of this number, best first, by which the two of each worker take
     different circuits where there are several, and those of any workers with consecutive ranks fall evenly
-    on them (testbed.contract.spreading): a hash of ports that nobody chose would put two of four on each of
+    on them (testbed.wire.spreading): a hash of ports that nobody chose would put two of four on each of
     two circuits in three of eight cases. First connections alone, which carry vectors of one chunk, fall
     evenly on two. None where the own address is not known.
     """

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract.chunks import CHUNK_BYTES
+from testbed.wire.vector_chunks import CHUNK_BYTES
 
 Floats = npt.NDArray[np.float32]
 

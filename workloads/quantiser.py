@@ -1,7 +1,7 @@
 """Floats to lanes and back: block floating point, with a power-of-two scale for each block of a vector. Pure
 NumPy; what workers run is the same in C (workloads/native/lanes.c and votes.c).
 
-A block is a fragment, or several where packets are small (testbed/contract/votes.py). All workers first learn
+A block is a fragment, or several where packets are small (testbed/wire/votes.py). All workers first learn
 the largest exponent among them in each block: each sends votes, a one in a count of its own for the biased
 exponent of its largest magnitude there (as IEEE 754 binary32 has it), the network sums the votes, and the
 highest count that is not zero has the maximum. A count stands for a bucket of exponents, and the block has
@@ -30,9 +30,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import spec
-from testbed.contract.endpoint import CHECK_FACTOR, CHECK_SHIFT
-from testbed.contract.votes import (
+from testbed.wire import spec
+from testbed.wire.endpoint import CHECK_FACTOR, CHECK_SHIFT
+from testbed.wire.votes import (
     BLOCK_LANES,
     FIRST_LANE,
     LENGTH_LANES,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from testbed.contract.transports import PACKETS, SERVER
-from testbed.discovery.user_class import is_users, load
+from testbed.plugins.user_class import is_users, load
+from testbed.wire.transports import PACKETS, SERVER
 from workloads.job_env import JobEnv
 from workloads.outcome import Outcome
 from workloads.quantiser import Floats

@@ -1,4 +1,4 @@
-"""Workers that are slow on purpose, by the Slow Worker Pattern (testbed/contract/stragglers.py).
+"""Workers that are slow on purpose, by the Slow Worker Pattern (testbed/wire/stragglers.py).
 
 `DelayPoints` is for scripts that say where their delay points are; `install` gives them to one that is
 unchanged, as `testbed run --stragglers` asks for (docs/training.md, "Slow workers").
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from testbed.contract.stragglers import POINTS, Slowed, SlowWorkers
+from testbed.wire.stragglers import POINTS, Slowed, SlowWorkers
 from workloads.job_env import VARIABLE, JobEnv, NotInJobError, of_worker
 
 WARM_UP, MEASURED = 2, 5  # iterations: torch's first call and DDP's first layout of buckets; those measured

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from testbed.contract.endpoint import Event
-from testbed.contract.transports import GLOO
+from testbed.wire.endpoint import Event
+from testbed.wire.transports import GLOO
 from workloads import crossovers, groups, stragglers
 from workloads.collectives import floats_of, sum_options
 from workloads.job_env import Board, JobEnv

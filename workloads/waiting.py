@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from testbed.contract import calls
-from testbed.contract.calls import Call, Tables
+from testbed.wire import calls
+from testbed.wire.calls import Call, Tables
 from workloads.job_env import JobEnv, NotInJobError
 
 PERIOD_S = 0.5

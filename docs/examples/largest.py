@@ -24,8 +24,8 @@ from testbed.aggregation.program import Capacity, Grant
 from testbed.aggregation.site import Site
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
+from testbed.wire.transports import PACKETS
 from workloads.endpoint import Endpoint
 from workloads.job_env import JobEnv
 from workloads.outcome import Outcome

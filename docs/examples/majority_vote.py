@@ -14,8 +14,8 @@ import numpy as np
 from testbed.aggregation.forest import Forest, below_top, by_unit
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
+from testbed.wire.transports import PACKETS
 from workloads.endpoint import Endpoint
 from workloads.job_env import JobEnv
 from workloads.outcome import Outcome

@@ -16,23 +16,23 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
-from testbed.aggregation.held import Admission, Group, group_ip
+from testbed.aggregation.grants import Admission, Group, group_ip
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
+from testbed.aggregation.place_interfaces import Hosts, SummingPlace, SummingSwitches
 from testbed.aggregation.program import SUM, Capacity, DataPlaneProgram, JobBlocks, PlacePool, chosen
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.summing import Hosts, SummingPlace, SummingSwitches
-from testbed.contract import spec
-from testbed.contract.mapping import MIN_SLOTS
-from testbed.contract.places import JOB_SLOTS
-from testbed.contract.recovery import Recovery
-from testbed.contract.rings import RESULT
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import HOSTS
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place, at_tor
+from testbed.wire import spec
+from testbed.wire.mapping import MIN_SLOTS
+from testbed.wire.places import JOB_SLOTS
+from testbed.wire.recovery import Recovery
+from testbed.wire.rings import RESULT
 
 Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
 # switch -> the devices by which a tree's results go on: by one of each tuple, those of parallel circuits

@@ -62,7 +62,7 @@ class Entry:
     up_ip: str  # of the place above; NO_IP at the top
     group_ip: str  # where results are addressed to; NO_IP: each copy to a member's own address
     lanes: int  # of every packet of the tree
-    program: str = "sum"  # a name of testbed.contract.places.Program, in lower case
+    program: str = "sum"  # a name of testbed.wire.places.Program, in lower case
     terms: BlockTerms | None = None  # where that is "blocks"; slots are those of workers' rings then
     owner_ip: str = NO_IP  # of an owned tree, at its top: of the owner, whom sums and beats go to
     asks: bool = False  # whether its workers ask which fragments there are

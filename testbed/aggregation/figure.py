@@ -21,7 +21,7 @@ class Figure(Protocol):
     what the paper says, and shows both. To make one imports nothing heavy: its methods do.
 
     `on_testbed` tells one that needs a testbed from a simulation. One of the project's own brings testbeds
-    up, as root; its `lasts_s(options)` says how many seconds that takes, and testbed/reproduction/kept.py
+    up, as root; its `lasts_s(options)` says how many seconds that takes, and testbed/figures/finished_runs.py
     keeps its runs when the command is cut. One of a user's file never has root's rights behind sudo, and
     takes a testbed that is up. `--help` has its `about`, or else its class's docstring.
     """

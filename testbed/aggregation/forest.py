@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from testbed.contract import spec
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host, Place, at_host, at_tor
 from testbed.topology.units import Unit, UnitPair
+from testbed.wire import spec
 
 MAX_TREES = 256  # the header's field has eight bits
 

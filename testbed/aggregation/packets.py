@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.contract.recovery import Recovery
+from testbed.wire.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)

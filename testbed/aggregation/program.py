@@ -16,14 +16,14 @@ from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.summing import SummingPlace
+from testbed.aggregation.place_interfaces import SummingPlace
 from testbed.aggregation.system import Layout
-from testbed.contract.mapping import VOTE_SLOTS
 from testbed.errors import RequestError
 from testbed.topology.dataplanes import HOSTS
 from testbed.topology.model import Topology
 from testbed.topology.places import Place
 from testbed.topology.units import Unit
+from testbed.wire.mapping import VOTE_SLOTS
 
 SUM = "sum"
 

@@ -13,11 +13,11 @@ from testbed.aggregation.packets import Packets
 from testbed.aggregation.program import SUM, Capacity, Grant, Key, PlacePool
 from testbed.aggregation.segments import Segments
 from testbed.aggregation.system import Layout
-from testbed.contract.mapping import MIN_SLOTS
-from testbed.contract.places import GROUP_SLOTS
-from testbed.contract.recovery import Recovery
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
+from testbed.wire.mapping import MIN_SLOTS
+from testbed.wire.places import GROUP_SLOTS
+from testbed.wire.recovery import Recovery
 
 _GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
 

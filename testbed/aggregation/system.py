@@ -34,7 +34,7 @@ class Service:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The way that a job's gradients are summed: its system by name, its workers' hosts by rank, how these
-    speak (one of testbed/contract/transports.py), the host of its server process or top place (None: it has
+    speak (one of testbed/wire/transports.py), the host of its server process or top place (None: it has
     none), the forest (None: nothing is summed in the network), and the pairs of units that its traffic joins:
     given by whatever pairs of units send to one another, kept each once, without those of one unit.
     `service` is the process on that host; None: there is none.
@@ -97,7 +97,7 @@ class System(Protocol):
     of an engine that it does not name cannot sum for it. `instead` names the system that a job is summed by
     where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
     is the name of its paper on the command line, `figures` are those of it that the system brings itself
-    (packages bring others: testbed/discovery/papers.py); `clusterer` is what `testbed cluster` asks, where
+    (packages bring others: testbed/plugins/papers.py); `clusterer` is what `testbed cluster` asks, where
     workers head others. `chooses_heads` says that it chooses among the workers who sums: a job that starts
     again is laid out anew, for a site that spares those that failed. `age_out_ms` is how long a place that
     sums by blocks waits for a source, if the job does not say; 0: as long as it takes.

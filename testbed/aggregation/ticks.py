@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from testbed.aggregation.entries import Entry, Tick
-from testbed.contract import spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
 from testbed.topology import addresses
+from testbed.wire import spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
 
 _OLDEST_MS = 0xFFFF  # of the header's field
 

@@ -33,7 +33,7 @@ from typing import NoReturn
 
 from testbed.client import output
 from testbed.client.arguments import Parser as Parser
-from testbed.client.shown import cleaned, line
+from testbed.client.terminal_text import cleaned, line
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.interpreters import isolated, with_checkout
 
@@ -122,7 +122,7 @@ def command_main(run: Callable[[list[str]], int]) -> NoReturn:
 
 def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
     """Return the exit code of `run(argv)`: every command passes here. Here alone the typed errors become a
-    line on stderr, `COMMAND: MESSAGE`, all that a command prints is cleaned (testbed/client/shown.py), and a
+    line on stderr, `COMMAND: MESSAGE`, all that a command prints is cleaned (testbed/client/terminal_text.py), and a
     reader of the output that has gone becomes an end without a word (`testbed status | head -1`).
     """
     output.print_at_once()

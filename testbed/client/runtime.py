@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.cgroups import held as cgroups
+from testbed.cgroups import lifetime as cgroups
 from testbed.client.caller import NOGROUP, Caller
 from testbed.client.environment import typed
 from testbed.client.last_words import FILE as LAST_WORDS

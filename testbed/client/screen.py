@@ -9,7 +9,7 @@ import time
 from typing import Any, TextIO
 
 from testbed.client.environment import typed
-from testbed.client.shown import line, raw
+from testbed.client.terminal_text import line, raw
 
 
 class Screen:

@@ -1,5 +1,5 @@
 """Single commands in hosts, each for a client that waits for it: their number and their life, from the
-daemon's side. What is run, and how it is attached to its client, is the keeper's (testbed/attach).
+daemon's side. What is run, and how it is attached to its client, is the keeper's (testbed/host_commands).
 
 A command ends with its client and with the testbed, and all that it started ends with it.
 """
@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from testbed.attach import keeper
 from testbed.client.caller import Caller
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError, TestbedError
+from testbed.host_commands import keeper
 from testbed.interpreters import isolated
 from testbed.jobs.request import absolute, environ, word, words
 from testbed.machine.interface import Hosts

@@ -22,19 +22,19 @@ from typing import Any, Self
 
 from testbed.aggregation.admission import Places, Ways
 from testbed.aggregation.forest import Forest
-from testbed.aggregation.ways import ways
+from testbed.aggregation.result_ports import ways
 from testbed.client import environment, rpc
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
 from testbed.daemon.programs import DevicePrograms
-from testbed.discovery.registry import programs, with_programs
-from testbed.discovery.user_class import is_users
 from testbed.emulation.namespaces import die_with_parent
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated, with_checkout
 from testbed.jobs.environment import worker_environment
 from testbed.local.local import Local
 from testbed.machine.interface import Machine, UnitSwitches
+from testbed.plugins.registry import programs, with_programs
+from testbed.plugins.user_class import is_users
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 

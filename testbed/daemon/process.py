@@ -28,7 +28,7 @@ from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.client.shown import line
+from testbed.client.terminal_text import line
 from testbed.daemon import capture, circuits, faults, links, status
 from testbed.daemon.commands import Commands
 from testbed.daemon.network import Network

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from testbed.aggregation.system import Layout
 from testbed.client.environment import typed
-from testbed.contract.recovery import QUESTIONS, Recovery
 from testbed.errors import ChangedError
 from testbed.machine.interface import ProgramsAtDevices
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
+from testbed.wire.recovery import QUESTIONS, Recovery
 
 HOST_DEVICE = "eth0"
 

@@ -24,15 +24,15 @@ from typing import Any
 
 import psutil
 
-from testbed.cgroups.held import HostCgroups
 from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
+from testbed.cgroups.lifetime import HostCgroups
 from testbed.client import output
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
-from testbed.client.shown import line as one_line
+from testbed.client.terminal_text import line as one_line
 from testbed.emulation import namespaces
 from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, from_exit_code
 from testbed.interpreters import isolated, with_checkout

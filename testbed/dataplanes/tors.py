@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from testbed.aggregation.summing import SummingPlace
+from testbed.aggregation.place_interfaces import SummingPlace
 from testbed.dataplanes.folders import part, used_by
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.machine.interface import EndedSwitch

@@ -19,13 +19,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from testbed.contract import pcap
 from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError, TestbedError
 from testbed.machine.links import Captured
 from testbed.topology.model import Topology
+from testbed.wire import pcap
 
 _BUFFER_BYTES = 32 << 20
 _POLL_S = 0.1  # between two looks at whether to stop

@@ -17,7 +17,7 @@ from testbed.emulation.netlink import (
     is_missing_feature,
 )
 from testbed.errors import HostError, SettingError, TestbedError
-from testbed.probing.features import BY_NAME
+from testbed.host_checks.features import BY_NAME
 
 _HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or no such device any more
 

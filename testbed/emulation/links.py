@@ -28,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.emulation.namespaces import NetworkNamespaces, entered
 from testbed.emulation.netem import NO_NETEM, delays, end_delay, room_packets, set_delay
 from testbed.emulation.netlink import (
@@ -59,6 +58,7 @@ from testbed.emulation.netlink import (
 from testbed.emulation.offloads import CHECKSUMS, FeatureControl, wire_features
 from testbed.errors import HostError, RequestError, SettingError
 from testbed.machine.links import ETHERNET_BYTES, NO_DELAY, LinkDelay, burst_bytes, rate_bytes_per_s
+from testbed.wire.spec import ONE_BUFFER_MTU
 
 WIRES = "wires"
 # Before a device exists: no IPv6 noise on the fabric, and a host takes packets whatever their return path.

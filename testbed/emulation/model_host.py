@@ -23,12 +23,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.discovery.optical import find, in_words, made, settings_of
-from testbed.discovery.user_class import in_a_line, line_of
 from testbed.encoding import from_json, to_json
 from testbed.errors import RequestError
 from testbed.ocs.circuits import circuit
 from testbed.optics.model import ANSWER_S, CircuitTurn, DarkTimes, OpticalModel, PastTurn
+from testbed.plugins.optical import find, in_words, made, settings_of
+from testbed.plugins.user_class import in_a_line, line_of
 from testbed.topology.model import Topology
 
 LIMIT_S = 6.0  # for an answer; the process ends then, and is started again when it is asked the next time

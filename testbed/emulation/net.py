@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
-from testbed.emulation.apart import HostsApart
-from testbed.emulation.by_hand import LinksByHand
+from testbed.emulation.congestion_marks import LinkMarks
 from testbed.emulation.enclosures import Enclosure, Enclosures
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
-from testbed.emulation.marks import LinkMarks
+from testbed.emulation.manual_links import LinksByHand
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.netlink import AttachedProgram, RouteSocket
 from testbed.emulation.nodes import FabricView
@@ -28,6 +27,7 @@ from testbed.emulation.ports import PortWatch
 from testbed.emulation.spawner import Spawner, Started
 from testbed.emulation.template import Forked, Template
 from testbed.emulation.topo import FabricTopo
+from testbed.emulation.user_isolation import HostsApart
 from testbed.errors import RequestError
 from testbed.machine.links import LinkDelay
 from testbed.messages.coding import as_json

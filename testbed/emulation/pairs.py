@@ -1,5 +1,5 @@
 """Pairs of devices that are no link: where the switches' programs give packets room, and by which ticks come
-(testbed/dataplanes/xdp/room.py and control.py).
+(testbed/dataplanes/xdp/packet_room.py and control.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Tries a link's marks, bursts over a link, and the testbed's own XDP programs, in the namespaces that it is
-run in: `python -m testbed.emulation.probe marks`, `bursts` or `programs`, which testbed/probing/kernel.py
+run in: `python -m testbed.emulation.probe marks`, `bursts` or `programs`, which testbed/host_checks/kernel.py
 runs. Prints what it saw (of programs a JSON object: feature -> [works, detail]); in one line why not, with
 exit code 1.
 
@@ -21,10 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
-from testbed.aggregation.held import group_ip
-from testbed.contract.codec import Header
-from testbed.contract.frame import ETHERTYPE_IPV4, Frame
-from testbed.contract.spec import Op
+from testbed.aggregation.grants import group_ip
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
@@ -32,7 +29,6 @@ from testbed.dataplanes.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import MAP_TYPE_ARRAY, map_create, map_update, u32
-from testbed.discovery.registry import sources
 from testbed.emulation.ingress import attach
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
@@ -40,10 +36,14 @@ from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket, add_ingress
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.emulation.pairs import pair
 from testbed.errors import TestbedError
-from testbed.probing.features import ProbeFailure
-from testbed.probing.frames import DEADLINE_S, RESEND_S, make_veth, send
+from testbed.host_checks.features import ProbeFailure
+from testbed.host_checks.frames import DEADLINE_S, RESEND_S, make_veth, send
+from testbed.plugins.registry import sources
 from testbed.topology import addresses
 from testbed.topology.units import Unit
+from testbed.wire.codec import Header
+from testbed.wire.frame import ETHERTYPE_IPV4, Frame
+from testbed.wire.spec import Op
 
 # An empty IPv4 packet whose sender heeds marks (RFC 3168, ECT(0)), to everybody on the link.
 _ECT = bytes.fromhex("4502001400000000403b0000") + b"\x0a\xff\x00\x01\x0a\xff\x00\xff"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.cgroups.hierarchy import members
-from testbed.emulation import entering
+from testbed.emulation import start_in_folder
 from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.leftovers import end_session
 from testbed.emulation.namespaces import die_with_parent, entered
@@ -117,7 +117,7 @@ class Spawner:
             if uid is None or cwd is None:
                 return popen(argv, cwd, pass_fds)
             report = ErrorPipe()
-            enter = isolated("-I", "-S", entering.__file__, str(report.writer), str(cwd))
+            enter = isolated("-I", "-S", start_in_folder.__file__, str(report.writer), str(cwd))
             try:
                 started = popen([*enter, *argv], None, (*pass_fds, report.writer))
             except BaseException:

@@ -24,7 +24,7 @@ from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
 from testbed.topology.units import Unit
-from testbed.topology.words import words
+from testbed.topology.yaml_form import words
 
 _HOST = re.compile(r"(u[0-9]+(?:r[0-9]+)?)h([1-9][0-9]{0,2})")
 _UNADDRESSED = {"addr1": None, "addr2": None}  # or Mininet draws addresses that the devices do not have

@@ -13,11 +13,11 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from testbed.discovery.user_class import in_a_line, line_of, load
 from testbed.emulation.topo import FabricTopo
 from testbed.errors import RequestError
+from testbed.plugins.user_class import in_a_line, line_of, load
 from testbed.topology.model import Topology
-from testbed.topology.words import words
+from testbed.topology.yaml_form import words
 
 ACCEPTED = "a FabricTopo, a Topology, or the keys and values of a YAML file"
 

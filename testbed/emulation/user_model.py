@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.discovery.optical import in_words, model_of
-from testbed.discovery.user_class import is_users
 from testbed.emulation.user_topo import answer_of
 from testbed.errors import RequestError
 from testbed.optics.model import Settings
+from testbed.plugins.optical import in_words, model_of
+from testbed.plugins.user_class import is_users
 from testbed.topology.model import Topology
 from testbed.topology.optical import OcsSpec
 

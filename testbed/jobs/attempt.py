@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.held import Admission
+from testbed.aggregation.grants import Admission
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import calls, slate
+from testbed.wire import calls, service_status
 
 FIELDS = (
     ("state", "<u4"),
@@ -73,7 +73,7 @@ class JobBoard:
     not be written), and left_stacks (of its threads, once the launcher asks_stacks). Every field is an
     aligned word with one writer, and state is written after exit_code: no lock is needed.
 
-    Behind the records is a table of each worker's calls (testbed/contract/calls.py); a group's own board
+    Behind the records is a table of each worker's calls (testbed/wire/calls.py); a group's own board
     (`of_group`) has none, for its calls are in its job's. `waiting` is the launcher's line on what the
     workers wait for at present, if they wait for long.
     """
@@ -90,7 +90,7 @@ class JobBoard:
         self.fd = os.memfd_create("job-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._memory = _sized(self.fd, size_bytes)
         self.slate_fd = os.memfd_create("job-slate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if has_ps else -1
-        self._slate = _sized(self.slate_fd, slate.SLATE_BYTES) if has_ps else None
+        self._slate = _sized(self.slate_fd, service_status.SLATE_BYTES) if has_ps else None
         self._records: npt.NDArray[np.void] = np.frombuffer(
             self._memory, dtype=LAYOUT, count=self._records_count
         )
@@ -172,13 +172,13 @@ class JobBoard:
         return int(self._records["summed_bytes"][: self.workers].min())
 
     def service(self) -> dict[str, Any] | None:
-        """Return what the process that serves the workers says of itself (testbed/contract/slate.py), if
+        """Return what the process that serves the workers says of itself (testbed/wire/service_status.py), if
         there is one that does.
         """
         if self._slate is None:
             return None
         with memoryview(self._slate) as memory:
-            return slate.read(memory)
+            return service_status.read(memory)
 
     def left_ns(self) -> int:
         """Return when the last worker left the process group of the backend `inc`, by the monotonic clock; 0

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.aggregation.held import Admission, Group
-from testbed.contract.spec import MAX_WORKERS
+from testbed.aggregation.grants import Admission, Group
 from testbed.errors import TestbedError
 from testbed.jobs.board import JobBoard
+from testbed.wire.spec import MAX_WORKERS
 
 WAIT_S = 20.0  # from the first member that asks to the last, who all come from the same rendezvous
 MOST_GROUPS = 256  # of a job at once: as many as it may have trees

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from testbed.aggregation.leaving import Departure
-from testbed.discovery.user_class import in_a_line
 from testbed.errors import TestbedError
 from testbed.messages.jobs import AbsenceStatus
+from testbed.plugins.user_class import in_a_line
 
 
 @dataclass(slots=True)

@@ -18,24 +18,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.program import JobBlocks
 from testbed.aggregation.system import Layout
-from testbed.contract.recovery import Recovery
-from testbed.contract.spec import lanes_for
 from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result
 from testbed.jobs.attempt import Attempt, Executor, settings_of, traffic_of
 from testbed.jobs.board import JobBoard
+from testbed.jobs.forest_names import summing_trees
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
-from testbed.jobs.holdings import Holdings
+from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.leaving import Absences, Looks
 from testbed.jobs.observation import Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
-from testbed.jobs.summing import summing_trees
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.machine.interface import Machine
@@ -46,6 +44,8 @@ from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
 from testbed.topology.places import Host
+from testbed.wire.recovery import Recovery
+from testbed.wire.spec import lanes_for
 
 START_UP_S = 120.0  # from a job's processes to their gates
 NETWORK_LOOK_S = 5.0  # from one look at the devices and programs that a running job uses to the next

@@ -16,12 +16,9 @@ from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller, user_name
 from testbed.client.runtime import Runtime, running, running_of_others
-from testbed.contract.recovery import Recovery
-from testbed.discovery.registry import find
-from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
-from testbed.jobs.holdings import Holdings
+from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.journal import ENDED, Journaling, ended_in_words, epitaph, running_job, silent
 from testbed.jobs.life import Job, Means, Terms
 from testbed.jobs.placement import host_for_server, place_workers
@@ -34,10 +31,13 @@ from testbed.jobs.user_system import UserSystem
 from testbed.machine.interface import Machine
 from testbed.messages.jobs import JobStatus
 from testbed.messages.journal import RunningJob
+from testbed.plugins.registry import find
+from testbed.plugins.user_class import is_users
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
+from testbed.wire.recovery import Recovery
 
 
 def means_of(

@@ -25,15 +25,15 @@ from testbed.telemetry.bound import bound, coarse
 from testbed.telemetry.changes import changed
 from testbed.telemetry.delays import delays
 from testbed.telemetry.demand import Traffic
+from testbed.telemetry.events import Happened
 from testbed.telemetry.evidence import evidence
-from testbed.telemetry.happened import Happened
-from testbed.telemetry.left import sent_beside
 from testbed.telemetry.network import LitNetwork
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.summary import series, summary
 from testbed.telemetry.timelines import read, rounds
 from testbed.telemetry.verdict import verdict
+from testbed.telemetry.worker_numbers import sent_beside
 
 
 def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[str, int]:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from testbed.aggregation.packets import Packets
-from testbed.contract.blocks import (
+from testbed.errors import RequestError
+from testbed.topology.fields import integer, is_number, shown
+from testbed.wire.blocks import (
     LEAST_AGE_OUT_MS,
     LEAST_LEAVE_AFTER,
     MOST_AGE_OUT_MS,
     MOST_LEAVE_AFTER,
     MOST_WINDOW,
 )
-from testbed.contract.recovery import Recovery
-from testbed.contract.spec import MAX_MTU, MIN_LANES, lanes_for
-from testbed.contract.stragglers import SlowWorkers
-from testbed.errors import RequestError
-from testbed.topology.fields import integer, is_number, shown
+from testbed.wire.recovery import Recovery
+from testbed.wire.spec import MAX_MTU, MIN_LANES, lanes_for
+from testbed.wire.stragglers import SlowWorkers
 
 MOST_RESTARTS = 100
 

@@ -14,16 +14,16 @@ from testbed.aggregation.packets import Packets
 from testbed.aggregation.program import SUM, chosen
 from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout, System, completed
-from testbed.contract.recovery import Recovery
-from testbed.contract.spec import MIN_LANES, lanes_for
-from testbed.discovery.registry import programs as all_programs
-from testbed.discovery.registry import programs_for, systems
 from testbed.errors import RequestError
+from testbed.plugins.registry import programs as all_programs
+from testbed.plugins.registry import programs_for, systems
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import DATA_PLANES, HOSTS
 from testbed.topology.places import Host
 from testbed.topology.units import Unit
+from testbed.wire.recovery import Recovery
+from testbed.wire.spec import MIN_LANES, lanes_for
 
 LayOut = Callable[[Sequence[Host], Site], Layout]
 """Lays out a job's workers on a site: `laid_out` by some system."""

@@ -23,9 +23,9 @@ from typing import Any, Protocol, Self
 
 from testbed.errors import TestbedError
 from testbed.jobs import watch
-from testbed.jobs.acts import doing
 from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
+from testbed.jobs.process_activity import doing
 from testbed.machine.process import Process, exit_in_words
 
 GRACE_S = 10.0

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.discovery.registry import find
-from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.options import AS_USUAL, JobOptions
 from testbed.jobs.placement import parse_place, parse_server
+from testbed.plugins.registry import find
+from testbed.plugins.user_class import is_users
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import is_number, shown
 

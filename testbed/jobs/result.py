@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.messages.jobs import AbsenceStatus, BlocksStatus
 from testbed.messages.links import LinkDelta
 from testbed.telemetry.samples import LinkCounters
+from testbed.wire.transports import GLOO, PACKETS, SERVER
 
-# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/contract/calls,
+# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/wire/calls,
 # as many spans) is 6.4 MB of 780,000 values; while that is parsed, for a fifth of a
 # second, nothing else in the daemon runs.
 MOST_BYTES = 8 << 20

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from testbed.aggregation.held import Admission
+from testbed.aggregation.grants import Admission
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import OWNED
 from testbed.interpreters import isolated
 from testbed.jobs.environment import PS_PORT_BASE, SERVICE_VARIABLE, worker_environment
 from testbed.jobs.processes import ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.topology import addresses
+from testbed.wire.transports import OWNED
 
 
 def service_address(job: int, layout: Layout) -> tuple[str, int] | None:
@@ -33,7 +33,7 @@ def server_spec(
     slate_fd: int = -1,
 ) -> ProcessSpec | None:
     """Return the process that serves the job's workers; None for a job that has none. `slate_fd` is where it
-    says how far it is (testbed/contract/slate.py).
+    says how far it is (testbed/wire/service_status.py).
     """
     address = service_address(job, layout)
     if address is None or layout.server is None or layout.service is None:

@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
-from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.program import JobBlocks
+from testbed.aggregation.result_ports import ways
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
 from testbed.aggregation.system import Layout, System
-from testbed.aggregation.ways import ways
-from testbed.discovery.registry import find
-from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.holdings import Holdings
+from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
 from testbed.ocs.plan import servable
+from testbed.plugins.registry import find
+from testbed.plugins.user_class import is_users
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place

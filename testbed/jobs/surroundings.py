@@ -14,8 +14,8 @@ from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
 from testbed.machine.interface import Counters
-from testbed.telemetry.company import Company, Spent, company
 from testbed.telemetry.network import LitNetwork, network
+from testbed.telemetry.other_programs import Company, Spent, company
 from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology

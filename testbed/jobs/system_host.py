@@ -16,8 +16,8 @@ from typing import Any
 
 from testbed.aggregation.messages import layout_to_json, site_from_json
 from testbed.aggregation.system import Layout, completed
-from testbed.discovery.user_class import in_a_line, load
 from testbed.errors import RequestError
+from testbed.plugins.user_class import in_a_line, load
 
 
 def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:

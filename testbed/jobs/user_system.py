@@ -11,7 +11,6 @@ from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller
-from testbed.contract.transports import GLOO, PACKETS
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
@@ -19,6 +18,7 @@ from testbed.jobs.options import JobOptions
 from testbed.machine.process import Spawned
 from testbed.machine.question import ask
 from testbed.topology.places import Host
+from testbed.wire.transports import GLOO, PACKETS
 
 WITHIN_S = 30.0
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.contract.calls import Tables
-from testbed.jobs.accounts import Activity, account, gathering
 from testbed.jobs.board import GroupState
+from testbed.jobs.stall_report import Activity, account, gathering
+from testbed.wire.calls import Tables
 
 FIRST_S = 5.0  # of waiting, until it is told; then after three times as long, and so on
 STARTING_S = 15.0  # the same for a process group, for workers that run import libraries, on shared cores

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from testbed.telemetry.company import Spent
 from testbed.telemetry.counters import MachineReading
+from testbed.telemetry.other_programs import Spent
 
 PROC = Path("/proc")
 _SOFTNET = PROC / "net/softnet_stat"

@@ -16,20 +16,20 @@ from testbed.dataplanes.tors import AllTors
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
 from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.packet_room import open_room
 from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
 from testbed.dataplanes.xdp.program import NATIVE
-from testbed.dataplanes.xdp.room import open_room
-from testbed.discovery.registry import sources
 from testbed.emulation import capture, openvswitch
-from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import Progress, set_offloads
 from testbed.emulation.loop import Loops
+from testbed.emulation.manual_links import LinksByHand
 from testbed.emulation.net import FabricNet, silent
 from testbed.emulation.pairs import pair
 from testbed.emulation.topo import FabricTopo
 from testbed.local.counters import KernelCounters
 from testbed.local.programs import LocalPrograms
+from testbed.plugins.registry import sources
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host

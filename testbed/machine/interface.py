@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from testbed.aggregation import summing
+from testbed.aggregation import place_interfaces
 from testbed.machine.links import Captured, LinkDelay, LinkFault
 from testbed.machine.process import EnclosureHandle, Process, Spawned
 from testbed.messages.links import FaultStatus
-from testbed.telemetry.company import Spent
 from testbed.telemetry.counters import MachineReading
+from testbed.telemetry.other_programs import Spent
 from testbed.telemetry.samples import LinkCounters
 from testbed.telemetry.traffic import SeenPorts
 from testbed.topology.addresses import Dpid
@@ -181,7 +181,7 @@ class EndedSwitch:
     count: int
 
 
-class UnitSwitches(summing.SummingSwitches, Protocol):
+class UnitSwitches(place_interfaces.SummingSwitches, Protocol):
     """The switches of units, ToRs and those of pods, as places that sum, and as processes that may end."""
 
     @property
@@ -246,7 +246,7 @@ class Machine(Protocol):
     @property
     def switches(self) -> UnitSwitches: ...
     @property
-    def rings(self) -> summing.Hosts:
+    def rings(self) -> place_interfaces.Hosts:
         """The hosts' end of the data plane: their workers' rings, and the hosts as places."""
 
     @property
@@ -277,7 +277,7 @@ class Machine(Protocol):
         """Raise TestbedError if a process that all of it needs has ended."""
 
     def verdicts(self) -> Mapping[str, int]:
-        """Count what programs and switches did with packets: names in testbed/contract/verdicts.py."""
+        """Count what programs and switches did with packets: names in testbed/wire/verdicts.py."""
 
     def tap(self, link: str) -> LinkTap:
         """Return a look at a link's frames. RequestError for none such, and for one without a rate."""

@@ -68,7 +68,7 @@ class NetworkUse:
 class JobStatus:
     """A job that holds hosts. `hosts` are its workers', by rank, as is `progress`; `sums` None: no place sums
     for it. `service` is what the process that serves its workers says of itself, `lines` of it for people
-    (testbed/contract/slate.py). `waiting` says what its workers wait for, once they wait for long.
+    (testbed/wire/service_status.py). `waiting` says what its workers wait for, once they wait for long.
     """
 
     id: int

@@ -36,7 +36,7 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph
 
 class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
     """First hops of shortest paths: for each unit and each other unit that it can reach, the optical ports of
-    all circuits to the same next unit, over which packets are spread (`testbed.contract.spreading`).
+    all circuits to the same next unit, over which packets are spread (`testbed.wire.spreading`).
     Unreachable units are left out. Where there is a core, CORE_WAY is the port to it.
 
     `units` is in order, `bundles` says which ports, none first, and `numbers` has by unit and by goal, in

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.contract.places import SIZES
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, checked
 from testbed.topology.addresses import parse_optical_port
 from testbed.topology.fields import shown
+from testbed.wire.places import SIZES
 
 MAX_MATCHINGS = next(size.value for size in SIZES if size.name == "MAX_MATCHINGS")
 SHORTEST_MS, LONGEST_MS = 1.0, 60_000.0

@@ -10,10 +10,6 @@ from random import Random
 
 from testbed.aggregation.site import Rack, Site, racks_of
 from testbed.aggregation.system import Layout, System
-from testbed.contract.transports import SERVER
-from testbed.discovery.policies import Choice, choice
-from testbed.discovery.registry import find, programs_for
-from testbed.discovery.user_class import is_users
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
     check_asks,
@@ -27,10 +23,14 @@ from testbed.jobs.placement import (
     place_in_queue,
 )
 from testbed.ocs.plan import check_demands
+from testbed.plugins.policies import Choice, choice
+from testbed.plugins.registry import find, programs_for
+from testbed.plugins.user_class import is_users
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
+from testbed.wire.transports import SERVER
 
 
 def hub_of(layout: Layout) -> Unit:

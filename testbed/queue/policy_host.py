@@ -19,9 +19,9 @@ import traceback
 from typing import Any
 
 from testbed.aggregation.system import Policies, System
-from testbed.discovery.policies import choice, make, policies, usual
-from testbed.discovery.user_class import in_a_line, is_users, load
 from testbed.errors import RequestError, TestbedError
+from testbed.plugins.policies import choice, make, policies, usual
+from testbed.plugins.user_class import in_a_line, is_users, load
 from testbed.scheduling.messages import decision_to_json, state_from_json
 from testbed.scheduling.model import Decision, Policy
 

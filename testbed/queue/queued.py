@@ -15,12 +15,12 @@ from typing import Any
 from testbed.aggregation.packets import AS_USUAL
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.discovery.policies import Choice
 from testbed.jobs.life import Job
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
 from testbed.jobs.request import JobRequest
 from testbed.messages.queue import QueuedStatus
+from testbed.plugins.policies import Choice
 from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.queue.submission import JobSpec
 from testbed.scheduling import live

@@ -19,12 +19,12 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.client.rpc import Emit
-from testbed.discovery.policies import choice
-from testbed.discovery.registry import available
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.request import JobRequest, absolute
 from testbed.messages.queue import QueueStatus
+from testbed.plugins.policies import choice
+from testbed.plugins.registry import available
 from testbed.queue import submission
 from testbed.queue.account import Rules, kind_of
 from testbed.queue.layouts import check_against

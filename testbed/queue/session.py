@@ -20,13 +20,13 @@ from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.discovery.policies import choice
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
 from testbed.jobs.supply import Start
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
+from testbed.plugins.policies import choice
 from testbed.queue.account import Account, Rules
 from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError

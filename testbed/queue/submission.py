@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from testbed.contract.spec import MAX_WORKERS
-from testbed.discovery.policies import usual
 from testbed.errors import RequestError
 from testbed.jobs.options import AS_USUAL, OPTIONS, JobOptions
 from testbed.jobs.placement import parse_place
 from testbed.jobs.request import system_name
+from testbed.plugins.policies import usual
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
 from testbed.topology.units import Unit, unit_named
+from testbed.wire.spec import MAX_WORKERS
 
 TOGETHER = "together"
 MAX_JOBS = 10_000

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client import environment, output
+from testbed.client.atomic_write import write_whole
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.client.shown import line
-from testbed.client.whole import write_whole
+from testbed.client.terminal_text import line
 from testbed.errors import RequestError, TestbedError
 from testbed.records import logs, set_up
 from testbed.records.record import (

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.client.shown import line
+from testbed.client.terminal_text import line
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
 from testbed.records.measures import known
 from testbed.records.record import Record, Run

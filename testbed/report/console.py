@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
 from rich.segment import Segment
 
-from testbed.client.shown import clean, raw
+from testbed.client.terminal_text import clean, raw
 
 
 def standard_output(elsewhere: int) -> Console:

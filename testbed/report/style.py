@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.discovery.showing import shown_jobs
+from testbed.plugins.shown_jobs import shown_jobs
 
 INK, MUTED, FAINT, PAPER = "#1F2933", "#6B7785", "#E3E7EB", "#FFFFFF"
 

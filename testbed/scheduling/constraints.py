@@ -10,8 +10,8 @@ from itertools import combinations
 
 from testbed.errors import TestbedError
 from testbed.scheduling import form
+from testbed.scheduling.free_capacity import SLACK, Loads
 from testbed.scheduling.model import Decision, Limits, Load, Pair, State, pair, possible_gbps
-from testbed.scheduling.room import SLACK, Loads
 
 
 def check_decision(state: State, decision: Decision, name: str) -> None:

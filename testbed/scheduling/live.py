@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.contract.spec import lanes_for, payload_bytes
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit
 from testbed.ocs.exact import exact
@@ -22,6 +21,7 @@ from testbed.topology import addresses
 from testbed.topology.model import Topology, UnitSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
+from testbed.wire.spec import lanes_for, payload_bytes
 
 _HEADERS_BYTES = (
     14 + 20 + 8

@@ -1,4 +1,4 @@
-"""The aggregation systems, a package each; testbed/discovery/registry.py finds them by name. Also the
+"""The aggregation systems, a package each; testbed/plugins/registry.py finds them by name. Also the
 command `testbed systems`, which lists them.
 """
 

@@ -9,9 +9,9 @@ from typing import Any
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
 from testbed.client import environment
-from testbed.discovery.papers import papers
-from testbed.discovery.policies import policies, usual
-from testbed.discovery.registry import systems
+from testbed.plugins.papers import papers
+from testbed.plugins.policies import policies, usual
+from testbed.plugins.registry import systems
 
 
 def main(argv: list[str]) -> int:

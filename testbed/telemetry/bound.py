@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from testbed.telemetry.carried import Carried, Floats
 from testbed.telemetry.demand import (
     DOWN,
     UP,
@@ -28,7 +27,7 @@ from testbed.telemetry.demand import (
     unit_of,
 )
 from testbed.telemetry.evidence import Evidence
-from testbed.telemetry.left import number, sent_beside
+from testbed.telemetry.link_usage import Carried, Floats
 from testbed.telemetry.network import Light, LitNetwork, pair_of
 from testbed.telemetry.replay import Transfer, Use, replay
 from testbed.telemetry.samples import Recording
@@ -44,6 +43,7 @@ from testbed.telemetry.timelines import (
     steps,
     window,
 )
+from testbed.telemetry.worker_numbers import number, sent_beside
 
 DECLARED_DEPTH_S = 0.02  # a disk of a declared rate makes up for so much idle time (workloads/luwu/rates.py)
 TRACE_SHARE = 0.01  # of what the job's busiest link needs: a link that carried less plays no part

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.telemetry.left import number
+from testbed.telemetry.worker_numbers import number
 
 _MOST_NAMED = 4
 _MOST_ASKED = 100  # characters

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.aggregation.forest import Forest
-from testbed.contract.chunks import chunk_of
-from testbed.contract.spec import lanes_for, payload_bytes
-from testbed.contract.transports import GLOO, SERVER
-from testbed.contract.votes import Ballot, is_carried
 from testbed.telemetry.timelines import BESIDE, PULLED, PUSHED, Collective
 from testbed.topology import addresses
 from testbed.topology.units import Unit
+from testbed.wire.spec import lanes_for, payload_bytes
+from testbed.wire.transports import GLOO, SERVER
+from testbed.wire.vector_chunks import chunk_of
+from testbed.wire.votes import Ballot, is_carried
 
 UP, DOWN = "up", "down"
 _ETHERNET_BYTES, _UDP_BYTES, _TCP_BYTES = 14, 28, 52  # TCP: with time stamps, as Linux sends them

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from testbed.telemetry.carried import Carried, Floats
+from testbed.telemetry.link_usage import Carried, Floats
 
 
 def share_left(

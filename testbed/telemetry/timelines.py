@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from testbed.contract import calls
+from testbed.wire import calls
 
 ASKED, WAITED, RESUMED = map(int, calls.Deed)
 BESIDE, SUMMED, PULLED, PUSHED, CALLED = map(int, calls.Course)

@@ -16,9 +16,9 @@ from testbed.messages.verdict import JobVerdict, Reason
 from testbed.telemetry.bound import Bound
 from testbed.telemetry.delays import Delays
 from testbed.telemetry.demand import is_of_host
+from testbed.telemetry.events import Happened, in_words
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
-from testbed.telemetry.happened import Happened, in_words
-from testbed.telemetry.left import number
+from testbed.telemetry.worker_numbers import number
 
 
 @dataclass(frozen=True, slots=True)

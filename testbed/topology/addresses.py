@@ -13,10 +13,10 @@ import re
 from functools import lru_cache
 from typing import Any, NewType
 
-from testbed.contract.links import HOST_IFINDEXES
-from testbed.contract.places import SIZES
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
+from testbed.wire.links import HOST_IFINDEXES
+from testbed.wire.places import SIZES
 
 Dpid = NewType("Dpid", int)
 """A switch's number, with OpenFlow its datapath's: a unit's own switch has its unit's, the ToR of a rack of a

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.contract.blocks import P4_RECORDS
-from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
+from testbed.wire.blocks import P4_RECORDS
+from testbed.wire.spec import ONE_BUFFER_MTU, lanes_for
 
 
 @dataclass(frozen=True, slots=True)

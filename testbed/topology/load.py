@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.blocks import LEAST_RECORDS, MOST_RECORDS
-from testbed.contract.spec import MAX_MTU
 from testbed.errors import RequestError
 from testbed.topology import addresses
 from testbed.topology.dataplanes import ENGINES
@@ -38,6 +36,8 @@ from testbed.topology.model import (
 )
 from testbed.topology.units import Unit
 from testbed.topology.yaml_text import read_yaml, read_yaml_of_stdin
+from testbed.wire.blocks import LEAST_RECORDS, MOST_RECORDS
+from testbed.wire.spec import MAX_MTU
 
 STDIN = Path("-")
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0

@@ -17,7 +17,7 @@ from testbed.topology import addresses
 from testbed.topology.fields import choice, flag, integer, is_number, listed, mapping, read_lines, shown
 from testbed.topology.model import UnitSpec, ring_circuits
 from testbed.topology.optical import USUAL, Group, OcsSpec
-from testbed.topology.words import values_said
+from testbed.topology.yaml_form import values_said
 
 MOST_VALUES = 10_000
 MOST_PLANES = 8

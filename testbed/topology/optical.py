@@ -36,7 +36,7 @@ class OcsSpec:
     """The optical switch: how long a reconfiguration keeps a port dark, as its model says, and what is lit at
     first.
 
-    `model` is a name of `testbed.discovery.optical`, or FILE.py:CLASS, whose file is absolute. The settings
+    `model` is a name of `testbed.plugins.optical`, or FILE.py:CLASS, whose file is absolute. The settings
     of the usual model are values; those of another are words of a YAML file until that model reads them, and
     `means_ms` has its mean dark time by plane ("" where there is one optical switch), which is known once it
     has. `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.api.circuits import ANSWER_TIMEOUT_S, demands_of
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
-from testbed.library.circuits import ANSWER_TIMEOUT_S, demands_of
 from testbed.messages.coding import decode
 from testbed.messages.status import Status
 from testbed.webpage.view import change_text

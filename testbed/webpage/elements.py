@@ -10,7 +10,7 @@ from urllib.parse import quote
 from dash import html
 from dash.development.base_component import Component
 
-from testbed.client.shown import line
+from testbed.client.terminal_text import line
 from testbed.records.record import Record
 from testbed.webpage import colours
 from testbed.webpage.view import Happening, JobLine, ShownQueued, View

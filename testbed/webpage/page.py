@@ -17,7 +17,7 @@ import dash
 from dash import Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from testbed.client.shown import line, lines
+from testbed.client.terminal_text import line, lines
 from testbed.errors import RequestError, TestbedError
 from testbed.records.store import Store
 from testbed.webpage import elements, fabric_picture, timeline_picture

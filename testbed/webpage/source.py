@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from testbed.api.state import status
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
-from testbed.client.shown import line, lines
+from testbed.client.terminal_text import line, lines
 from testbed.errors import TestbedError
-from testbed.library.state import status
 from testbed.messages.coding import decode
 from testbed.messages.journal import JournalAnswer, JournalEntry, RunningJob
 from testbed.messages.status import LivingStatus, Status

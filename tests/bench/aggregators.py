@@ -30,8 +30,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.spec import LANES
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.wire.spec import LANES
 from tests.bench.host import ROOT, facts
 from tests.bench.rack import MARK, Setup, Trial, described, pinned, run
 

@@ -30,7 +30,6 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
-from testbed.contract.links import HOST_IFINDEXES
 from testbed.dataplanes.xdp.link_apart import PROGRAM, ApartProgram
 from testbed.dataplanes.xdp.syscall import _attributes, _bpf
 from testbed.emulation.namespaces import command, entered, private_mounts
@@ -44,6 +43,7 @@ from testbed.emulation.netlink import (
 )
 from testbed.topology import addresses
 from testbed.topology.units import Unit
+from testbed.wire.links import HOST_IFINDEXES
 from tests.bench import limit
 from tests.bench.host import ROOT, facts
 from tests.bench.rack import MARK

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.contract import spec
-from testbed.contract.blocks import BUCKET, MOST_BUCKETS
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.timers import MappedTable, Timers
+from testbed.wire import spec
+from testbed.wire.blocks import BUCKET, MOST_BUCKETS
 from tests.bench.host import facts
 from tests.vectors.blocks import job, terms
 

@@ -21,11 +21,11 @@ from typing import Any
 
 from reproductions import live
 from testbed.aggregation.site import declared_site
-from testbed.contract.spec import lanes_for
 from testbed.systems.aleph import clusterings
 from testbed.systems.aleph.site import instance_at
 from testbed.telemetry.demand import frame_bytes, pushed_frames
 from testbed.telemetry.timelines import Collective
+from testbed.wire.spec import lanes_for
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import table
 

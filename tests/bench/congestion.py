@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.spec import lanes_for
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.wire.spec import lanes_for
 from tests.bench.congestion_worker import UNDER_WAY
 from tests.bench.host import ROOT, facts
 

@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.spec import lanes_for
 from testbed.dataplanes.bmv2.compile import recorded_hash, sources_hash
 from testbed.dataplanes.bmv2.process import binary
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.errors import TestbedError
+from testbed.wire.spec import lanes_for
 from tests.bench.host import facts
 from tests.bench.rack import Setup, Trial, measure
 

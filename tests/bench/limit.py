@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.spec import ONE_BUFFER_MTU
 from testbed.dataplanes.xdp.compiled import CompiledTables
 from testbed.dataplanes.xdp.syscall import pin
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
 from testbed.emulation.namespaces import BPFFS_DIR, NetworkNamespaces, command, entered, private_mounts
 from testbed.emulation.spawner import Spawner
 from testbed.topology import addresses
+from testbed.wire.spec import ONE_BUFFER_MTU
 from tests.bench.allreduce_worker import machine_busy_s
 from tests.bench.host import ROOT, facts
 from tests.bench.rack import MARK

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from testbed.contract import spec
-from testbed.contract.votes import FINE_ABOVE, FINE_TO
+from testbed.wire import spec
+from testbed.wire.votes import FINE_ABOVE, FINE_TO
 from tests.bench.goodput import numbers
 from tests.bench.host import ROOT, facts
 from workloads import quantiser

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.spec import lanes_for
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.wire.spec import lanes_for
 from tests.bench.host import ROOT
 
 MARK = "result: "

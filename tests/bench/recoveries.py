@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.contract.recovery import Recovery
+from testbed.wire.recovery import Recovery
 from tests.bench.host import ROOT, facts
 from tests.bench.recovery_worker import MARK, PACKETS
 from tests.bench.tables import publish, table

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
-from testbed.reference.aggregator import Aggregator, Slot
-from testbed.reference.ways import Route
+from testbed.reference_model.aggregator import Aggregator, Slot
+from testbed.reference_model.output_ports import Route
+from testbed.wire import spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
 
 JOB, GENERATION, LANES = 7, 3, 2
 GROUP_IP, TOP_IP = "239.0.0.7", "10.0.200.254"

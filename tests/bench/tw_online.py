@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.linear_programs.linear import LinearProgram
+from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Decision, Job, Limits, Load, Progress, State
-from testbed.scheduling.room import Loads
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc import milp as exact
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.systems.p4inc.policies.time_window_plus import with_rates

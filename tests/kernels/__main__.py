@@ -21,9 +21,9 @@ FORM = (".venv/bin/python", "-m", "tests.kernels.form")
 
 def compile_ahead(is_long: bool) -> None:
     """Compile on this host, which takes seconds, what an emulated processor takes minutes for."""
-    from testbed.contract.spec import lanes_for
     from testbed.dataplanes.xdp.program import Programs
-    from testbed.discovery.registry import sources
+    from testbed.plugins.registry import sources
+    from testbed.wire.spec import lanes_for
     from tests.kernels.form import MTUS
     from tests.privileged.observed import text
 

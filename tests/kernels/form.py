@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from testbed.contract.spec import ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp.program import Programs
-from testbed.discovery.registry import sources
 from testbed.emulation.openvswitch import RUN_DIR, Bridge, OpenVSwitch
-from testbed.probing import kernel
-from testbed.probing.features import BY_NAME
-from testbed.probing.required import NEEDED, remember
+from testbed.host_checks import kernel
+from testbed.host_checks.features import BY_NAME
+from testbed.host_checks.required_kernel import NEEDED, remember
+from testbed.plugins.registry import sources
+from testbed.wire.spec import ONE_BUFFER_MTU, lanes_for
 from tests.limits import SLOWER_VARIABLE
 from tests.privileged.packets import findings
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.probing.headers import cache_folder
+from testbed.host_checks.headers import cache_folder
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

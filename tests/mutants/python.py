@@ -44,7 +44,7 @@ PYTHON = (
         ),
     ),
     *_in(
-        "testbed/client/whole.py",
+        "testbed/client/atomic_write.py",
         (
             "a record is written in place",
             """draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")""",

@@ -19,16 +19,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract.blocks import P4_RECORDS
-from testbed.contract.places import SLOTS as PLACES
-from testbed.contract.places import SlotState, Sum
-from testbed.contract.spec import MAX_WORKERS
 from testbed.dataplanes.bmv2.routes import mac_number, set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
-from testbed.reference.owned_tree import OwnedTree
-from testbed.reference.ways import Emission, Route, To
+from testbed.reference_model.output_ports import Emission, Route, To
+from testbed.reference_model.owned_tree import OwnedTree
 from testbed.topology import addresses
+from testbed.wire.blocks import P4_RECORDS
+from testbed.wire.places import SLOTS as PLACES
+from testbed.wire.places import SlotState, Sum
+from testbed.wire.spec import MAX_WORKERS
 from tests.limits import CALL_S
 from tests.vectors.build import OPTICAL, SLOTS
 from tests.vectors.in_step import Held

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
-from testbed.contract.blocks import P4_CELLS, P4_SOURCES
-from testbed.contract.places import P4_OWNED_RECORDS
 from testbed.dataplanes.bmv2 import control_port
 from testbed.dataplanes.bmv2.process import thrift_port
 from testbed.dataplanes.bmv2.program import compiled
@@ -32,8 +30,10 @@ from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import ANSWER_S, Action, Key, SwitchClient
 from testbed.emulation.namespaces import private_mounts
 from testbed.errors import TestbedError
-from testbed.probing.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
+from testbed.host_checks.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
+from testbed.wire.blocks import P4_CELLS, P4_SOURCES
+from testbed.wire.places import P4_OWNED_RECORDS
 from tests.privileged.packets import MARK, outcome
 from tests.vectors.blocks import job, terms
 

@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from testbed.contract import spec
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.emulation.namespaces import private_mounts
+from testbed.wire import spec
 from tests.privileged.bmv2_aggregator import Spreading, aggregator
 from tests.privileged.packets import MARK, outcome
 from tests.vectors import blocks, empties, questions, relays, spread

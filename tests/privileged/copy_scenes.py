@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP
-from testbed.contract import spec
-from testbed.contract.frame import Frame
-from testbed.reference.aggregator import ETH0
-from testbed.reference.ways import Emission, To
+from testbed.reference_model.aggregator import ETH0
+from testbed.reference_model.output_ports import Emission, To
 from testbed.topology import addresses
 from testbed.topology.units import Unit
+from testbed.wire import spec
+from testbed.wire.frame import Frame
 from tests.privileged.xdp_aggregator import XdpAggregator
 from tests.vectors.build import (
     JOB,

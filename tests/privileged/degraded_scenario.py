@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.forest import Forest, Node, Tree
-from testbed.contract import mapping
 from testbed.daemon.network import Network
 from testbed.topology import addresses
 from testbed.topology.places import switch
+from testbed.wire import mapping
 from tests.privileged.degraded_worker import LANES, VALUES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.contract import spec
+from testbed.wire import spec
 from tests.privileged.summing_worker import Alone
 from workloads.endpoint import Endpoint
 

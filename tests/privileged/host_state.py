@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from testbed.cgroups import held as cgroups
-from testbed.contract.spec import LANES
+from testbed.cgroups import lifetime as cgroups
 from testbed.dataplanes.xdp import layout, link_faults, link_marks
+from testbed.wire.spec import LANES
 from tests.processes import ENDED
 
 RUNTIME = Path("/run/optinc")

@@ -9,8 +9,8 @@ import socket
 import sys
 import time
 
-from testbed.contract import mapping, spec
-from testbed.contract.codec import Header
+from testbed.wire import mapping, spec
+from testbed.wire.codec import Header
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from testbed.daemon.network import Network
 from testbed.dataplanes.xdp import layout, plane
 from testbed.dataplanes.xdp.program import Programs, source
 from testbed.dataplanes.xdp.syscall import map_keys, map_lookup, map_update, u32
-from testbed.discovery.registry import sources
+from testbed.plugins.registry import sources
 from testbed.topology import addresses
 from tests.privileged.scenarios import sums
 

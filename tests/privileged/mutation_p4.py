@@ -6,9 +6,9 @@ The program is compiled where the bug is in it.
 
 from __future__ import annotations
 
-from testbed.contract import spec
 from testbed.dataplanes.bmv2 import compile as p4_compile
 from testbed.dataplanes.bmv2.program import target
+from testbed.wire import spec
 from tests.privileged import bmv2_model_run, bmv2_vector_run
 
 EXAMPLES, OWNED_PACKETS = 3, 1500

@@ -13,13 +13,13 @@ import time
 from collections.abc import Mapping
 
 from testbed.aggregation.entries import Sender
-from testbed.contract.places import Port
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.plane import set_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import run_live
 from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.wire.places import Port
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import JOB, OPTICAL, job_across, job_passing, lanes, result_from_ps, workers_at_ports
 from tests.vectors.units import a_notice

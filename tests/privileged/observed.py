@@ -19,7 +19,7 @@ from typing import Self
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import Programs, source
 from testbed.dataplanes.xdp.syscall import XDP_REDIRECT
-from testbed.discovery.registry import sources
+from testbed.plugins.registry import sources
 
 BEHIND = '#line 1 "parse.h"'  # what comes before are the kernel's headers and bpf/maps.h
 BROADCAST, EXCLUDE_INGRESS = 1 << 3, 1 << 4  # <linux/bpf.h>

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from testbed.discovery.registry import sources
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.plugins.registry import sources
 from tests.limits import SLOWER
 
 MARK = "findings: "

@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import Sender, Tick
-from testbed.contract import spec
-from testbed.contract.frame import HEADERS_BYTES, Frame
-from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import open_control
@@ -31,6 +28,9 @@ from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.emulation.pairs import pair
 from testbed.topology import addresses
+from testbed.wire import spec
+from testbed.wire.frame import HEADERS_BYTES, Frame
+from testbed.wire.places import Port
 from tests.limits import CALL_S
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import (

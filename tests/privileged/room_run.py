@@ -12,14 +12,14 @@ import subprocess
 from collections.abc import Mapping
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import spec
-from testbed.contract.frame import Frame
 from testbed.dataplanes.xdp.cells import Cells
+from testbed.dataplanes.xdp.packet_room import open_room
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.program import Programs
-from testbed.dataplanes.xdp.room import open_room
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.topology.addresses import ROOM_DEVICES
+from testbed.wire import spec
+from testbed.wire.frame import Frame
 from tests.limits import CALL_S
 from tests.privileged.bmv2_aggregator import Wires
 from tests.vectors.build import JOB, SIZE, empty, job_in_unit, push, worker_lanes

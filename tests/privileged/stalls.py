@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from testbed.attach import keeper
+from testbed.host_commands import keeper
 from tests.limits import SLOWER
 from tests.privileged.commands import (
     ROOT,

@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from testbed.contract import spec
+from testbed.wire import spec
 from workloads.endpoint import Endpoint
 from workloads.job_env import Missing
 

@@ -15,9 +15,9 @@ import pytest
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
-from testbed.contract import pcap, spec
-from testbed.contract.frame import Frame, is_gradient
-from testbed.contract.scapy_layer import GradientPacket
+from testbed.wire import pcap, spec
+from testbed.wire.frame import Frame, is_gradient
+from testbed.wire.scapy_layer import GradientPacket
 from tests.privileged.commands import WAIT_S, Testbed, command, running, start
 
 pytestmark = [pytest.mark.needs("xdp", "ovs", "torch")]

@@ -1,5 +1,5 @@
 """`testbed exec` on a testbed: whose network, whose rights, and what is left of it. How a command is attached
-to its client is tests/unit/test_attach.py's.
+to its client is tests/unit/test_host_commands.py's.
 """
 
 from __future__ import annotations

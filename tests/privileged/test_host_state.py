@@ -33,7 +33,7 @@ pytestmark = pytest.mark.alone  # whose snapshots are compared as they are
 
 LOAD = """
 import os, sys
-from testbed.probing.headers import kernel_headers
+from testbed.host_checks.headers import kernel_headers
 os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
 from bcc import BPF
 text = "int left_behind(struct xdp_md *context) { return XDP_PASS; }"
@@ -45,7 +45,7 @@ sys.stdin.read()
 
 ATTACH = """
 import os, subprocess, sys
-from testbed.probing.headers import kernel_headers
+from testbed.host_checks.headers import kernel_headers
 os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
 from bcc import BPF
 text = f"int {sys.argv[1]}(struct xdp_md *context) {{ return XDP_PASS; }}"

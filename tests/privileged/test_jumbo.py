@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.contract.spec import lanes_for
+from testbed.wire.spec import lanes_for
 from tests.privileged.commands import ROOT, Testbed, command, running
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 

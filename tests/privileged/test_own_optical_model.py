@@ -17,10 +17,10 @@ import pytest
 
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
-from testbed.discovery.optical import model_of
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import circuit
 from testbed.optics.model import CircuitTurn, PastTurn
+from testbed.plugins.optical import model_of
 from testbed.topology.model import Topology
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, Testbed, command, open_folder, pids_in_testbed, running, wait_for

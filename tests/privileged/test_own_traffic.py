@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.discovery.registry import systems
+from testbed.plugins.registry import systems
 from tests.limits import SLOWER
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, open_folder, running, start
 

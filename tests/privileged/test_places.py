@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.contract import spec
 from testbed.topology import addresses
+from testbed.wire import spec
 from tests.privileged import inside
 from tests.privileged.packets import findings
 from tests.privileged.tick_scenarios import fabric

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from testbed.contract import pcap
 from testbed.dataplanes.bmv2.process import thrift_port
 from testbed.topology.addresses import tor_dpid
 from testbed.topology.units import Unit
+from testbed.wire import pcap
 from tests.privileged.commands import ROOT, Testbed, command, running, start, wait_for
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.contract.stragglers import SlowWorkers
+from testbed.wire.stragglers import SlowWorkers
 from tests.privileged.commands import WAIT_S, bounded
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 from tests.privileged.jobs import hooked

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from testbed.contract.votes import Ballot, is_carried
+from testbed.wire.votes import Ballot, is_carried
 from tests.privileged.commands import ROOT, Testbed, command, running, start
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 

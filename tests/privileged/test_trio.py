@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.contract.stragglers import SlowWorkers
+from testbed.wire.stragglers import SlowWorkers
 from tests.privileged.commands import ROOT, Testbed, command, open_folder, running
 
 pytestmark = [pytest.mark.needs("xdp", "ovs")]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cgroups import held
+from testbed.cgroups import lifetime
 from testbed.cgroups.hierarchy import find, tops
 from testbed.client.runtime import Runtime
 from tests.limits import CALL_S
@@ -107,7 +107,7 @@ def test_cgroups_go_with_the_testbed_whatever_dies(config: str) -> None:
     with running(config) as testbed:
         made = folders(testbed.name)
         assert len(made) == 2
-        assert not held.dead(testbed.name)
+        assert not lifetime.dead(testbed.name)
         os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not folders(testbed.name), "the keeper removes what the main process made")
         command("testbed.down", "--name", testbed.name)  # which sweeps its folder
@@ -116,7 +116,7 @@ def test_cgroups_go_with_the_testbed_whatever_dies(config: str) -> None:
         assert len(made) == 2
         (keeper,) = [pid for pid in pids_in_testbed(testbed.pid) if "keeper.py" in _words(pid)]
         os.kill(keeper, signal.SIGKILL)
-        wait_for(lambda: held.dead(testbed.name) == made, "nobody keeps them")
+        wait_for(lambda: lifetime.dead(testbed.name) == made, "nobody keeps them")
         inside = pids_in_testbed(testbed.pid)
         os.kill(testbed.pid, signal.SIGKILL)
         wait_for(lambda: not any(map(alive, inside)), "all of it is dead")

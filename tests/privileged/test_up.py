@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from testbed.api.down import ASK_S
 from testbed.client.runtime import Runtime
-from testbed.library.ending import ASK_S
 from tests.limits import CALL_S
 from tests.privileged.commands import (
     ROOT,

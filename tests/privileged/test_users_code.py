@@ -22,7 +22,7 @@ from tests.privileged.test_rights import KEYS
 
 MINE = '''
 import ctypes, json, os
-from testbed.contract.transports import GLOO
+from testbed.wire.transports import GLOO
 
 def rights():
     status = dict(line.split(":\\t") for line in open("/proc/self/status"))

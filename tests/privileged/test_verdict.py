@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 import pytest
 
-from testbed.library.files import series_path
+from testbed.api.files import series_path
 from testbed.telemetry.verdict import TOLERANCES
 from tests.conftest import lacking
 from tests.limits import CALL_S

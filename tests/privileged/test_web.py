@@ -20,7 +20,7 @@ import pytest
 from tests.limits import CALL_S
 from tests.privileged.browser import NARROW, WIDE, Shown, browser, prometheus, web
 from tests.privileged.commands import Testbed, running, wait_for
-from tests.privileged.test_by_hand import CONFIG, a_job, said
+from tests.privileged.test_manual_links import CONFIG, a_job, said
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs")]
 ANSWER_S = 60.0

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.held import Admission
-from testbed.contract import spec
-from testbed.contract.frame import HEADERS_BYTES
+from testbed.aggregation.grants import Admission
 from testbed.daemon.network import Network
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import in_namespace
 from testbed.topology import addresses
 from testbed.topology.places import Host, at_host, switch
+from testbed.wire import spec
+from testbed.wire.frame import HEADERS_BYTES
 from tests.forests import p4inc
 from tests.vectors.build import push, sum_of, worker_lanes
 

@@ -24,10 +24,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.discovery.registry import sources
 from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec, WireStatistics
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, command, entered
 from testbed.emulation.spawner import Spawner
+from testbed.plugins.registry import sources
 from testbed.topology import addresses
 from tests.limits import CALL_S, SLOWER
 from tests.privileged.wire_cases import (

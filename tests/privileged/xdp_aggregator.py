@@ -19,27 +19,27 @@ from unittest.mock import patch
 import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract.blocks import MOST_SOURCES
-from testbed.contract.places import Port, Sum
-from testbed.contract.spec import MAX_WORKERS
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.hosts import XdpHosts
+from testbed.dataplanes.xdp.packet_room import lead_to_room
 from testbed.dataplanes.xdp.places import XdpHostPlace, XdpSwitch
 from testbed.dataplanes.xdp.plane import PINNED_MAPS, PINNED_PROGRAM, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
-from testbed.dataplanes.xdp.room import lead_to_room
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
 from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.pairs import add_pair
-from testbed.reference.aggregator import ETH0, LOOP_PORT
-from testbed.reference.blocks import JobRecord
-from testbed.reference.owned_tree import OwnedTree
-from testbed.reference.pull import Puller, Stored
-from testbed.reference.ways import Emission, Route, To
+from testbed.reference_model.aggregator import ETH0, LOOP_PORT
+from testbed.reference_model.blocks import JobRecord
+from testbed.reference_model.output_ports import Emission, Route, To
+from testbed.reference_model.owned_tree import OwnedTree
+from testbed.reference_model.pull import Puller, Stored
 from testbed.topology import addresses
 from testbed.topology.addresses import ROOM_DEVICES
 from testbed.topology.places import Host
+from testbed.wire.blocks import MOST_SOURCES
+from testbed.wire.places import Port, Sum
+from testbed.wire.spec import MAX_WORKERS
 from tests.limits import CALL_S
 from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS

@@ -7,12 +7,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 
-from testbed.contract.places import Port
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.plane import PINNED_MAPS, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.ocs.timetable import Timetable
-from testbed.reference.ways import Emission, To
+from testbed.reference_model.output_ports import Emission, To
+from testbed.wire.places import Port
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import departures
 

@@ -41,10 +41,10 @@ from controller.steps import (
     WaitUntil,
     Watch,
 )
-from testbed.discovery.optical import model_of
 from testbed.errors import TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends
+from testbed.plugins.optical import model_of
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.load import parse

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import frame, mapping, recovery, rings, spec
-from testbed.contract.codec import Header
-from testbed.contract.endpoint import Event, Vector
-from testbed.contract.frame import Frame
-from testbed.contract.recovery import Found
-from testbed.contract.votes import LENGTH_LANES, Ballot
-from testbed.reference.pull import Puller, PullSide
-from testbed.reference.ways import Emission
+from testbed.reference_model.output_ports import Emission
+from testbed.reference_model.pull import Puller, PullSide
+from testbed.wire import frame, mapping, recovery, rings, spec
+from testbed.wire.codec import Header
+from testbed.wire.endpoint import Event, Vector
+from testbed.wire.frame import Frame
+from testbed.wire.recovery import Found
+from testbed.wire.votes import LENGTH_LANES, Ballot
 from tests.vectors.run import Model
 from workloads import quantiser
 from workloads.endpoint import Counters, _Settings, _Way, library

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.dataplanes.xdp import kept, layout, plane, routes
+from testbed.dataplanes.xdp import layout, plane, routes, timetable
 from testbed.dataplanes.xdp.syscall import Rows, records
 
 FDS = {name: number for number, name in enumerate(plane.PINNED_MAPS)}
@@ -26,11 +26,11 @@ class ModelMaps:
         self.entries: dict[int, dict[bytes, bytes]] = {fd: {} for fd in FDS.values()}
         self.room: dict[str, int] = {}
         self.killed_after = -1
-        for module in (plane, kept):
+        for module in (plane, timetable):
             monkeypatch.setattr(module, "map_update", self._update)
             monkeypatch.setattr(module, "map_lookup", self._lookup)
         for name, function in (("map_delete", self._delete), ("map_keys", self._keys)):
-            monkeypatch.setattr(kept, name, function)
+            monkeypatch.setattr(timetable, name, function)
         monkeypatch.setattr(routes, "map_lookup", self._lookup)
         monkeypatch.setattr(plane, "map_lookup_rows", self._lookup_rows)
         monkeypatch.setattr(plane, "map_update_rows", self._update_rows)

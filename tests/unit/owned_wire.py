@@ -1,4 +1,4 @@
-"""A switch in this process that follows testbed/reference/owned.py, over loopback, between the compiled ends
+"""A switch in this process that follows testbed/reference_model/owned.py, over loopback, between the compiled ends
 of an owned tree: it loses, repeats and reorders as it is told.
 """
 
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from testbed.contract import spec
-from testbed.contract.ends import Role
-from testbed.reference.owned import OwnedPlace
+from testbed.reference_model.owned import OwnedPlace
+from testbed.wire import spec
+from testbed.wire.owned_ends import Role
 from workloads.luwu.nic import Nic, Tree
 
 HEADER = struct.Struct(">HBBBBHHHIIIHHHH")

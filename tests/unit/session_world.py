@@ -21,8 +21,6 @@ from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.contract.recovery import Recovery
-from testbed.discovery.policies import choice
 from testbed.errors import SettingError, TestbedError
 from testbed.jobs.attempt import Attempt
 from testbed.jobs.manager import Jobs, means_of
@@ -32,6 +30,7 @@ from testbed.jobs.user_files import UserFiles
 from testbed.local.counters import KernelCounters
 from testbed.messages.coding import as_json
 from testbed.messages.verdict import JobVerdict
+from testbed.plugins.policies import choice
 from testbed.queue.account import Rules
 from testbed.queue.queued import Queued, requested
 from testbed.queue.session import Session
@@ -41,6 +40,7 @@ from testbed.scheduling.model import Decision, State
 from testbed.systems.p4inc.policies.catalogue import make
 from testbed.topology import catalogue
 from testbed.topology.places import Place
+from testbed.wire.recovery import Recovery
 from tests.processes import spawn
 
 SLOT_S = 0.1

@@ -14,18 +14,18 @@ import pytest
 from testbed.aggregation.admission import Places
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
-from testbed.aggregation.held import group_ip
+from testbed.aggregation.grants import group_ip
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.place_interfaces import HostPlace, Ring, SummingPlace
 from testbed.aggregation.program import At, Capacity, DataPlaneProgram, Grant, JobBlocks
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.slots import SlotProgram
-from testbed.aggregation.summing import HostPlace, Ring, SummingPlace
-from testbed.contract import spec
-from testbed.contract.recovery import Recovery
-from testbed.discovery import registry
 from testbed.errors import RequestError, TestbedError
+from testbed.plugins import registry
 from testbed.topology.load import parse
 from testbed.topology.places import Host, Place, at_host
+from testbed.wire import spec
+from testbed.wire.recovery import Recovery
 from tests.forests import p4inc
 
 Call = tuple[str, str, object]

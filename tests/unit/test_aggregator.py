@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import frame, spec
 from testbed.errors import RequestError
-from testbed.reference.aggregator import Aggregator
-from testbed.reference.optics import CrossConnect
+from testbed.reference_model.aggregator import Aggregator
+from testbed.reference_model.optics import CrossConnect
+from testbed.wire import frame, spec
 from tests.vectors import lights, spread
 from tests.vectors.build import (
     BASE,

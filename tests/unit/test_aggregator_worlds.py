@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.reference.ways import Emission
+from testbed.reference_model.output_ports import Emission
 from tests.examples import examples
 from tests.vectors.build import SLOTS, Lanes
 from tests.vectors.run import Model

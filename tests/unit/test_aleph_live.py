@@ -17,8 +17,8 @@ from reproductions.aleph.live.cores import CoreSamples, TakenCores
 from reproductions.aleph.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from reproductions.live import trust
 from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.discovery.papers import figures_of
 from testbed.errors import RequestError
+from testbed.plugins.papers import figures_of
 from testbed.topology.load import parse
 
 FIGURES = figures_of("aleph")

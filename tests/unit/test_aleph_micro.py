@@ -12,9 +12,9 @@ import pytest
 from reproductions.aleph.micro import claims, native, plan, rig, tables
 from reproductions.aleph.micro.figure import NAMES
 from reproductions.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE
-from testbed.contract.spec import LANES
-from testbed.discovery.papers import figures_of
 from testbed.errors import HostError, RequestError
+from testbed.plugins.papers import figures_of
+from testbed.wire.spec import LANES
 
 
 def row(case: str, per_core: float, **more: Any) -> dict[str, Any]:

@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 import torch
 
-from testbed.contract import mapping
-from testbed.contract.frame import Frame
+from testbed.wire import mapping
+from testbed.wire.frame import Frame
 from tests.unit.endpoint_wire import LACKING, NOT_FINITE, QUIET, End, Rack, rack
 from tests.unit.test_line import SUBMIT
 from workloads import backend, crossovers, sums

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from testbed.contract import calls
+from testbed.wire import calls
 from tests.bench.collectives import within
 from tests.limits import CALL_S
 from workloads import sums

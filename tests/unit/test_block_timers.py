@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from testbed.aggregation.entries import Entry
-from testbed.contract import spec
-from testbed.contract.blocks import BUCKET
-from testbed.contract.frame import Frame
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.timers import MappedTable, Timers
+from testbed.wire import spec
+from testbed.wire.blocks import BUCKET
+from testbed.wire.frame import Frame
 from tests.vectors.blocks import job, terms
 
 BUCKETS, RECORD, SERIAL, JOB = 64, 5, 77, 9

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from testbed.aggregation.entries import Entry
-from testbed.contract.places import P4_ENTRY, Program, Role
-from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.dataplanes.bmv2 import process, program
 from testbed.dataplanes.bmv2.routes import mac_number
 from testbed.dataplanes.bmv2.switch import entry_data
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient, _port_map
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.topology.model import BMV2_LAYOUTS
+from testbed.wire.places import P4_ENTRY, Program, Role
+from testbed.wire.render_p4 import P4_LAYOUTS
 
 
 def test_the_program_for_the_usual_mtu_is_there() -> None:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.contract.spec import LANES
-from testbed.contract.transports import GLOO, PACKETS
 from testbed.telemetry.bound import Bound, bound
 from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.demand import Traffic, pushed_frames, tcp_framing
 from testbed.telemetry.samples import LinkReading, Recording, Sample
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, read, window
+from testbed.wire.spec import LANES
+from testbed.wire.transports import GLOO, PACKETS
 from tests.examples import examples
 from tests.forests import p4inc
 

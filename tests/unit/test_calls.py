@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from testbed.contract import calls
-from testbed.contract.calls import CALL, TABLE, Call, CollectiveKind, Operation, Tables
+from testbed.wire import calls
+from testbed.wire.calls import CALL, TABLE, Call, CollectiveKind, Operation, Tables
 
 GROUP = 0x5EED
 OLDER = {

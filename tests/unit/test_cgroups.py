@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cgroups import held, keeper
+from testbed.cgroups import keeper, lifetime
 from testbed.cgroups.hierarchy import (
     Hierarchy,
     Version1,
@@ -199,10 +199,10 @@ class _Refusing(Version1):
 
 def test_only_root_may_look_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may open it can hold its lock, and with it a start of the testbed, and its end."""
-    monkeypatch.setattr(held, "find", lambda: _Refusing(tmp_path))
+    monkeypatch.setattr(lifetime, "find", lambda: _Refusing(tmp_path))
     umask = os.umask(0)
     try:
-        with pytest.raises(HostError, match="mode 700;"), held.HostCgroups("t", {"u1h1": 0.5}):
+        with pytest.raises(HostError, match="mode 700;"), lifetime.HostCgroups("t", {"u1h1": 0.5}):
             pass
     finally:
         os.umask(umask)
@@ -219,13 +219,13 @@ def test_a_lock_that_another_holds_is_not_waited_for_without_end(
         fcntl.flock(other[0], fcntl.LOCK_EX)
         return os.open(folder, os.O_RDONLY)
 
-    monkeypatch.setattr(held, "find", lambda: _Refusing(tmp_path))
-    monkeypatch.setattr(held, "_open", opened)
-    monkeypatch.setattr(held, "_LOCK_S", 0.0)
+    monkeypatch.setattr(lifetime, "find", lambda: _Refusing(tmp_path))
+    monkeypatch.setattr(lifetime, "_open", opened)
+    monkeypatch.setattr(lifetime, "_LOCK_S", 0.0)
     try:
         with (
             pytest.raises(HostError, match=r"lock .*/optinc-t-[0-9a-f]{8}: another process holds it"),
-            held.HostCgroups("t", {"u1h1": 0.5}),
+            lifetime.HostCgroups("t", {"u1h1": 0.5}),
         ):
             pass
     finally:

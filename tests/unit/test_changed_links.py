@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.telemetry.carried import Carried
 from testbed.telemetry.changes import changed
+from testbed.telemetry.link_usage import Carried
 from testbed.telemetry.samples import Recording
 from tests.unit.recordings import RATE_MBPS, evidence_of, made
 

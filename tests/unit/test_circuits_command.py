@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from testbed.api import circuits as library
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
-from testbed.library import circuits as library
 
 DESCRIBED = {"period_ms": 5, "matchings": [{"start_ms": 0, "circuits": [["u1o1", "u2o1"]]}]}
 

@@ -21,11 +21,11 @@ import yaml
 
 from testbed import status, up
 from testbed.__main__ import COMMANDS
+from testbed.api import files
 from testbed.client import environment, runtime
 from testbed.client.caller import Caller
 from testbed.client.screen import Screen
 from testbed.errors import HostError, RequestError
-from testbed.library import files
 from testbed.messages.status import SilentStatus, Status
 from tests.unit import page_world
 
@@ -220,7 +220,7 @@ def test_all_behind_the_host_is_the_command_s(
         asked.append((socket.parent.name, host, words))
         return 0, None
 
-    monkeypatch.setattr("testbed.attach.client.attended", attended)
+    monkeypatch.setattr("testbed.host_commands.client.attended", attended)
     monkeypatch.setattr(runtime.Runtime, "require_alive", lambda _: None)
     monkeypatch.setenv("SHELL", "/bin/zsh")
     assert importlib.import_module("testbed.exec").main(["--name", "mine", "u1h1", *behind]) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import container, container_needs, setup
-from testbed.probing import container as probed
+from testbed.host_checks import container as probed
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top
-from testbed.contract.spec import LANES
-from testbed.contract.transports import GLOO, OWNED, PACKETS, SERVER
 from testbed.telemetry.demand import (
     DOWN,
     UP,
@@ -21,6 +19,8 @@ from testbed.telemetry.demand import (
 )
 from testbed.telemetry.timelines import BESIDE, CALLED, PULLED, PUSHED, Collective
 from testbed.topology.places import at_host, switch
+from testbed.wire.spec import LANES
+from testbed.wire.transports import GLOO, OWNED, PACKETS, SERVER
 from tests.forests import p4inc
 
 MTU = 1500

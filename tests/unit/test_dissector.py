@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from scapy.utils import rdpcap
 
-from testbed.contract import pcap, render_lua, spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import NO_LANES, Frame
-from testbed.contract.scapy_layer import GradientPacket
+from testbed.wire import pcap, render_lua, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import NO_LANES, Frame
+from testbed.wire.scapy_layer import GradientPacket
 from tests.conftest import lacking
 
 FLAGS = [f"flags.{(flag.name or '').lower()}" for flag in spec.Flag]

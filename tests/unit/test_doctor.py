@@ -11,8 +11,8 @@ import pytest
 from scripts.setup import needed_packages
 from testbed import doctor
 from testbed.errors import HostError
-from testbed.probing import container, features, host, kernel, tried
-from testbed.probing.features import BY_NAME, FEATURES, ProbeFailure, ProbeResult, with_needs
+from testbed.host_checks import container, features, host, kernel, trials
+from testbed.host_checks.features import BY_NAME, FEATURES, ProbeFailure, ProbeResult, with_needs
 
 
 def test_each_feature_has_one_probe() -> None:
@@ -57,7 +57,7 @@ def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_root")
 def test_what_needs_a_lacking_feature_is_not_tried() -> None:
-    by_name = {finding.name: finding for finding in tried.findings(list(BY_NAME))}
+    by_name = {finding.name: finding for finding in trials.findings(list(BY_NAME))}
     assert list(by_name) == list(BY_NAME)
     assert by_name["torch"].works
     assert by_name["namespaces"] == ProbeResult(
@@ -146,7 +146,7 @@ def test_a_container_is_told_which_capability_to_ask_for(
     monkeypatch.setattr(container, "is_container", lambda: True)
     monkeypatch.setattr(container, "missing_capabilities", lambda _: ["NET_ADMIN"])
     monkeypatch.setitem(host.PROBES, "root", lambda: "fine")
-    _, finding = tried.findings(["capabilities"])
+    _, finding = trials.findings(["capabilities"])
     row = doctor.row(finding)
     assert (
         "LACKING  root's capabilities that a testbed needs: this container refuses NET_ADMIN (devices" in row

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.contract import spec
-from testbed.contract.endpoint import Event
+from testbed.wire import spec
+from testbed.wire.endpoint import Event
 from workloads import endpoint, quantiser
 from workloads.endpoint import Endpoint, library
 

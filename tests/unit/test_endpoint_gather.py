@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.contract import mapping, spec
-from testbed.contract.frame import Frame
+from testbed.wire import mapping, spec
+from testbed.wire.frame import Frame
 from tests.unit.endpoint_wire import DISAGREE, DONE, IMPOSSIBLE, LACKING, in_tree, rack
 from tests.unit.test_endpoint_trees import expected, vectors
 

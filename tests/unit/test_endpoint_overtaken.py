@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from testbed import native
-from testbed.contract import mapping, spec
-from testbed.contract.endpoint import Event
+from testbed.wire import mapping, spec
+from testbed.wire.endpoint import Event
 from tests.unit.endpoint_wire import DATA_SLOTS, DONE, OVERTAKEN, Rack, rack
 from workloads import endpoint
 from workloads.endpoint import Endpoint, OvertakenError

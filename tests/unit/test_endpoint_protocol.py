@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.contract import mapping, spec
-from testbed.contract.votes import is_carried
+from testbed.wire import mapping, spec
+from testbed.wire.votes import is_carried
 from tests.unit.endpoint_wire import DATA_SLOTS, DISAGREE, DONE, LIMIT, NOT_FINITE, rack
 from workloads import quantiser
 

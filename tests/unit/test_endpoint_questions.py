@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.contract import mapping, spec
-from testbed.contract.codec import Header
-from testbed.contract.recovery import Found
+from testbed.wire import mapping, spec
+from testbed.wire.codec import Header
+from testbed.wire.recovery import Found
 from tests.unit.endpoint_wire import DONE, GENERATION, JOB, LIMIT, QUIET, Rack, rack
 from tests.unit.test_endpoint_protocol import LENGTHS, expected, vectors
 

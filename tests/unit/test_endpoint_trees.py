@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.contract import mapping, spec
-from testbed.contract.frame import Frame
-from testbed.contract.votes import LENGTH_LANES, Ballot, is_carried
+from testbed.wire import mapping, spec
+from testbed.wire.frame import Frame
+from testbed.wire.votes import LENGTH_LANES, Ballot, is_carried
 from tests.unit.endpoint_wire import DONE, IMPOSSIBLE, LATE_S, NOT_FINITE, Group, Rack, in_tree, rack
 from workloads import quantiser
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption, words_of
-from testbed.discovery.papers import papers
 from testbed.errors import RequestError
+from testbed.plugins.papers import papers
 from testbed.reproduce import _described
 
 COUNT = ExperimentOption("most-jobs", "jobs", usual=7, quick=2, accepted=(1, 11))

@@ -27,7 +27,7 @@ from testbed.errors import HostError, RequestError
 from testbed.topology.catalogue import READY, ready
 from testbed.topology.load import parse
 from testbed.topology.model import HostSpec, LinkSpec, Topology
-from testbed.topology.words import words
+from testbed.topology.yaml_form import words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mininet.md"
 FILES = dict(re.findall(r"^```python file=(\S+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))

@@ -13,10 +13,10 @@ import pytest
 
 from testbed import fault as command
 from testbed import status
+from testbed.api.links import share as read_share
 from testbed.daemon.faults import answer
 from testbed.emulation.faults import LinkFaults, _Stage
 from testbed.errors import RequestError
-from testbed.library.links import share as read_share
 from testbed.machine.links import MAX_DISTANCE, LinkFault
 from testbed.messages.coding import decode
 from testbed.messages.links import FaultStatus

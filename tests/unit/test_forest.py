@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Forest, Node, Tree, below_top
 from testbed.errors import RequestError
-from testbed.jobs.summing import summing_trees
+from testbed.jobs.forest_names import summing_trees
 from testbed.messages.jobs import SummingNode, SummingTree
 from testbed.topology.places import Host, Place, at_host, switch
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from controller.history import History
+from testbed.api.files import write_result
 from testbed.client import environment
 from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
 from testbed.errors import HostError, TestbedError, disk_is_full
 from testbed.jobs import file_host
-from testbed.library.files import write_result
 from workloads.job_env import JobEnv
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

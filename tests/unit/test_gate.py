@@ -17,8 +17,8 @@ import pytest
 from testbed import doctor, native
 from testbed.dataplanes.xdp import probe
 from testbed.errors import TestbedError
-from testbed.probing import host, kernel, tried
-from testbed.probing.features import ProbeFailure, ProbeResult
+from testbed.host_checks import host, kernel, trials
+from testbed.host_checks.features import ProbeFailure, ProbeResult
 from tests import conftest, gate
 from tests.processes import alive
 from tests.skips import ALLOWED
@@ -250,12 +250,12 @@ def test_the_doctor_says_that_the_fault_is_ours(
         "headers       BROKEN   kernel headers for BCC: NameError: name 'candidate' is not defined\n"
         in capsys.readouterr().out
     )
-    assert doctor.report(list(tried.findings(["headers"])))["ok"] is False
+    assert doctor.report(list(trials.findings(["headers"])))["ok"] is False
 
 
 def test_a_kernel_probe_that_breaks_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
-        "import sys; from testbed.probing import kernel\n"
+        "import sys; from testbed.host_checks import kernel\n"
         "kernel.tool = lambda *argv: ''\n"
         "kernel.PROBES |= {'veth': lambda: [][1], 'tbf': lambda: 'fine'}\n"
         "sys.exit(kernel.main(['veth', 'tbf']))"

@@ -12,7 +12,7 @@ from testbed.aggregation import admission
 from testbed.aggregation.admission import Places
 from testbed.aggregation.entries import Role, Sender
 from testbed.aggregation.forest import Forest, Node, Tree
-from testbed.aggregation.held import Admission, Group
+from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.segments import NoRoomError
 from testbed.errors import RequestError, TestbedError
 from testbed.topology.places import Host, Place

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import HostError
-from testbed.probing.headers import kernel_headers
+from testbed.host_checks.headers import kernel_headers
 
 FILES = {
     "common": [

@@ -33,7 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "testbed.encoding",
             "testbed.interpreters",
             "testbed.native",
-            "testbed.contract",
+            "testbed.wire",
             "testbed.messages",
         }
     ),
@@ -44,15 +44,15 @@ LAYERS: tuple[frozenset[str], ...] = (
             "testbed.ocs",
             "testbed.aggregation",
             "testbed.scheduling",
-            "testbed.reference",
-            "testbed.solver",
+            "testbed.reference_model",
+            "testbed.linear_programs",
         }
     ),
     # mechanism
-    frozenset({"testbed.discovery"}),
+    frozenset({"testbed.plugins"}),
     frozenset({"testbed.cgroups"}),
     frozenset({"testbed.client"}),
-    frozenset({"testbed.attach", "testbed.probing"}),
+    frozenset({"testbed.host_commands", "testbed.host_checks"}),
     frozenset({"testbed.dataplanes.xdp", "testbed.telemetry", "testbed.report", "testbed.records"}),
     frozenset({"testbed.machine"}),
     frozenset({"testbed.emulation", "testbed.dataplanes.folders"}),
@@ -60,8 +60,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.dataplanes.bmv2", "testbed.local", "testbed.jobs"}),
     frozenset({"testbed.queue"}),
     frozenset({"testbed.daemon"}),
-    frozenset({"testbed.library"}),
-    frozenset({"testbed.reproduction"}),
+    frozenset({"testbed.api"}),
+    frozenset({"testbed.figures"}),
     frozenset({"testbed.systems"}),
 )
 PURE = LAYERS[0] | LAYERS[1]
@@ -113,10 +113,10 @@ RUNNING = frozenset({"__import__", "compile", "eval", "exec"})
 LOADERS = {
     "testbed/__main__.py": "the command that was typed, alone",
     "testbed/up.py": "loads nothing: asks whether the host has the modules that a testbed needs",
-    "testbed/discovery/optical.py": "the optical models, a file each",
-    "testbed/discovery/papers.py": "the figures of packages that are installed, above all of the testbed",
-    "testbed/discovery/registry.py": "the systems, which are above whoever asks for one by its name",
-    "testbed/discovery/user_class.py": "a user's class, in a process of that user's",
+    "testbed/plugins/optical.py": "the optical models, a file each",
+    "testbed/plugins/papers.py": "the figures of packages that are installed, above all of the testbed",
+    "testbed/plugins/registry.py": "the systems, which are above whoever asks for one by its name",
+    "testbed/plugins/user_class.py": "a user's class, in a process of that user's",
     "testbed/dataplanes/folders.py": "an engine's folder, whose libraries need not be there for another's",
     "testbed/emulation/prompt.py": "a line of `py` at the prompt, for the user who typed it",
     "controller/adapter.py": "Ryu or os-ken, whichever the host has",
@@ -150,8 +150,8 @@ CONTROLLER_MAY = frozenset(
         "testbed.optics",
         "testbed.ocs",
         "testbed.topology",
-        "testbed.discovery.optical",
-        "testbed.discovery.user_class",
+        "testbed.plugins.optical",
+        "testbed.plugins.user_class",
         "testbed.client",
         "testbed.dataplanes.folders",
         "testbed.dataplanes.xdp",
@@ -164,8 +164,8 @@ WORKLOADS_MAY = frozenset(
         "testbed.errors",
         "testbed.interpreters",
         "testbed.native",
-        "testbed.contract",
-        "testbed.discovery.user_class",
+        "testbed.wire",
+        "testbed.plugins.user_class",
     }
 )
 # The part of the library that the reproductions use as anybody's package may.
@@ -176,9 +176,9 @@ OFFERED = frozenset(
         "testbed.topology",
         "testbed.aggregation",
         "testbed.scheduling",
-        "testbed.discovery",
+        "testbed.plugins",
         "testbed.report",
-        "testbed.reproduction",
+        "testbed.figures",
         "testbed.systems",
         "workloads",
         REPRODUCTIONS,
@@ -187,7 +187,7 @@ OFFERED = frozenset(
 # Where they reach below it, and for what: each is something that the library does not offer yet.
 REACHES = {
     "testbed.client": "files written as the user behind sudo; a testbed for a block's time, and its folder",
-    "testbed.contract": "the packets of a worker that pushes its own, and the limits of their numbers",
+    "testbed.wire": "the packets of a worker that pushes its own, and the limits of their numbers",
     "testbed.dataplanes.xdp": "programs of the microbenchmarks' own, compiled and run",
     "testbed.emulation": "namespaces, links and polling threads of their own; processes that end with theirs",
     "testbed.interpreters": "the start of Python in a process of their own",
@@ -290,7 +290,7 @@ def _told(broken: list[Import]) -> str:
 
 def test_the_source_is_found(imports: list[Import]) -> None:
     assert {statement.importer for statement in imports} >= {
-        "testbed.contract",
+        "testbed.wire",
         "testbed.topology",
         "testbed.dataplanes.xdp",
         "controller",
@@ -449,7 +449,7 @@ def test_every_interpreter_is_started_by_one_function() -> None:
     """But a worker's, whose script is to find what lies beside it. library/files.py only looks at files."""
     starts = sources().starting
     files = {start.partition(":")[0] for start in starts}
-    assert files == {"testbed/interpreters.py", "testbed/library/files.py"}, starts
+    assert files == {"testbed/interpreters.py", "testbed/api/files.py"}, starts
 
 
 def test_nothing_pure_loads_by_name() -> None:
@@ -554,7 +554,7 @@ def test_what_a_worker_imports_needs_no_msgspec() -> None:
         seen |= new
         pending += sorted(new)
     files = {str(file.relative_to(CHECKOUT)) for file in seen}
-    assert {"testbed/contract/slate.py", "testbed/discovery/user_class.py"} <= files
+    assert {"testbed/wire/service_status.py", "testbed/plugins/user_class.py"} <= files
     assert not {file for file in files if file.startswith("testbed/messages/")}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation import ingress, marks
+from testbed.emulation import congestion_marks, ingress
 from testbed.emulation.links import WireEnd, WireSpec
 from testbed.emulation.netlink import Message, NetlinkError
 from testbed.errors import HostError, SettingError, TestbedError
@@ -81,7 +81,9 @@ def test_what_reads_back_different_is_an_error_and_leaves_nothing() -> None:
 def test_a_testbed_does_not_come_up_without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not left out in silence: windows are made for links that mark (docs/protocol.md)."""
     wire = WireSpec("u1h1", WireEnd("a"), WireEnd("b"), 200.0, 64 * 1514, 1500)
-    devices = {name: SimpleNamespace(ifindex=at) for at, name in enumerate(marks.inner_devices(wire), 11)}
+    devices = {
+        name: SimpleNamespace(ifindex=at) for at, name in enumerate(congestion_marks.inner_devices(wire), 11)
+    }
 
     class Route(Kernel):
         def __enter__(self) -> Route:
@@ -97,11 +99,11 @@ def test_a_testbed_does_not_come_up_without_marks(monkeypatch: pytest.MonkeyPatc
 
         def set_queue(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(marks, "RouteSocket", lambda: Route(errno.ENOENT))
-    monkeypatch.setattr(marks, "MarkProgram", Program)
-    monkeypatch.setattr(marks, "entered", lambda _: Route())
+    monkeypatch.setattr(congestion_marks, "RouteSocket", lambda: Route(errno.ENOENT))
+    monkeypatch.setattr(congestion_marks, "MarkProgram", Program)
+    monkeypatch.setattr(congestion_marks, "entered", lambda _: Route())
     with (
-        marks.LinkMarks([wire]) as links,
+        congestion_marks.LinkMarks([wire]) as links,
         pytest.raises(TestbedError, match=r"^links mark .* CONFIG_NET_CLS_BPF"),
     ):
         links.attach(1)

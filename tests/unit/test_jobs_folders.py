@@ -13,7 +13,6 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
-from testbed.contract.transports import GLOO, SERVER
 from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
@@ -25,6 +24,7 @@ from testbed.jobs.processes import Orders
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.queue import queued, submission
+from testbed.wire.transports import GLOO, SERVER
 from tests.processes import ENCLOSURES, spawn
 
 ME = Caller.of(os.geteuid())
@@ -170,7 +170,7 @@ def test_a_queued_jobs_folders_have_its_name_above_them(folder: Path) -> None:
 def test_a_users_own_system_is_found_from_its_callers_folder(folder: Path) -> None:
     (folder / "own.py").write_text("class System:\n    pass\n")
     (folder / "script.py").write_text(
-        "from testbed.discovery.user_class import load\n"
+        "from testbed.plugins.user_class import load\n"
         "from workloads.job_env import JobEnv\n"
         "print(load('own.py:System', JobEnv.from_environ().asked_in).__module__)\n"
     )

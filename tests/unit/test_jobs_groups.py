@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from testbed.aggregation.held import Group
+from testbed.aggregation.grants import Group
 from testbed.aggregation.segments import NoRoomError
 from testbed.errors import TestbedError
 from testbed.jobs import groups as module

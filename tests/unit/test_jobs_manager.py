@@ -11,7 +11,6 @@ import pytest
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.contract.transports import GLOO, PACKETS
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Terms
 from testbed.jobs.manager import Jobs, means_of
@@ -19,6 +18,7 @@ from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.topology import catalogue
+from testbed.wire.transports import GLOO, PACKETS
 from tests.machine import InMemory
 from tests.processes import spawn
 

@@ -14,9 +14,6 @@ from testbed.aggregation.messages import site_from_json, site_to_json
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.site import Rack, Site, racks_of
 from testbed.aggregation.system import Layout
-from testbed.contract.recovery import Recovery
-from testbed.contract.transports import PACKETS
-from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs.placement import (
     check_packets,
@@ -26,8 +23,11 @@ from testbed.jobs.placement import (
     parse_place,
     place_workers,
 )
+from testbed.plugins.registry import find
 from testbed.topology.load import parse
 from testbed.topology.places import Host
+from testbed.wire.recovery import Recovery
+from testbed.wire.transports import PACKETS
 from tests.forests import p4inc
 
 RACKS = [Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "cpu", 2), Rack(4, "cpu", 2)]

@@ -14,8 +14,6 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
-from testbed.contract import calls
-from testbed.contract.transports import GLOO, PACKETS, SERVER
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.environment import job_description, worker_environment
@@ -37,6 +35,8 @@ from testbed.jobs.result import (
 from testbed.local.names import hosts_file
 from testbed.messages.links import LinkDelta
 from testbed.topology.catalogue import ready
+from testbed.wire import calls
+from testbed.wire.transports import GLOO, PACKETS, SERVER
 from workloads.job_env import VARIABLE
 
 LAUNCHER = "distributed/elastic/agent/server/local_elastic_agent.py"  # of torch

@@ -10,13 +10,13 @@ from unittest import mock
 
 import pytest
 
-from testbed.aggregation.held import Group
+from testbed.aggregation.grants import Group
 from testbed.aggregation.packets import AS_USUAL
 from testbed.aggregation.site import Rack, racks_of
-from testbed.discovery.registry import find
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.holdings import Holdings
+from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.supply import Share, Start, Supply, outliving_switches
+from testbed.plugins.registry import find
 from testbed.topology.load import parse
 from tests.unit.test_admission import World
 

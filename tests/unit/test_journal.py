@@ -11,7 +11,6 @@ import pytest
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
-from testbed.contract.transports import GLOO
 from testbed.errors import TestbedError
 from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.life import Job, Terms
@@ -22,6 +21,7 @@ from testbed.jobs.user_files import UserFiles
 from testbed.messages.coding import as_json
 from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
+from testbed.wire.transports import GLOO
 from tests.machine import InMemory
 from tests.processes import spawn
 

@@ -138,9 +138,7 @@ def test_down_removes_all_that_one_that_died_has_left(
     assert said.endswith("to remove what it left: sudo .venv/bin/testbed down --name one\n")
     assert made.folder.is_dir()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(
-        "testbed.library.ending.remove_dead", lambda name: remove_dead(name, made.folder.parent)
-    )
+    monkeypatch.setattr("testbed.api.down.remove_dead", lambda name: remove_dead(name, made.folder.parent))
     assert environment.exit_code("testbed down", down.main, []) == 0
     assert capsys.readouterr().out == "testbed 'one' had died; what it left is removed\n"
     assert not made.folder.exists()

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.aggregation.entries import BlockTerms
-from testbed.contract import mapping, spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
-from testbed.contract.votes import SPARE_BITS
 from testbed.topology.addresses import CONTROL_PORT
+from testbed.wire import mapping, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
+from testbed.wire.votes import SPARE_BITS
 from tests.unit.endpoint_wire import (
     DATA_SLOTS,
     DONE,

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Node
 from testbed.aggregation.leaving import Departure, TreeStanding, beyond
-from testbed.contract.mapping import FIRST_VOTE
 from testbed.jobs.leaving import Absences
 from testbed.messages.jobs import AbsenceStatus
 from testbed.systems.trio.leaving import Leaving
 from testbed.topology.places import switch
+from testbed.wire.mapping import FIRST_VOTE
 
 TOP, RACK = switch(1), switch(2)
 FLAT = Node(TOP, (0, 1, 2))

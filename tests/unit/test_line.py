@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from testbed.contract.endpoint import Event
+from testbed.wire.endpoint import Event
 from tests.limits import CALL_S
 from workloads import sums
 from workloads.collectives import c10d

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.discovery import registry
 from testbed.errors import RequestError, TestbedError
+from testbed.plugins import registry
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.messages import decision_from_json, decision_to_json, state_from_json, state_to_json

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from testbed.contract import spec
+from testbed.wire import spec
 from tests.limits import CALL_S
 from tests.unit.endpoint_wire import DONE, QUIET, End, Rack, rack
 from workloads import quantiser

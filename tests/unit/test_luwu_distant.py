@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from testbed.contract.ends import Role
+from testbed.wire.owned_ends import Role
 from tests.unit import test_luwu_training as training
 from tests.unit.luwu_world import adamw, flip, grouped, small
 from tests.unit.owned_wire import LANES, TREE, Chaos, Switch, udp

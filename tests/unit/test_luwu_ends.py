@@ -17,8 +17,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.contract.ends import REQUESTS, Format, State
-from testbed.reference import owned
+from testbed.reference_model import owned
+from testbed.wire.owned_ends import REQUESTS, Format, State
 from tests.limits import CALL_S
 from tests.unit import owned_wire
 from tests.unit.owned_wire import LANES, TREE, Chaos, ends

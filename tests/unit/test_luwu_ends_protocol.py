@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.contract import spec
-from testbed.contract.ends import Format, Role
+from testbed.wire import spec
+from testbed.wire.owned_ends import Format, Role
 from tests.limits import CALL_S
 from tests.unit import owned_wire as wire
 from tests.unit.owned_wire import GENERATION, JOB, LANES, TREE

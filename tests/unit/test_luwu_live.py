@@ -18,8 +18,8 @@ from reproductions.luwu.live import claims, runs, setting
 from reproductions.luwu.live.figure import PLANS
 from reproductions.luwu.live.runs import LiveRun
 from reproductions.verdicts import AGREES, DIFFERS, TIE
-from testbed.discovery.papers import figures_of
 from testbed.errors import RequestError
+from testbed.plugins.papers import figures_of
 from testbed.systems.luwu import pipeline, scaled
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
 from workloads.luwu import rates

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.contract import slate
+from testbed.wire import service_status
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.rates import Rates
 from workloads.luwu.standing import DiskNow, Now, Teller, said
@@ -44,9 +44,9 @@ def test_rates_are_since_the_last_look() -> None:
 
 def test_many_disks_have_room_on_a_slate() -> None:
     many = replace(NOW, disks=tuple(DiskNow(f"/states/{n}" + "x" * 80, (1, 2, 3), n, n) for n in range(40)))
-    memory = memoryview(bytearray(slate.SLATE_BYTES))
-    slate.write(memory, said(many, many, 1.0))
-    read = slate.read(memory)
+    memory = memoryview(bytearray(service_status.SLATE_BYTES))
+    service_status.write(memory, said(many, many, 1.0))
+    read = service_status.read(memory)
     assert read is not None
     assert read["lines"][-1] == "and 24 disks more"
 
@@ -54,7 +54,7 @@ def test_many_disks_have_room_on_a_slate() -> None:
 def test_a_teller_writes_until_it_ends() -> None:
     fd = os.memfd_create("slate", os.MFD_CLOEXEC)
     try:
-        os.ftruncate(fd, slate.SLATE_BYTES)
+        os.ftruncate(fd, service_status.SLATE_BYTES)
         looks: list[int] = []
 
         def look() -> Now:
@@ -65,7 +65,7 @@ def test_a_teller_writes_until_it_ends() -> None:
             end = time.monotonic() + 20
             while len(looks) < 3 and time.monotonic() < end:
                 time.sleep(0.01)
-        read = slate.read(memoryview(os.pread(fd, slate.SLATE_BYTES, 0)))
+        read = service_status.read(memoryview(os.pread(fd, service_status.SLATE_BYTES, 0)))
         assert read is not None
         assert read["iteration"] == len(looks) >= 3
         with Teller(-1, look):

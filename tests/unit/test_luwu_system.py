@@ -10,13 +10,11 @@ import pytest
 
 from testbed.aggregation.entries import NO_IP, Role, Sender
 from testbed.aggregation.forest import Forest, Node, Tree
-from testbed.aggregation.held import Group
+from testbed.aggregation.grants import Group
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.system import Layout, completed
 from testbed.client.caller import Caller
-from testbed.contract.recovery import Recovery
-from testbed.contract.transports import OWNED
 from testbed.errors import RequestError
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.jobs.request import JobRequest
@@ -24,6 +22,8 @@ from testbed.jobs.services import server_spec, service_address
 from testbed.systems.luwu.system import SERVICE, LuWu
 from testbed.topology.catalogue import ready
 from testbed.topology.places import Host, switch
+from testbed.wire.recovery import Recovery
+from testbed.wire.transports import OWNED
 from tests.unit.test_admission import World
 
 PODS = ready("pods")

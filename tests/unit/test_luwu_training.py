@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.unit.luwu_world import flip
 from workloads.luwu import record
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.held import Remote
+from workloads.luwu.held_layers import Remote
 from workloads.luwu.training import NodeOptimizer, initialize
 
 WORDS, WIDTH, BLOCKS = 61, 32, 3

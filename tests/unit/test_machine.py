@@ -20,9 +20,9 @@ from testbed.daemon import network as network_module
 from testbed.daemon.network import Network
 from testbed.daemon.process import Daemon, Main
 from testbed.dataplanes.tors import AllTors
-from testbed.emulation.by_hand import LinksByHand
 from testbed.emulation.capture import Tap
 from testbed.emulation.faults import LinkFaults
+from testbed.emulation.manual_links import LinksByHand
 from testbed.emulation.net import FabricNet
 from testbed.local.counters import KernelCounters
 from testbed.local.local import Local

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.contract import mapping
+from testbed.wire import mapping
 from tests.limits import CALL_S
 
 NATIVE = Path(__file__).resolve().parents[2] / "workloads/native"

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
 from testbed import messages
+from testbed.api import handle
+from testbed.api.state import status
 from testbed.client import rpc
-from testbed.client.shown import lines
+from testbed.client.terminal_text import lines
 from testbed.errors import TestbedError
-from testbed.library import handle
-from testbed.library.state import status
 from testbed.messages import schema
 from testbed.messages.coding import as_json, decode, encoded
 from testbed.messages.jobs import BlocksStatus

@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from testbed.errors import RequestError
+from testbed.linear_programs.linear import LinearProgram
 from testbed.scheduling.model import Job, Limits, Pair, Schedule
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.checker import BrokenSchedule, check
 from testbed.systems.p4inc.milp import Solution, solve
 from testbed.systems.p4inc.milp.instance import prepare

@@ -11,8 +11,8 @@ import random
 import pytest
 
 from testbed.errors import RequestError
+from testbed.linear_programs.linear import LinearProgram
 from testbed.scheduling.model import Job, Limits, Pair
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.milp import literal, solve
 from testbed.systems.p4inc.milp.instance import prepare

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import GLOO, PACKETS
 from testbed.telemetry.bound import bound
 from testbed.telemetry.demand import Traffic, tcp_framing
 from testbed.telemetry.network import Light, LitNetwork, Windows, network, pair_of
+from testbed.wire.transports import GLOO, PACKETS
 from tests.forests import p4inc
 from tests.unit.test_bound import ALONE_S, BEGAN_S, COMPUTING_S, MTU, SIZE_BYTES, Neighbours, the
 

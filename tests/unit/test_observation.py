@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import GLOO
 from testbed.emulation.ports import PortWatch
 from testbed.errors import TestbedError
 from testbed.jobs.observation import Observation, faults_in_words
@@ -24,6 +23,7 @@ from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from testbed.wire.transports import GLOO
 from tests.limits import CALL_S
 from tests.unit.recordings import made
 from tests.unit.test_bound import ACROSS, ALONE_S, MTU, Neighbours

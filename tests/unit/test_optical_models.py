@@ -26,7 +26,6 @@ from controller.state import begin
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
 from testbed.daemon.status import optical_model
-from testbed.discovery.optical import find, in_words, model_of, models
 from testbed.emulation import model_host, user_topo
 from testbed.emulation.model_host import ModelHost
 from testbed.emulation.user_model import settled
@@ -46,12 +45,13 @@ from testbed.optics.model import (
     Quantity,
     Settings,
 )
+from testbed.plugins.optical import find, in_words, model_of, models
 from testbed.status import optics_text
 from testbed.topology.fields import shown
 from testbed.topology.load import load, parse
 from testbed.topology.model import Topology
 from testbed.topology.optical import USUAL
-from testbed.topology.words import values_said, words
+from testbed.topology.yaml_form import values_said, words
 from tests.limits import CALL_S
 from tests.processes import spawn
 from tests.unit.model_switches import ModelPlane

@@ -19,7 +19,7 @@ from testbed.optics.models.transceivers import Transceivers
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.optical import with_values
-from testbed.topology.words import words
+from testbed.topology.yaml_form import words
 from tests.vectors.dark_times import TIMES
 
 Group = Mapping[str, Any]

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from testbed.contract import calls
-from testbed.contract.calls import CollectiveKind, Operation, Tables, what
+from testbed.wire import calls
+from testbed.wire.calls import CollectiveKind, Operation, Tables, what
 from tests.limits import CALL_S
 from workloads import waiting
 from workloads.sums import native

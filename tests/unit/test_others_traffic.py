@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.telemetry.happened import Happened
+from testbed.telemetry.events import Happened
 from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.traffic import OthersTraffic, Owner, SeenPorts, grown, others
 

@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from testbed.contract.codec import Header
-from testbed.contract.frame import NO_LANES, Frame
-from testbed.contract.spec import Op
-from testbed.reference.owned import OwnedPlace
-from testbed.reference.owned_tree import OwnedTree
-from testbed.reference.slots import Slot
+from testbed.reference_model.owned import OwnedPlace
+from testbed.reference_model.owned_tree import OwnedTree
+from testbed.reference_model.slots import Slot
+from testbed.wire.codec import Header
+from testbed.wire.frame import NO_LANES, Frame
+from testbed.wire.spec import Op
 from tests.vectors.build import BASE, GENERATION, JOB, SIZE
 from tests.vectors.owned import PLACE, top
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from testbed.contract import spec
-from testbed.contract.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, Space
-from testbed.contract.places import P4_OWNED_RECORDS, SLOTS
-from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
 from testbed.dataplanes.bmv2 import compile as p4_compile
 from testbed.dataplanes.bmv2.program import COMPILED, target
 from testbed.errors import HostError, TestbedError
+from testbed.wire import spec
+from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, Space
+from testbed.wire.places import P4_OWNED_RECORDS, SLOTS
+from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
 from tests.p4_ways import apart, registers, ways
 
 KEPT = [(layout, spec.lanes_for(mtu)) for layout in P4_LAYOUTS for mtu in p4_compile.KEPT_MTUS[layout]]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.discovery.papers import NONE
 from testbed.errors import HostError
+from testbed.plugins.papers import NONE
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("README.md", "setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE")

@@ -22,10 +22,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from testbed.contract import spreading
-from testbed.contract.chunks import LEAST, MOST, PARTS, chunk_of
 from testbed.jobs.environment import PS_PORT_BASE
 from testbed.telemetry.traffic import EPHEMERAL
+from testbed.wire import spreading
+from testbed.wire.vector_chunks import LEAST, MOST, PARTS, chunk_of
 from workloads import ps_client
 from workloads.parameter_server import MAX_CONNECTIONS, Server
 from workloads.ps_client import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.flows import RouteChanges, TorFlows, oxc_flows, routes_of, tor_flows
 from controller.planes import FastPath
-from testbed.dataplanes.xdp import kept, layout, plane, routes
+from testbed.dataplanes.xdp import layout, plane, routes, timetable
 from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes
 from testbed.dataplanes.xdp.syscall import Rows
 from testbed.errors import RequestError, SettingError
@@ -166,7 +166,7 @@ def test_a_timetable_that_reads_back_another_leaves_nothing(
     based: ModelMaps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        kept, "map_update", lambda fd, key, value: based.entries[fd].update({key: value[::-1]})
+        timetable, "map_update", lambda fd, key, value: based.entries[fd].update({key: value[::-1]})
     )
     with pytest.raises(SettingError, match="read back differ"):
         keep(based, FIRST)

@@ -18,18 +18,18 @@ import pytest
 
 from testbed import reproduce
 from testbed import systems as package
-from testbed.contract.recovery import QUESTIONS
 from testbed.dataplanes.xdp.program import PORTS, called
-from testbed.discovery import papers, policies, registry
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.plugins import papers, policies, registry
 from testbed.queue.policy_host import policy_of
 from testbed.scheduling.model import Limits, State
 from testbed.systems import main
+from testbed.wire.recovery import QUESTIONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXTRA = '''
 from testbed.aggregation.system import Layout, Policies, System
-from testbed.contract.transports import GLOO
+from testbed.wire.transports import GLOO
 from testbed.scheduling.model import Decision
 
 class Idle:

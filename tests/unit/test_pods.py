@@ -19,8 +19,8 @@ from controller.flows import routes_of, tor_flows
 from controller.state import begin
 from testbed.aggregation.forest import Forest, Node, Tree, below_top, meeting_switch
 from testbed.aggregation.messages import site_from_json, site_to_json
+from testbed.aggregation.result_ports import ways
 from testbed.aggregation.site import Site, racks_of
-from testbed.aggregation.ways import ways
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError
 from testbed.jobs.placement import draw_workers, parse_place, place_workers

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError
+from testbed.scheduling.free_capacity import Loads, Room
 from testbed.scheduling.model import Decision, Job, Limits, Pair, Progress, State, load
-from testbed.scheduling.room import Loads, Room
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.policies import matching, windows
 from testbed.systems.p4inc.policies.catalogue import NAMES, TITLES, make

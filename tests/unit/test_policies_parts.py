@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.scheduling.free_capacity import Loads, Room
 from testbed.scheduling.model import Job, Limits, Pair, Progress, load
-from testbed.scheduling.room import Loads, Room
 from testbed.systems.p4inc.policies import circuits, matching, windows
 
 LIMITS = Limits.uniform(4, 3, 1, 40.0, 200.0)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.contract import spec
-from testbed.contract.votes import (
+from testbed.wire import spec
+from testbed.wire.votes import (
     BLOCK_LANES,
     FINE_ABOVE,
     FINE_TO,

@@ -8,14 +8,14 @@ import pytest
 
 from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import GLOO
-from testbed.discovery.policies import Choice
-from testbed.discovery.registry import find
 from testbed.errors import RequestError
+from testbed.plugins.policies import Choice
+from testbed.plugins.registry import find
 from testbed.queue.layouts import check_choice, hub_of, meeting_of, served_where_asked
 from testbed.systems.p4inc.system import P4inc
 from testbed.topology import catalogue
 from testbed.topology.places import Host
+from testbed.wire.transports import GLOO
 
 RACKS = (Rack(1, "gpu", 4), Rack(2, "gpu", 4), Rack(3, "gpu", 4), Rack(4, "cpu", 2))
 SITE = Site(RACKS, frozenset(), frozenset())

@@ -16,15 +16,15 @@ import pytest
 
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import GLOO
-from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs import life, manager
+from testbed.plugins.registry import find
 from testbed.queue.policy_process import OverrunError, PolicyError
 from testbed.queue.result import of_batch, of_session
 from testbed.scheduling.model import Decision, State
 from testbed.topology import catalogue
 from testbed.topology.load import parse
+from testbed.wire.transports import GLOO
 from tests.unit import session_world
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
 from workloads.job_env import Board

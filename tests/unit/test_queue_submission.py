@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from testbed import run
 from testbed.aggregation.site import Rack
-from testbed.discovery.registry import find
 from testbed.errors import RequestError
 from testbed.jobs.options import OPTIONS
 from testbed.jobs.placement import place_in_queue
+from testbed.plugins.registry import find
 from testbed.queue import submission
 from testbed.queue.layouts import check_against
 from testbed.queue.submission import kinds, parse

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.reference.aggregator import Aggregator
-from testbed.reference.slots import Slot
-from testbed.reference.ways import Reaction
+from testbed.reference_model.aggregator import Aggregator
+from testbed.reference_model.output_ports import Reaction
+from testbed.reference_model.slots import Slot
 from tests.bench import recovery
 from tests.bench.recovery_model import GENERATION, LANES, RECOVERIES, Counts, Setup, State, Tree, state_of
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from testbed.discovery.showing import shown_jobs
 from testbed.errors import HostError, TestbedError
+from testbed.plugins.shown_jobs import shown_jobs
 from testbed.report import document, host, measures, plots, style, tables, timeline
 from testbed.topology.catalogue import find
 

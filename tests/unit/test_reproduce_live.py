@@ -33,8 +33,8 @@ from reproductions.p4inc.live.throughput import CASES, PAPER, claims, larger_gai
 from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
 from testbed import reproduce
 from testbed.aggregation.site import Rack
-from testbed.discovery.papers import figures_of
 from testbed.errors import RequestError, TestbedError
+from testbed.plugins.papers import figures_of
 from testbed.queue import submission
 from testbed.scheduling.live import limits_of
 from testbed.scheduling.model import Decision, Job, State

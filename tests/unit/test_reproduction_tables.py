@@ -12,7 +12,7 @@ from rich.text import Text
 
 from reproductions import tables
 from reproductions.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE
-from testbed.reproduction.judged import UNJUDGED
+from testbed.figures.verdict_gate import UNJUDGED
 
 COLOURS = {AGREES: "green", SIZE: "yellow", PARTLY: "yellow", TIE: "blue", DIFFERS: "red", UNJUDGED: "yellow"}
 CLAIMS = [{"text": f"it {word}", "paper": "2", "ours": "3", "verdict": word} for word in COLOURS]

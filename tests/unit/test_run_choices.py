@@ -15,11 +15,11 @@ import pytest
 
 from testbed import run
 from testbed.aggregation.site import Rack
+from testbed.api.python import check_python
 from testbed.client.caller import Caller
 from testbed.errors import HostError, RequestError
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.placement import host_for_server, parse_server
-from testbed.library.python import check_python
 from testbed.topology.units import checked_unit
 from tests.unit import recorded
 

@@ -15,8 +15,8 @@ from scripts import install_ryu
 from testbed import up
 from testbed.client import environment
 from testbed.errors import HostError
-from testbed.probing import host
-from testbed.probing.features import BY_NAME, ProbeFailure
+from testbed.host_checks import host
+from testbed.host_checks.features import BY_NAME, ProbeFailure
 
 ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([\w.]+)$")

@@ -11,9 +11,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from testbed.contract import codec, spec
-from testbed.contract.frame import NO_LANES, Frame
-from testbed.contract.scapy_layer import GradientPacket
+from testbed.wire import codec, spec
+from testbed.wire.frame import NO_LANES, Frame
+from testbed.wire.scapy_layer import GradientPacket
 
 HEADERS = st.fixed_dictionaries(
     {f.name: st.integers(0, 2**f.bits - 1) for f in spec.HEADER if f.name not in ("magic", "version", "op")}

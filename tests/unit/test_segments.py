@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.segments import NoRoomError, Segments
-from testbed.contract.mapping import places
+from testbed.wire.mapping import places
 
 
 def test_segments_do_not_overlap_and_freed_ones_are_used_again_whole_or_joined() -> None:

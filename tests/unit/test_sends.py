@@ -27,10 +27,7 @@ import pytest
 
 from testbed import native
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.summing import TimedPlace
-from testbed.contract import mapping, spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
+from testbed.aggregation.place_interfaces import TimedPlace
 from testbed.daemon.process import Daemon
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp import timers as block_timers
@@ -38,6 +35,9 @@ from testbed.dataplanes.xdp.blocks import BlockTable
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.dataplanes.xdp.timers import MappedTable, Timers
 from testbed.topology.addresses import Dpid
+from testbed.wire import mapping, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
 from tests.forests import p4inc
 from tests.limits import CALL_S
 from tests.unit import owned_wire

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from testbed.aggregation.segments import NoRoomError
-from testbed.contract.blocks import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
-from testbed.contract.spec import lanes_for
 from testbed.systems.trio.shares import Shares
+from testbed.wire.blocks import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
+from testbed.wire.spec import lanes_for
 from tests.vectors.blocks import terms
 
 

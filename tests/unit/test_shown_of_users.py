@@ -16,12 +16,12 @@ from rich.text import Text
 
 from testbed import exec as exec_command
 from testbed import runs
-from testbed.attach import client
 from testbed.client import environment, rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.daemon.commands import Commands
 from testbed.errors import RequestError
+from testbed.host_commands import client
 from testbed.jobs.request import JobRequest
 from testbed.records.record import CONFIGURATION, FILE, RESULT, RUNS
 from testbed.records.recorder import Asked, Recorder
@@ -32,7 +32,7 @@ from tests.processes import ENCLOSURES
 from tests.unit import recorded
 from tests.unit.page_world import World
 from tests.unit.test_page_records import RESULT_OF_RUN, written
-from tests.unit.test_shown import ALL, is_clean
+from tests.unit.test_terminal_text import ALL, is_clean
 
 FORGED = f"{ALL}\nforged: down\r"
 WORDS = ("state", "kind", "name", "host", "format", "command", "ports", "dtype")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.contract.blocks import BLOCK, MOST_RECORDS
-from testbed.contract.spec import lanes_for
 from testbed.systems.luwu.hardware import Hardware
 from testbed.systems.luwu.memory import STORED_BYTES, most_parameters
+from testbed.wire.blocks import BLOCK, MOST_RECORDS
+from testbed.wire.spec import lanes_for
 from workloads.luwu.layout import PARAMETER_BYTES, STATE_BYTES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from testbed.api import state
 from testbed.client import runtime
 from testbed.errors import TestbedError
-from testbed.library import state
 from testbed.messages.coding import decode
 from testbed.messages.queue import QueueStatus
 from testbed.messages.status import NOT_ANSWERING, SilentStatus, UnwrittenStatus

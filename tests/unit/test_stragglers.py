@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.contract.stragglers import LEAST, MOST, POINTS, Slowed, SlowWorkers
 from testbed.errors import RequestError
 from testbed.queue import submission
 from testbed.telemetry.delays import delays
+from testbed.wire.stragglers import LEAST, MOST, POINTS, Slowed, SlowWorkers
 from workloads import stragglers
 from workloads.stragglers import BACKWARD, FIRST, FORWARD, SUM, DelayPoints, Delays, Hooks
 

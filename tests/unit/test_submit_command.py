@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from testbed import submit
+from testbed.api import submitting
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import HostError, RequestError
-from testbed.library import submitting
 from testbed.queue.submission import parse
 
 JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}

@@ -15,14 +15,14 @@ from testbed.aggregation.messages import layout_from_json, layout_to_json, site_
 from testbed.aggregation.site import Rack, Site
 from testbed.aggregation.system import Layout, Service
 from testbed.client.caller import Caller
-from testbed.contract.transports import PACKETS
-from testbed.discovery.registry import find, systems
 from testbed.errors import RequestError
 from testbed.jobs import user_system
 from testbed.jobs.placement import laid_out
 from testbed.jobs.user_system import UserSystem
+from testbed.plugins.registry import find, systems
 from testbed.systems import main
 from testbed.topology.places import Host
+from testbed.wire.transports import PACKETS
 from tests.processes import spawn
 from tests.unit.test_forest import Forest, forests
 
@@ -34,7 +34,7 @@ GOOD = """
 import testbed.aggregation.system as SYSTEM
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import PACKETS
+from testbed.wire.transports import PACKETS
 from testbed.topology.places import Place, at_host, switch
 
 class Own:

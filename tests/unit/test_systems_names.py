@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from testbed import systems as package
-from testbed.discovery.papers import papers
-from testbed.discovery.policies import policies
-from testbed.discovery.registry import systems
+from testbed.plugins.papers import papers
+from testbed.plugins.policies import policies
+from testbed.plugins.registry import systems
 
 pytestmark = pytest.mark.text
 
@@ -37,14 +37,14 @@ OTHERS = {
     ("testbed/topology/catalogue.py", "luwu"): "the configuration that is its paper's testbed",
     ("testbed/topology/load.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/topology/load_optical.py", "ring"): "units wired in a ring",
-    ("testbed/topology/words.py", "inc"): "the topology's key of the jobs that a switch sums for",
+    ("testbed/topology/yaml_form.py", "inc"): "the topology's key of the jobs that a switch sums for",
     ("testbed/scheduling/constraints.py", "inc"): "the model's word for computing in the network",
     ("testbed/scheduling/form.py", "inc"): "the model's field of the units whose switches sum",
     ("testbed/scheduling/form.py", "ps"): "the model's field of the unit of a job's parameter server",
     ("testbed/queue/submission.py", "ps"): "the jobs file's key of the unit of a job's parameter server",
     ("testbed/jobs/attempt.py", "ps"): "a worker's key of its parameter server's address",
     ("workloads/job_env.py", "ps"): "a worker's key of its parameter server's address",
-    ("testbed/contract/places.py", "ring"): "the ring in memory into which results are written",
+    ("testbed/wire/places.py", "ring"): "the ring in memory into which results are written",
     ("testbed/dataplanes/xdp/hosts.py", "ring"): "the ring in memory into which results are written",
     ("testbed/emulation/net.py", "switches"): "the word for what is being made, in the progress of `up`",
     ("testbed/webpage/fabric_picture.py", "switches"): "what a trace of the page's picture shows",

@@ -8,8 +8,8 @@ import pytest
 
 from testbed.aggregation.entries import Tick
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract import spec
-from testbed.contract.frame import Frame
+from testbed.wire import spec
+from testbed.wire.frame import Frame
 from tests.vectors.build import BASE, GENERATION, JOB, PS_IP, compared, job_in_unit, tick
 
 OF_THE_LINK = {"destination_mac"}  # a control port is a link of its own

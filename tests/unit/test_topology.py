@@ -20,7 +20,7 @@ from testbed.topology.addresses import CORE_DPID, CORE_UNIT, tor_dpid, tor_name
 from testbed.topology.load import load, parse
 from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, Topology
 from testbed.topology.places import at_tor
-from testbed.topology.words import words
+from testbed.topology.yaml_form import words
 
 GOOD = {"units": [{"kind": "gpu", "hosts": 4}, {"kind": "cpu", "hosts": 2}], "scale": 100}
 

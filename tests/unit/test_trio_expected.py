@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.contract.stragglers import SlowWorkers
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
+from testbed.wire.stragglers import SlowWorkers
 
 TEN_OF_210_MS = Ages(10 / 210, 30 / 210)
 SEEDS, ITERATIONS = 31, 40

@@ -24,9 +24,9 @@ from reproductions.trio.slow.setting import (
     network,
 )
 from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
-from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import RequestError
 from testbed.topology.load import parse
+from testbed.wire.stragglers import SlowWorkers
 
 (FIGURE,) = EXPERIMENTS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Job, Limits, Progress
-from testbed.scheduling.room import Loads
 from testbed.systems.p4inc import milp
 from testbed.systems.p4inc.checker import check
 from testbed.systems.p4inc.simulator.fluid import simulate

@@ -12,9 +12,9 @@ import pytest
 from testbed.messages.coding import as_json
 from testbed.ocs.timetable import parse
 from testbed.telemetry.bound import Bound, coarse
-from testbed.telemetry.company import Company
+from testbed.telemetry.events import Happened
 from testbed.telemetry.evidence import Evidence, LinkUse, Second
-from testbed.telemetry.happened import Happened
+from testbed.telemetry.other_programs import Company
 from testbed.telemetry.traffic import OthersTraffic
 from testbed.telemetry.verdict import TOLERANCES, verdict
 from tests.unit.recordings import RATE_MBPS

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.contract.calls import Tables
 from testbed.jobs.board import JobBoard
+from testbed.wire.calls import Tables
 from tests.unit.test_calls import BARRIER, GROUP, ask, broadcast
 from tests.unit.test_jobs_board import described
 from workloads import waiting

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.contract import spec
-from testbed.reference.blocks import JobRecord
+from testbed.reference_model.blocks import JobRecord
 from testbed.topology.addresses import CONTROL_PORT
+from testbed.wire import spec
 from tests.vectors import mutations
 from tests.vectors.blocks import KEPT, VOTES, across, at, job, terms
 from tests.vectors.build import (

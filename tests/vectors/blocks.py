@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.aggregation.entries import NO_IP, BlockTerms, Entry
-from testbed.contract import spec
-from testbed.contract.blocks import BUCKET, P4_SOURCES
-from testbed.contract.mapping import FIRST_VOTE
-from testbed.reference.ways import To
+from testbed.reference_model.output_ports import To
 from testbed.topology.addresses import CONTROL_PORT
+from testbed.wire import spec
+from testbed.wire.blocks import BUCKET, P4_SOURCES
+from testbed.wire.mapping import FIRST_VOTE
 from tests.vectors.build import (
     GENERATION,
     GROUP_IP,

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import frame, spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import Frame
-from testbed.reference.aggregator import ETH0, LOOP_PORT
-from testbed.reference.pull import Puller, Stored
-from testbed.reference.ways import Route, To
+from testbed.reference_model.aggregator import ETH0, LOOP_PORT
+from testbed.reference_model.output_ports import Route, To
+from testbed.reference_model.pull import Puller, Stored
 from testbed.topology import addresses
 from testbed.topology.addresses import CONTROL_PORT
 from testbed.topology.places import Host
+from testbed.wire import frame, spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
 
 Lanes = npt.NDArray[np.uint32]
 

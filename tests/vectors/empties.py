@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import frame, spec
-from testbed.contract.frame import CE, ECT
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.ways import To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import To
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
+from testbed.wire import frame, spec
+from testbed.wire.frame import CE, ECT
 from tests.vectors.build import (
     BASE,
     GENERATION,

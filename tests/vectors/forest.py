@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract import frame, spec
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.pull import Puller
-from testbed.reference.ways import To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import To
+from testbed.reference_model.pull import Puller
 from testbed.topology.addresses import LOOP_PLACE_IP, LOOP_WORKER_IP
+from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,
     GENERATION,

@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from testbed.aggregation.entries import Role, Sender
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.optics import PROBE, CrossConnect
-from testbed.reference.pull import Puller
-from testbed.reference.ways import Reaction
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.optics import PROBE, CrossConnect
+from testbed.reference_model.output_ports import Reaction
+from testbed.reference_model.pull import Puller
 from tests.vectors import mutations, places
 from tests.vectors.build import PS_IP, ROUTES, SLOTS, TOR_IP
 from tests.vectors.good import OTHER

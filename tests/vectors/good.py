@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.contract import frame, spec
+from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,
     PS_IP,

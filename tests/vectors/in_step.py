@@ -19,13 +19,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import spec
-from testbed.contract.frame import Frame
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.slots import Slot
-from testbed.reference.ways import Emission, Reaction, Route, To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import Emission, Reaction, Route, To
+from testbed.reference_model.slots import Slot
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from testbed.topology.places import Host
+from testbed.wire import spec
+from testbed.wire.frame import Frame
 from tests.vectors import mutations
 from tests.vectors.build import (
     BASE,

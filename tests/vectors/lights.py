@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.ocs.timetable import Matching, Timetable
-from testbed.reference.ways import Reaction
+from testbed.reference_model.output_ports import Reaction
 from tests.vectors.build import push
 
 FRAME, LONG = push(0, 0), bytes(range(60)) * 50

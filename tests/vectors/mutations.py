@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from testbed.contract import frame, spec
+from testbed.wire import frame, spec
 
 Rows = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]

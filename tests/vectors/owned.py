@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract import frame, spec
-from testbed.contract.spec import Op
-from testbed.reference.pull import Puller
-from testbed.reference.ways import To
+from testbed.reference_model.output_ports import To
+from testbed.reference_model.pull import Puller
 from testbed.topology.addresses import CONTROL_PORT
+from testbed.wire import frame, spec
+from testbed.wire.spec import Op
 from tests.vectors.build import (
     BASE,
     FABRIC,

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract import spec
-from testbed.contract.spec import Op
-from testbed.reference.owned_tree import OwnedTree
+from testbed.reference_model.owned_tree import OwnedTree
+from testbed.wire import spec
+from testbed.wire.spec import Op
 from tests.vectors import mutations
 from tests.vectors.build import (
     BASE,

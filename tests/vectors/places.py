@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP, Entry, Sender
-from testbed.contract import frame, recovery, spec
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.pull import Puller
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.pull import Puller
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from testbed.topology.places import Host
 from testbed.topology.units import Unit
+from testbed.wire import frame, recovery, spec
 from tests.vectors.build import (
     FABRIC,
     GENERATION,

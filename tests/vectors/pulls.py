@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from testbed.contract import frame, spec
-from testbed.reference.pull import Puller, Stored
-from testbed.reference.ways import To
+from testbed.reference_model.output_ports import To
+from testbed.reference_model.pull import Puller, Stored
+from testbed.wire import frame, spec
 from tests.vectors.build import (
     GENERATION,
     GROUP_IP,

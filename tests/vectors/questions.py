@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import recovery, spec
-from testbed.contract.recovery import Found
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.pull import Puller
-from testbed.reference.ways import To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import To
+from testbed.reference_model.pull import Puller
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
+from testbed.wire import recovery, spec
+from testbed.wire.recovery import Found
 from tests.vectors.build import (
     GENERATION,
     GROUP_IP,

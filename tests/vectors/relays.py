@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Sender
-from testbed.contract import spec
-from testbed.contract.frame import CE, Frame
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.pull import Puller
-from testbed.reference.ways import To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import To
+from testbed.reference_model.pull import Puller
 from testbed.topology.addresses import LOOP_WORKER_IP
+from testbed.wire import spec
+from testbed.wire.frame import CE, Frame
 from tests.vectors.build import (
     BASE,
     GENERATION,

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract.frame import Frame
-from testbed.reference.aggregator import ETH0, LOOP_PORT, Aggregator
-from testbed.reference.pull import Puller, PullSide, Stored
-from testbed.reference.ways import Emission, Reaction, Route, To
+from testbed.reference_model.aggregator import ETH0, LOOP_PORT, Aggregator
+from testbed.reference_model.output_ports import Emission, Reaction, Route, To
+from testbed.reference_model.pull import Puller, PullSide, Stored
 from testbed.topology.places import Host
+from testbed.wire.frame import Frame
 from tests.vectors.build import (
     HOST_PORTS,
     JOB,

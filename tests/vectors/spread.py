@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.contract.frame import mac_bytes
-from testbed.reference.ways import Reaction, Route
+from testbed.reference_model.output_ports import Reaction, Route
+from testbed.wire.frame import mac_bytes
 from tests.vectors.build import (
     HOST_MAC,
     JOB,

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import spec
-from testbed.contract.frame import CE, ECT
-from testbed.reference.ways import To
+from testbed.reference_model.output_ports import To
+from testbed.wire import spec
+from testbed.wire.frame import CE, ECT
 from tests.vectors.build import (
     BASE,
     GENERATION,

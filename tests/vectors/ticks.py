@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import frame, spec
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.ways import To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import To
 from testbed.topology.addresses import CONTROL_PORT
+from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,
     GENERATION,

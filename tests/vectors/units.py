@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import frame, spec
-from testbed.reference.ways import To
+from testbed.reference_model.output_ports import To
+from testbed.wire import frame, spec
 from tests.vectors.build import (
     BASE,
     GENERATION,

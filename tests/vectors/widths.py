@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.aggregation.entries import Sender
-from testbed.contract import spec
-from testbed.reference.aggregator import LOOP_PORT
-from testbed.reference.pull import Puller
-from testbed.reference.ways import To
+from testbed.reference_model.aggregator import LOOP_PORT
+from testbed.reference_model.output_ports import To
+from testbed.reference_model.pull import Puller
+from testbed.wire import spec
 from tests.vectors.build import (
     BASE,
     GENERATION,

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender
-from testbed.contract import spec
-from testbed.contract.codec import Header
-from testbed.contract.frame import NO_LANES, Frame
-from testbed.reference.aggregator import ETH0, LOOP_PORT
-from testbed.reference.ways import Route
+from testbed.reference_model.aggregator import ETH0, LOOP_PORT
+from testbed.reference_model.output_ports import Route
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
+from testbed.wire import spec
+from testbed.wire.codec import Header
+from testbed.wire.frame import NO_LANES, Frame
 from tests.vectors.build import GENERATION, GROUP_IP, JOB, OPTICAL, Lanes
 from tests.vectors.run import Subject
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
-from testbed.contract.transports import OWNED
+from testbed.wire.transports import OWNED
 from workloads.job_env import VARIABLE, JobEnv
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import Facts

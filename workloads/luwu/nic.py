@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from testbed import native
-from testbed.contract.ends import (
+from testbed.interpreters import isolated
+from testbed.wire.owned_ends import (
     MEMORY,
     REQUEST,
     REQUESTS,
@@ -37,8 +38,7 @@ from testbed.contract.ends import (
     State,
     Wrong,
 )
-from testbed.contract.records import Kind, Record
-from testbed.interpreters import isolated
+from testbed.wire.records import Kind, Record
 from workloads.luwu.errors import LuwuError
 
 _PACKAGES = Path(__file__).parents[2]  # where the packages `workloads` and `testbed` lie
@@ -195,7 +195,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The numbers of what an end did; the members are described in testbed/contract/ends.py."""
+    """The numbers of what an end did; the members are described in testbed/wire/owned_ends.py."""
 
     given: Mapping[str, int]
     gotten: Mapping[str, int]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from testbed.contract.calls import Course
+from testbed.wire.calls import Course
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer, Model
 from workloads.luwu.rates import Rates
 from workloads.timeline import Timeline

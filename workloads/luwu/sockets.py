@@ -10,8 +10,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from testbed.contract import spec
-from testbed.contract.ends import Role
+from testbed.wire import spec
+from testbed.wire.owned_ends import Role
 from workloads.luwu.nic import Tree
 
 MOST_DEPTH: Final = 64  # fragments that an end has room for

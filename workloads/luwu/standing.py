@@ -1,5 +1,5 @@
 """Tells how far an optimizer node is, for `testbed status`: call, layer, the tree's credits, the disks'
-queues and rates. Writes the job's slate (testbed/contract/slate.py), and imports nothing of torch.
+queues and rates. Writes the job's slate (testbed/wire/service_status.py), and imports nothing of torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.contract import slate
+from testbed.wire import service_status
 
 _EVERY_S = 0.5
 _MOST_DISKS = 16  # that have a line of their own
@@ -31,7 +31,7 @@ class DiskNow:
 @dataclass(frozen=True, slots=True)
 class Now:
     """A node at a moment. `layer` is empty for a call that is of none; the streams are of the tree's end
-    (testbed/contract/ends.py): parameters are given, gradients gotten.
+    (testbed/wire/owned_ends.py): parameters are given, gradients gotten.
     """
 
     iteration: int
@@ -117,9 +117,9 @@ class Teller:
 
     def _tell(self) -> None:
         before, at_s = None, time.monotonic()
-        with mmap.mmap(self._fd, slate.SLATE_BYTES) as mapped, memoryview(mapped) as memory:
+        with mmap.mmap(self._fd, service_status.SLATE_BYTES) as mapped, memoryview(mapped) as memory:
             while not self._over.is_set():
                 now, now_s = self._look(), time.monotonic()
-                slate.write(memory, said(now, before, now_s - at_s))
+                service_status.write(memory, said(now, before, now_s - at_s))
                 before, at_s = now, now_s
                 self._over.wait(self._every_s)

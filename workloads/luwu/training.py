@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.held import Held, Worker, gradient_of
+from workloads.luwu.held_layers import Held, Worker, gradient_of
 from workloads.luwu.job import connector
 from workloads.luwu.layout import Layer, Model, Tensor
 from workloads.luwu.rates import Rates

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a group's workers, in memory that all of the job's share (testbed/contract/calls.py). */
+/* The calls of a group's workers, in memory that all of the job's share (testbed/wire/calls.py). */
 #pragma once
 
 #include <torch/csrc/autograd/engine.h>

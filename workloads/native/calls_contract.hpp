@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/calls.py by `make contract`: do not edit. */
+/* Generated from testbed/wire/calls.py by `make contract`: do not edit. */
 #ifndef CALLS_CONTRACT_H
 #define CALLS_CONTRACT_H
 

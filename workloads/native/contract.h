@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/contract/endpoint.py by `make contract`: do not edit. */
+/* Generated from testbed/wire/endpoint.py by `make contract`: do not edit. */
 #ifndef CONTRACT_H
 #define CONTRACT_H
 

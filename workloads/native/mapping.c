@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which fragments go by which tree: the pattern of testbed/contract/mapping.py, again and again. Every worker
+ * Which fragments go by which tree: the pattern of testbed/wire/mapping.py, again and again. Every worker
  * has the same.
  */
 #include <stdlib.h>

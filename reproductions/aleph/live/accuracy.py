@@ -12,8 +12,8 @@ from typing import Any
 from reproductions import live
 from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, run, section_6_3, shown
 from reproductions.verdicts import AGREES, DIFFERS, TIE
-from testbed.reproduction import kept
-from testbed.reproduction.judged import runs_of
+from testbed.figures import finished_runs
+from testbed.figures.verdict_gate import runs_of
 
 LEVEL = 0.01
 """Of accuracies of 360 test images: four of them."""
@@ -24,7 +24,7 @@ def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None
     rows: list[dict[str, Any]] = []
     with live.testbed("aleph-fig12", section_6_3(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
-            rows.append(kept.row(folder, way.sync, partial(_row, testbed, way, epochs, folder)))
+            rows.append(finished_runs.row(folder, way.sync, partial(_row, testbed, way, epochs, folder)))
             on_done(way.title)
     return rows
 

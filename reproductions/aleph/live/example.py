@@ -11,8 +11,8 @@ from typing import Any
 from reproductions import live
 from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, example, run, shown
 from reproductions.verdicts import AGREES, DIFFERS
-from testbed.reproduction import kept
-from testbed.reproduction.judged import runs_of
+from testbed.figures import finished_runs
+from testbed.figures.verdict_gate import runs_of
 
 GIGABITS = 4.2
 """What each worker sends, as the paper counts VGG19's gradients."""
@@ -32,7 +32,7 @@ def measure(scale: int, turns: int, folder: Path, on_done: Callable[[str], None]
     with live.testbed("table1", example(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
             measure_one = partial(_row, testbed, way, scale, turns, folder)
-            rows.append(kept.row(folder, way.sync, measure_one))
+            rows.append(finished_runs.row(folder, way.sync, measure_one))
             on_done(way.title)
     return rows
 

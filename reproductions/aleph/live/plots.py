@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from reproductions.aleph.live import tables
 from reproductions.aleph.live.setting import COLOURS, PS, RING, WAYS
 from reproductions.aleph.live.training import PAPER_S, ROLES, picked
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.judged import headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,8 +27,8 @@ from reproductions.aleph.live.setting import (
     shown,
 )
 from reproductions.verdicts import FLAT, of_gain
-from testbed.reproduction import kept
-from testbed.reproduction.judged import runs_of
+from testbed.figures import finished_runs
+from testbed.figures.verdict_gate import runs_of
 
 MODELS = ("resnet50", "vgg19", "bert")
 BATCHES = {"resnet50": 64, "vgg19": 64, "bert": 16}
@@ -81,7 +81,7 @@ def measure(
             for way in WAYS:
                 for profile in ("none", "gtx1080ti")[: 2 if computing else 1]:
                     measure_one = partial(_row, testbed, hosts, model, way, iterations, profile, folder)
-                    rows.append(kept.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
+                    rows.append(finished_runs.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
                     on_done(f"{model}, {way.title}{', computing' if profile != 'none' else ''}")
     return rows
 

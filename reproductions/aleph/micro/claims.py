@@ -10,8 +10,8 @@ from typing import Any
 
 from reproductions.aleph.micro.tables import Row, medians, pick, trusted
 from reproductions.verdicts import AGREES, DIFFERS, LEVEL, PARTLY, near, of_ratio, of_size
-from testbed.contract.spec import LANES
-from testbed.reproduction.judged import runs_of
+from testbed.figures.verdict_gate import runs_of
+from testbed.wire.spec import LANES
 
 Report = Mapping[str, Any]
 Claim = dict[str, Any]

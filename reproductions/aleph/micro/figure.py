@@ -41,7 +41,7 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     from reproductions.aleph.micro.plan import Extent, count, present
     from reproductions.live import runs_folder
     from reproductions.progress import progress
-    from testbed.reproduction import kept
+    from testbed.figures import finished_runs
 
     asked = Extent(options.seconds, options.rounds, options.quick)
     cores = len(present())
@@ -51,7 +51,7 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     with progress(figure, count(figure, asked), lines=True) as on_done:
 
         def on_row(row: dict[str, Any]) -> None:
-            kept.keep(folder, tables.said(row), row)
+            finished_runs.keep(folder, tables.said(row), row)
             on_done(tables.said(row))
 
         rows = session.run(figure, asked, options.gradients, on_row)

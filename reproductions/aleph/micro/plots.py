@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from reproductions.aleph.micro.claims import cores_for
 from reproductions.aleph.micro.tables import Row, medians, title_of
 from reproductions.claims import tally
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import MUTED
-from testbed.reproduction.judged import headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

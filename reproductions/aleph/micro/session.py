@@ -19,10 +19,10 @@ from typing import IO, Any
 from reproductions.aleph.micro.clocks import DONE, PINS
 from reproductions.aleph.micro.plan import NEEDS_LONG, Extent, rows
 from testbed.client import environment
-from testbed.contract.spec import LANES
 from testbed.emulation.namespaces import command, die_with_parent, private_mounts
 from testbed.errors import TestbedError, from_exit_code
 from testbed.interpreters import isolated
+from testbed.wire.spec import LANES
 
 ROW = "row "
 NAME = "micro"

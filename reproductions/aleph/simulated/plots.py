@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reproductions.claims import tally
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
-from testbed.reproduction.judged import headline
 from testbed.systems.aleph.simulator import FAT_TREE, TITLES
 
 if TYPE_CHECKING:

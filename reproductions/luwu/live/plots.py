@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from reproductions.claims import tally
 from reproductions.luwu.live.claims import serialised
 from reproductions.luwu.live.setting import FSDP, LUWU, WAYS
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.judged import headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

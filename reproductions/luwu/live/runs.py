@@ -18,7 +18,7 @@ from reproductions.example_jobs import COMPARED
 from reproductions.luwu.live import setting
 from reproductions.luwu.live.setting import DDP, FSDP, LUWU, ON_DISKS, TUNED, WAYS, TrainingWay
 from testbed.client.caller import Caller
-from testbed.reproduction import kept
+from testbed.figures import finished_runs
 from testbed.systems.luwu import scaled
 
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ def measure(
     with live.testbed(f"luwu-{figure}", setting.network(scale), folder) as testbed:
         for number, run in enumerate(asked):
             stem = f"{number:02}.{run.way}"
-            rows.append(kept.row(folder, stem, partial(_row, testbed, run, scale, stem, folder)))
+            rows.append(finished_runs.row(folder, stem, partial(_row, testbed, run, scale, stem, folder)))
             on_done(str(run))
     return rows
 

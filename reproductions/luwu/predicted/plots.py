@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reproductions.claims import tally
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
-from testbed.reproduction.judged import headline
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
 from testbed.systems.luwu.prediction import BOUND, TITLES
 

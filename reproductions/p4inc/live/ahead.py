@@ -16,7 +16,7 @@ from reproductions.p4inc.live.model import JobKind
 from reproductions.p4inc.live.prediction import Asked, Predicted, Queue, predict
 from reproductions.p4inc.live.queue import STEP_GBPS, LiveTrial, demands, pace
 from testbed.aggregation.site import racks_of
-from testbed.discovery.policies import choice
+from testbed.plugins.policies import choice
 from testbed.scheduling import live
 from testbed.scheduling.model import Pair, pair
 from testbed.systems.p4inc.policies import catalogue

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from reproductions.p4inc.live.claims import CLAIMS, CONNECTIONS, JCT, reduction
 from reproductions.p4inc.live.throughput import CASES, PAPER, ratio
 from reproductions.p4inc.simulated.plots import COLOURS
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.judged import headline
 from testbed.systems.p4inc.policies.catalogue import TITLES
 
 if TYPE_CHECKING:

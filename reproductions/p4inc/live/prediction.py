@@ -18,9 +18,9 @@ from typing import Protocol
 
 from reproductions.p4inc.live.model import Pace
 from testbed.aggregation.site import Rack
-from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
 from testbed.jobs.placement import place_in_queue
+from testbed.plugins.policies import choice
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
 from testbed.scheduling.model import Job, Limits, Pair, Policy, Progress, State, set_up

@@ -23,9 +23,9 @@ from reproductions.p4inc.live.model import JobKind, Pace, iteration_s
 from reproductions.p4inc.live.prediction import Asked, Given, Predicted, Queue, predict
 from testbed.aggregation.site import racks_of
 from testbed.client.caller import Caller
-from testbed.discovery.policies import choice
 from testbed.errors import TestbedError
-from testbed.reproduction import kept
+from testbed.figures import finished_runs
+from testbed.plugins.policies import choice
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.scheduling.live import gigabits, limits_of
 from testbed.scheduling.messages import job_from_json, limits_from_json, ports_from_json
@@ -276,13 +276,15 @@ def sweep(
     """
     with live.testbed("fig7", config, folder) as testbed:
         costs_ = Costs(
-            **kept.row(folder, "costs", lambda: asdict(costs(testbed, slot_s, folder, costs_times)))
+            **finished_runs.row(folder, "costs", lambda: asdict(costs(testbed, slot_s, folder, costs_times)))
         )
         rows = []
         for trial in trials:
             try:
                 rows.append(
-                    kept.row(folder, trial.stem, partial(_one, testbed, trial, slot_s, folder, costs_))
+                    finished_runs.row(
+                        folder, trial.stem, partial(_one, testbed, trial, slot_s, folder, costs_)
+                    )
                 )
             except TestbedError as error:
                 raise type(error)(f"{trial}: {error}") from error

@@ -21,7 +21,7 @@ from reproductions.p4inc.live.plots import MODELS
 from reproductions.p4inc.live.throughput import CASES, PAPER
 from reproductions.tables import plain
 from reproductions.verdicts import Tally
-from testbed.reproduction.judged import runs_of
+from testbed.figures.verdict_gate import runs_of
 from testbed.systems.p4inc.policies.catalogue import TITLES
 
 if TYPE_CHECKING:

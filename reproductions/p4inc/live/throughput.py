@@ -19,8 +19,8 @@ from reproductions.p4inc.live.claims import NOISE
 from reproductions.p4inc.live.model import JobKind, iteration_s
 from reproductions.verdicts import AGREES, DIFFERS, of_gain
 from testbed.client.caller import Caller
-from testbed.reproduction import kept
-from testbed.reproduction.judged import runs_of
+from testbed.figures import finished_runs
+from testbed.figures.verdict_gate import runs_of
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -65,7 +65,7 @@ def measure(
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
                         measure_one = partial(_row, testbed, JobKind(model, iterations), case, folder)
-                        rows.append(kept.row(folder, f"{model}.{case.name}", measure_one))
+                        rows.append(finished_runs.row(folder, f"{model}.{case.name}", measure_one))
                         on_done(f"{model}, {case.title}")
     return rows
 

@@ -9,9 +9,9 @@ from typing import Any
 from reproductions.trio.accuracy import tables
 from reproductions.trio.accuracy.runs import IDEAL, P, picked, titles
 from reproductions.trio.slow.setting import SWITCHML, TRIO
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.judged import headline
 
 COLOURS = {IDEAL: INK, SWITCHML.sync: SWITCHML.colour, TRIO.sync: TRIO.colour}
 

@@ -15,9 +15,9 @@ from reproductions import live
 from reproductions.example_jobs import TIMED_DIGITS
 from reproductions.trio.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, ComparedWay, network
 from testbed.client.caller import Caller
-from testbed.contract.stragglers import SlowWorkers
 from testbed.errors import TestbedError
-from testbed.reproduction import kept
+from testbed.figures import finished_runs
+from testbed.wire.stragglers import SlowWorkers
 from workloads import models
 
 P = 0.16
@@ -52,7 +52,7 @@ def measure(
             for name, way in ((IDEAL, SWITCHML), (SWITCHML.sync, SWITCHML), (TRIO.sync, TRIO)):
                 pattern = None if name == IDEAL else SlowWorkers(P, seed, iteration_s=(typical_ms or 0) / 1e3)
                 measure_one = partial(_row, testbed, name, way, seed, pattern, iterations, folder)
-                rows.append(kept.row(folder, f"{name}.{seed}", measure_one))
+                rows.append(finished_runs.row(folder, f"{name}.{seed}", measure_one))
                 typical_ms = typical_ms or rows[-1]["ended_s"][-1] * 1e3 / iterations
                 on_done(f"seed {seed}, {titles()[name]}")
     assert typical_ms is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 from reproductions.trio.packets.runs import latency_us, rate
 from reproductions.verdicts import AGREES, DIFFERS
-from testbed.reproduction.judged import runs_of
+from testbed.figures.verdict_gate import runs_of
 
 Rows = Sequence[Mapping[str, Any]]
 MEDIAN, WORST = 1.2, 2.0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from reproductions.trio.packets.claims import WORST
 from reproductions.trio.packets.runs import latency_us, rate
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.judged import headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

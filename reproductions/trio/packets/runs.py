@@ -16,10 +16,10 @@ from typing import Any
 
 from reproductions import live
 from testbed.client.caller import Caller
-from testbed.contract.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
 from testbed.emulation.namespaces import die_with_parent
+from testbed.figures import finished_runs, own_papers
 from testbed.interpreters import isolated
-from testbed.reproduction import kept, load
+from testbed.wire.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
 
 WORKERS = 3
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -50,7 +50,7 @@ def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone)
             for timeout_ms in timeouts_ms:
                 stem = f"{timeout_ms:g}.{'busy' if is_busy else 'quiet'}"
                 measure_one = partial(_aged, testbed, folder / stem, timeout_ms, is_busy, runs)
-                rows.append(kept.row(folder, stem, measure_one))
+                rows.append(finished_runs.row(folder, stem, measure_one))
                 on_done(f"{timeout_ms:g} ms, {'busy' if is_busy else 'quiet'}")
     return rows
 
@@ -64,7 +64,7 @@ def streamed(
         for gradients, window in settings:
             stem = f"{gradients}.{window}"
             measure_one = partial(_streamed, testbed, folder / stem, gradients, window, packets, runs)
-            rows.append(kept.row(folder, stem, measure_one))
+            rows.append(finished_runs.row(folder, stem, measure_one))
             on_done(f"{gradients} gradients, window {window}")
     return rows
 
@@ -72,12 +72,12 @@ def streamed(
 def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy: bool, runs: int) -> Row:
     words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
     script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
-    before = load.others()
+    before = own_papers.others()
     with _busy_cores() if is_busy else contextlib.nullcontext():
         pushers_s, _ = _run(testbed, stem, words, script, workers=2)
     over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
     row = {"timeout_ms": timeout_ms, "busy": is_busy, "over": over}
-    return row | _loaded(before, load.others())
+    return row | _loaded(before, own_papers.others())
 
 
 def _streamed(
@@ -86,11 +86,11 @@ def _streamed(
     # ages are not asked for here, and 100 ms are rarely reached
     words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
     script = ["--packets", str(packets), "--runs", str(runs)]
-    before = load.others()
+    before = own_papers.others()
     taken_s = _run(testbed, stem, words, script)
     last_s = [max(each) for each in zip(*taken_s, strict=True)]
     row = {"gradients": gradients, "window": window, "packets": packets, "seconds": last_s}
-    return row | _loaded(before, load.others())
+    return row | _loaded(before, own_papers.others())
 
 
 def _loaded(*samples: tuple[float, float]) -> Row:
@@ -98,7 +98,9 @@ def _loaded(*samples: tuple[float, float]) -> Row:
     without rates have no bound, so that no verdict on the job itself can.
     """
     used = max(share for share, _ in samples)
-    reasons = [] if used <= load.QUIET else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
+    reasons = (
+        [] if used <= own_papers.QUIET else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
+    )
     return {"load": used, "verdict": {"trustworthy": not reasons, "reasons": reasons}}
 
 

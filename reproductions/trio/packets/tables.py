@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from reproductions.tables import plain, plain_claims
 from reproductions.trio.packets.runs import latency_us, rate
-from testbed.reproduction.judged import trusted
-from testbed.reproduction.load import QUIET
+from testbed.figures.own_papers import QUIET
+from testbed.figures.verdict_gate import trusted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from testbed.contract import spec
-from testbed.contract.codec import Header
-from testbed.contract.rings import RESULT
+from testbed.wire import spec
+from testbed.wire.codec import Header
+from testbed.wire.rings import RESULT
 from workloads.endpoint import Endpoint
 from workloads.job_env import JobEnv
 

@@ -33,10 +33,10 @@ from reproductions.trio.slow.setting import (
 )
 from reproductions.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.client.caller import Caller
-from testbed.contract.stragglers import SlowWorkers
-from testbed.reproduction import kept
-from testbed.reproduction.judged import runs_of
+from testbed.figures import finished_runs
+from testbed.figures.verdict_gate import runs_of
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
+from testbed.wire.stragglers import SlowWorkers
 
 PREDICTED = 0.10
 """The model is to be right within this share of what was measured."""
@@ -61,7 +61,7 @@ def measure(
             typical_ms: float | None = None
             for p, way in _points(probabilities):
                 measure_one = partial(_row, testbed, model, way, p, typical_ms, iterations, seed, folder)
-                row = kept.row(folder, f"{model}.{way.key}.{p}", measure_one)
+                row = finished_runs.row(folder, f"{model}.{way.key}.{p}", measure_one)
                 typical_ms = typical_ms or row["iteration_ms"]
                 rows.append(row)
                 on_done(f"{model}, {way.title}, p = {p:.0%}")

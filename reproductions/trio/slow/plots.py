@@ -9,9 +9,9 @@ from typing import Any
 from reproductions.trio.slow import tables
 from reproductions.trio.slow.iterations import ideal_ms, models_of
 from reproductions.trio.slow.setting import PAPER, PAPER_P, SWITCHML_64, TRIO, WAYS
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
-from testbed.reproduction.judged import headline
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:

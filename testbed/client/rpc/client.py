@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.environment import typed
-from testbed.client.shown import line
+from testbed.client.terminal_text import line
 from testbed.errors import OwnerError, TestbedError, from_exit_code
 
 _DYING_S = 15.0  # from when its server is gone until it is seen that a testbed died: jobs are ended first

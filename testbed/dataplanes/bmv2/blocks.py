@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.aggregation.entries import BlockTerms, Entry
+from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.aggregation.segments import NoRoomError
-from testbed.aggregation.summing import BlockCounts
-from testbed.contract.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, P4_TERMS, Space
-from testbed.contract.mapping import FIRST_VOTE
-from testbed.contract.places import SLOTS
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import RequestError
+from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, P4_TERMS, Space
+from testbed.wire.mapping import FIRST_VOTE
+from testbed.wire.places import SLOTS
 
 Tree = tuple[int, int]  # a job's number, and one of its trees
 _TABLE = "terms"

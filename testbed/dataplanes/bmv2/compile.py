@@ -19,11 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from testbed.contract import spec
-from testbed.contract.emit import ROOT
-from testbed.contract.render_p4 import P4_LAYOUTS, p4_lanes
 from testbed.dataplanes.bmv2.program import P4_DIR, target
 from testbed.errors import HostError, TestbedError
+from testbed.wire import spec
+from testbed.wire.emit import ROOT
+from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
 
 SOURCES = P4_DIR
 KEPT_MTUS = {"wide": (1500, spec.ONE_BUFFER_MTU, spec.MAX_MTU), "registers": (1500, spec.ONE_BUFFER_MTU)}

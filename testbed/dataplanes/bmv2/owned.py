@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from testbed.aggregation.entries import Entry
 from testbed.aggregation.segments import NoRoomError
-from testbed.contract.places import P4_OWNED_RECORDS
 from testbed.dataplanes.bmv2.switch_client import SwitchClient
+from testbed.wire.places import P4_OWNED_RECORDS
 
 Tree = tuple[int, int]  # a job's number, and one of its trees
 

@@ -1,5 +1,5 @@
 """The trial of BMv2 in the namespaces that it is run in: `python -m testbed.dataplanes.bmv2.probe`, which
-testbed/probing/kernel.py runs.
+testbed/host_checks/kernel.py runs.
 
 It makes and leaves veth pairs, for those namespaces end with the probe, and prints one line of what was seen;
 on stderr one of what failed.
@@ -15,8 +15,8 @@ from pathlib import Path
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.errors import TestbedError
-from testbed.probing.features import ProbeFailure
-from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
+from testbed.host_checks.features import ProbeFailure
+from testbed.host_checks.frames import FRAME, arrives, make_veth, send, tool
 from testbed.topology import addresses
 from testbed.topology.addresses import tor_dpid
 from testbed.topology.units import Unit

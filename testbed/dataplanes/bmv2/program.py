@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from testbed.client.environment import data_folder
-from testbed.contract import spec, verdicts
-from testbed.contract.render_p4 import P4_LAYOUTS
 from testbed.errors import HostError, RequestError
+from testbed.wire import spec, verdicts
+from testbed.wire.render_p4 import P4_LAYOUTS
 
 P4_DIR = data_folder("p4")
 COMPILED = P4_DIR / "compiled"

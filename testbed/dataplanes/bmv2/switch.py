@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import Self
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
-from testbed.aggregation.summing import BlockCounts
+from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract import places as contract
-from testbed.contract import spreading
-from testbed.contract.places import JOB_SLOTS, P4_ENTRY
 from testbed.dataplanes.bmv2 import routes as routing
 from testbed.dataplanes.bmv2.blocks import BlockRecords
 from testbed.dataplanes.bmv2.control_port import ControlPort
@@ -31,10 +28,13 @@ from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
+from testbed.wire import places as contract
+from testbed.wire import spreading
+from testbed.wire.places import JOB_SLOTS, P4_ENTRY
 
 QUEUE_PACKETS = 1024  # for each port: a whole window of a job's results (JOB_SLOTS / 2), twice
 FLOOD_GROUP = 1
-PROGRAMS = ("sum", "blocks", "owned")  # of testbed.contract.places.Program
+PROGRAMS = ("sum", "blocks", "owned")  # of testbed.wire.places.Program
 MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0

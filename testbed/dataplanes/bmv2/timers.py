@@ -14,12 +14,12 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract.blocks import P4_RECORDS
 from testbed.dataplanes.bmv2.blocks import BlockRow
 from testbed.dataplanes.bmv2.control_port import AwayError
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError, SwitchClient
 from testbed.errors import TestbedError
 from testbed.topology.addresses import Dpid
+from testbed.wire.blocks import P4_RECORDS
 
 VISITS = 4  # of each mark within a timeout
 BLOCK_SHIFT, SLOT_SHIFT = 24, 8  # of a mark: the block, the slot, and how many sources came

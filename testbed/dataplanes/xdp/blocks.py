@@ -11,9 +11,7 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry
 from testbed.aggregation.leaving import Reached, TreeStanding
-from testbed.aggregation.summing import BlockCounts
-from testbed.contract.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
-from testbed.contract.mapping import FIRST_VOTE
+from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.shared_records import SharedRecords
@@ -28,6 +26,8 @@ from testbed.dataplanes.xdp.syscall import (
     u32,
 )
 from testbed.dataplanes.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
+from testbed.wire.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
+from testbed.wire.mapping import FIRST_VOTE
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP

@@ -25,7 +25,7 @@ import numpy as np
 from testbed.dataplanes.xdp import objects
 from testbed.dataplanes.xdp.objects import CType, Objects, kept, key_of
 from testbed.errors import HostError, SettingError
-from testbed.probing.headers import cache_folder, identity, kernel_headers
+from testbed.host_checks.headers import cache_folder, identity, kernel_headers
 
 _T = TypeVar("_T")
 Kind = Literal["XDP", "SCHED_CLS"]

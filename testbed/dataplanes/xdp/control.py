@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import socket
 
-from testbed.contract.places import Port
 from testbed.dataplanes.xdp.plane import put_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import TestbedError
 from testbed.topology.addresses import CONTROL_DEVICES
+from testbed.wire.places import Port
 
 _SOURCE = slice(6, 10)  # of a frame: in its source address
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.aggregation.summing import Ring
-from testbed.contract import spec
+from testbed.aggregation.place_interfaces import Ring
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.places import Loops, XdpHostPlace
@@ -28,6 +27,7 @@ from testbed.dataplanes.xdp.syscall import (
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.places import Host
+from testbed.wire import spec
 
 MOST_SLOTS = 1 << 17  # of a ring
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from testbed.client.environment import data_folder
-from testbed.contract import blocks, places, rings, verdicts
+from testbed.wire import blocks, places, rings, verdicts
 
 BPF_DIR = data_folder("bpf")
 

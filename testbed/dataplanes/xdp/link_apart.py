@@ -1,17 +1,17 @@
 """The program of bpf/link_apart.c, loaded, and its map: whose job each host is.
 
-What both sides know is in testbed/contract/links.py; attaching the program to devices is
-testbed/emulation/apart.py's.
+What both sides know is in testbed/wire/links.py; attaching the program to devices is
+testbed/emulation/user_isolation.py's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from testbed.contract import links
 from testbed.dataplanes.xdp.compiled import MapLayout
 from testbed.dataplanes.xdp.layout import DEVICE
 from testbed.dataplanes.xdp.link_program import LinkProgram
+from testbed.wire import links
 
 PROGRAM, MAPS = "link_apart", ("tenants",)
 _TENANT = links.TENANT.dtype()
@@ -21,7 +21,7 @@ class ApartProgram(LinkProgram):
     """The program that keeps users' jobs apart, with a record for each host."""
 
     def __init__(self) -> None:
-        tenants = MapLayout(MAPS[0], DEVICE, _TENANT, "testbed/contract/links.py")
+        tenants = MapLayout(MAPS[0], DEVICE, _TENANT, "testbed/wire/links.py")
         super().__init__("user", "link_apart.c", PROGRAM, tenants)
         self._users: dict[int, int] = {}
         self._dropped: Counter[int] = Counter()  # before its record was made anew

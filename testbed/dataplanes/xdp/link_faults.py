@@ -1,18 +1,18 @@
 """The program of bpf/link_faults.c, loaded, and its maps: a stage for each direction of a wire, and the
 cells for frames held back.
 
-What both sides know is in testbed/contract/links.py; attaching the program to devices is
+What both sides know is in testbed/wire/links.py; attaching the program to devices is
 testbed/emulation/faults.py's.
 """
 
 from __future__ import annotations
 
-from testbed.contract import links
 from testbed.dataplanes.xdp.compiled import MapLayout
 from testbed.dataplanes.xdp.layout import DEVICE
 from testbed.dataplanes.xdp.link_program import LinkProgram
 from testbed.dataplanes.xdp.syscall import map_delete, map_update, u32
 from testbed.errors import SettingError
+from testbed.wire import links
 
 PROGRAM, MAPS = "link_fault", ("stages", "cells")
 COUNTERS = tuple(counter.name for counter in links.FAULT_COUNTERS)
@@ -23,7 +23,7 @@ class FaultProgram(LinkProgram):
     """The program of faults, with a stage for each direction and the cells of each stage."""
 
     def __init__(self, longest_frame_bytes: int) -> None:
-        stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/contract/links.py")
+        stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/wire/links.py")
         flags = [f"-DCELL_BYTES={longest_frame_bytes}"]
         super().__init__("fault stage", "link_faults.c", PROGRAM, stages, flags)
         self._cells = self._compiled.map_fd(MAPS[1])

@@ -1,17 +1,17 @@
 """The program of bpf/link_marks.c, loaded, and its map: a queue for each direction of a wire.
 
-What both sides know is in testbed/contract/links.py; attaching the program to devices is
-testbed/emulation/marks.py's.
+What both sides know is in testbed/wire/links.py; attaching the program to devices is
+testbed/emulation/congestion_marks.py's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.contract import links
 from testbed.dataplanes.xdp.compiled import MapLayout
 from testbed.dataplanes.xdp.layout import DEVICE
 from testbed.dataplanes.xdp.link_program import LinkProgram
+from testbed.wire import links
 
 PROGRAM, MAPS = "link_mark", ("queues",)
 COUNTERS = tuple(counter.name for counter in links.MARK_COUNTERS)
@@ -45,7 +45,7 @@ class MarkProgram(LinkProgram):
     """The marking program, with a queue for each direction."""
 
     def __init__(self) -> None:
-        queues = MapLayout(MAPS[0], DEVICE, _QUEUE, "testbed/contract/links.py")
+        queues = MapLayout(MAPS[0], DEVICE, _QUEUE, "testbed/wire/links.py")
         super().__init__("marking queue", "link_marks.c", PROGRAM, queues)
 
     def set_queue(self, ifindex: int, spec: QueueSpec) -> None:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.client.whole import write_whole
+from testbed.client.atomic_write import write_whole
 from testbed.dataplanes.xdp.syscall import map_create
 
 MOST = 32  # texts that are kept: each MTU has one, and tests have variants of each

@@ -19,10 +19,8 @@ import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.leaving import Reached, TreeStanding
-from testbed.aggregation.summing import BlockCounts
+from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract import places, spreading
-from testbed.contract.recovery import QUESTIONS
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.blocks import BlockTable
 from testbed.dataplanes.xdp.cells import Cells
@@ -43,6 +41,8 @@ from testbed.errors import TestbedError
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host
+from testbed.wire import places, spreading
+from testbed.wire.recovery import QUESTIONS
 
 _ROLES = {role: places.Role[role.name] for role in Role}
 _SAME_NAMES = (

@@ -23,10 +23,7 @@ import numpy as np
 
 from testbed.aggregation.entries import NO_IP
 from testbed.aggregation.program import ProgramSource
-from testbed.contract import spec
-from testbed.contract.places import NOBODY, Port
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.kept import KeptTimetable
 from testbed.dataplanes.xdp.program import Programs, in_namespace, possible_cpus, verdict_counts
 from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes, ip_number, packed_routes
 from testbed.dataplanes.xdp.syscall import (
@@ -44,12 +41,15 @@ from testbed.dataplanes.xdp.syscall import (
     run,
     u32,
 )
+from testbed.dataplanes.xdp.timetable import KeptTimetable
 from testbed.errors import HostError, RequestError, SettingError, TestbedError
 from testbed.ocs.glimpses import Glimpses
 from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
+from testbed.wire import spec
+from testbed.wire.places import NOBODY, Port
 
 PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings", "flows")
 PINNED_PROGRAM = "oxc_port"

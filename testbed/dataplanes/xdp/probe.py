@@ -1,5 +1,5 @@
 """The trial of XDP in the namespaces that it is run in: `python -m testbed.dataplanes.xdp.probe`, which
-testbed/probing/kernel.py runs.
+testbed/host_checks/kernel.py runs.
 
 It makes and leaves veth pairs, for those namespaces end with the probe, and prints a JSON object: feature ->
 [works, detail].
@@ -16,12 +16,12 @@ import struct
 import sys
 from typing import Any
 
-from testbed.contract.spec import MAX_MTU
 from testbed.dataplanes.xdp.layout import BPF_DIR
 from testbed.errors import HostError
-from testbed.probing.features import ProbeFailure
-from testbed.probing.frames import FRAME, arrives, make_veth, send, tool
-from testbed.probing.headers import kernel_headers
+from testbed.host_checks.features import ProbeFailure
+from testbed.host_checks.frames import FRAME, arrives, make_veth, send, tool
+from testbed.host_checks.headers import kernel_headers
+from testbed.wire.spec import MAX_MTU
 
 GENERIC_MODE, DRIVER_MODE = 1 << 1, 1 << 2  # XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
 _ETHERNET_BYTES = 14

@@ -15,13 +15,13 @@ from typing import Self
 import numpy as np
 
 from testbed.aggregation.program import SUM, ProgramSource
-from testbed.contract.places import Program
-from testbed.contract.recovery import QUESTIONS
-from testbed.contract.spec import LANES, ONE_BUFFER_MTU, lanes_for
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.dataplanes.xdp.syscall import map_update, u32
 from testbed.errors import TestbedError
+from testbed.wire.places import Program
+from testbed.wire.recovery import QUESTIONS
+from testbed.wire.spec import LANES, ONE_BUFFER_MTU, lanes_for
 
 PORTS = (
     "tor_port",
@@ -102,7 +102,7 @@ class Programs:
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c", systems),
             dict.fromkeys((*PORTS, *(name for names in self._called.values() for name in names)), "XDP"),
-            [MapLayout(name, *types, "testbed/contract") for name, types in layout.maps(lanes).items()],
+            [MapLayout(name, *types, "testbed/wire") for name, types in layout.maps(lanes).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
             load=False,
         )

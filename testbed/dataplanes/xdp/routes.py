@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.kept import MATCHING_SHIFT
 from testbed.dataplanes.xdp.syscall import (
     Rows,
     map_delete_rows,
@@ -27,6 +26,7 @@ from testbed.dataplanes.xdp.syscall import (
     records,
     u32,
 )
+from testbed.dataplanes.xdp.timetable import MATCHING_SHIFT
 from testbed.errors import SettingError
 from testbed.ocs.routes import Rerouted
 from testbed.topology import addresses

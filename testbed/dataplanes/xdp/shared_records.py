@@ -8,9 +8,9 @@ import ctypes
 import mmap
 
 from testbed.aggregation.leaving import Reached, beyond
-from testbed.contract.blocks import JOB_RECORD, MOST_JOB_RECORDS, MOST_SOURCES, Space
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.timers import library
+from testbed.wire.blocks import JOB_RECORD, MOST_JOB_RECORDS, MOST_SOURCES, Space
 
 _BYTES = layout.JOB_RECORD.itemsize
 _SIZE = -(-MOST_JOB_RECORDS * _BYTES // mmap.PAGESIZE) * mmap.PAGESIZE

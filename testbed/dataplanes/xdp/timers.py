@@ -15,10 +15,10 @@ from pathlib import Path
 from testbed import native
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
-from testbed.contract.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
 from testbed.topology.addresses import CONTROL_DEVICES
+from testbed.wire.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 
 _LIBRARY = Path(__file__).with_name("_timers" + EXTENSION_SUFFIXES[0])
 _SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place

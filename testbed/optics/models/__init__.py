@@ -1,1 +1,1 @@
-"""The models that the testbed has, a file each: `testbed.discovery.optical` finds whichever lie here."""
+"""The models that the testbed has, a file each: `testbed.plugins.optical` finds whichever lie here."""

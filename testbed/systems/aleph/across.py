@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import TestbedError
-from testbed.solver.linear import LinearProgram
+from testbed.linear_programs.linear import LinearProgram
 from testbed.systems.aleph.model import ROUNDING, Clustering, Instance, clustering_of, too_few
-from testbed.systems.aleph.room import filled, room_at, taken_at
+from testbed.systems.aleph.time_budget import filled, room_at, taken_at
 
 PRECISION = 1e-7
 TIME_LIMIT_S = 20.0

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.aggregation.site import declared_site
-from testbed.contract import spec
-from testbed.contract.spec import lanes_for
-from testbed.contract.votes import Ballot
 from testbed.errors import RequestError, TestbedError
 from testbed.telemetry.demand import frame_bytes, tcp_framing
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host
+from testbed.wire import spec
+from testbed.wire.spec import lanes_for
+from testbed.wire.votes import Ballot
 
 if TYPE_CHECKING:
     from testbed.systems.aleph.clusterings import Way

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from testbed.systems.aleph import across, domination
 from testbed.systems.aleph.domination import Domination
 from testbed.systems.aleph.model import Clustering, Instance, clustering_of, too_few
-from testbed.systems.aleph.room import filled, room_at, taken_at
+from testbed.systems.aleph.time_budget import filled, room_at, taken_at
 
 STEPS = 60  # of the bisection: each halves what is left
 

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError
-from testbed.solver.linear import LinearProgram
+from testbed.linear_programs.linear import LinearProgram
 from testbed.systems.aleph import across, domination
 from testbed.systems.aleph.domination import Neighbourhood
 from testbed.systems.aleph.model import ROUNDING, Clustering, Instance, clustering_of, too_few
-from testbed.systems.aleph.room import room_at, taken_at
+from testbed.systems.aleph.time_budget import room_at, taken_at
 
 TIME_LIMIT_S = 60.0
 

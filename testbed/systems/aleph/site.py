@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 
 from testbed.aggregation.site import Site
-from testbed.contract import spec
 from testbed.errors import RequestError
 from testbed.systems.aleph.model import Cut, Instance, capacities, shares
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from testbed.topology.units import Unit
+from testbed.wire import spec
 
 MOST = spec.MAX_WORKERS - 1
 """Workers that a head can sum beside its own: a place takes so many contributions, its own among them."""

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from testbed.aggregation.clusterer import Clusterer
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import SERVER_ALWAYS, Layout, System
-from testbed.contract.transports import PACKETS
 from testbed.systems.aleph import site as sites
 from testbed.systems.aleph import trees
 from testbed.systems.aleph.clusters import Clusters
 from testbed.topology.places import Host
+from testbed.wire.transports import PACKETS
 
 
 class Aleph(System):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, Showing, System
-from testbed.contract.transports import SERVER
 from testbed.topology.places import Host
+from testbed.wire.transports import SERVER
 
 
 class ParameterServer(System):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, Showing, System
-from testbed.contract.transports import GLOO
 from testbed.topology.places import Host
+from testbed.wire.transports import GLOO
 
 
 class Ring(System):

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import Layout
-from testbed.contract.recovery import Recovery
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
+from testbed.wire.recovery import Recovery
 
 
 class OwnedProgram(SlotProgram):

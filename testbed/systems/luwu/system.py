@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from testbed.aggregation.forest import Forest, Tree, below_top
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import SERVER_ALWAYS, Layout, Service, System
-from testbed.contract.transports import OWNED
 from testbed.topology import addresses
 from testbed.topology.places import Host, at_tor
+from testbed.wire.transports import OWNED
 
 SERVICE = Service("workloads.luwu.service", "optimizer node")
 

@@ -10,9 +10,9 @@ from functools import partial
 from testbed.aggregation.forest import Forest, below_top, meeting_switch
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import SERVER_ACROSS, Layout, Policies, Showing, System
-from testbed.contract.transports import PACKETS
 from testbed.systems.p4inc.policies import catalogue
 from testbed.topology.places import Host, at_host
+from testbed.wire.transports import PACKETS
 
 
 class P4inc(System):

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from testbed.aggregation.forest import Forest, below_top, by_unit, meeting_switch
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, System
-from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, switch
+from testbed.wire.transports import PACKETS
 
 
 class Switches(System):

@@ -2,7 +2,7 @@
 13): where all wait for the slowest, and where blocks age out. Pure.
 
 Times are in parts of the typical iteration's, which is computing and what of communication is not hidden
-behind it. A worker's delay in an iteration is the sum of its three points' (testbed/contract/stragglers.py).
+behind it. A worker's delay in an iteration is the sum of its three points' (testbed/wire/stragglers.py).
 Where all wait, an iteration takes that time and the longest delay of all workers, and all begin the next
 together. Where blocks age out, a result is there some timeouts after a worker asks for it, if nobody else
 does meanwhile; who comes later has it at once, and is late into the next iteration by as much as it was.
@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.contract.stragglers import LEAST, MOST, POINTS, SlowWorkers
+from testbed.wire.stragglers import LEAST, MOST, POINTS, SlowWorkers
 
 STEP = 0.02  # of a typical iteration: the grid of delays
 _LONGEST = len(POINTS) * MOST

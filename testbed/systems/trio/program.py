@@ -14,11 +14,18 @@ from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.place_interfaces import BlockPlace, LeavingPlace, TimedPlace
 from testbed.aggregation.program import At, Capacity, Grant, JobBlocks, PlacePool
-from testbed.aggregation.summing import BlockPlace, LeavingPlace, TimedPlace
 from testbed.aggregation.system import Layout
-from testbed.contract import spec
-from testbed.contract.blocks import (
+from testbed.errors import RequestError
+from testbed.systems.trio.leaving import Leaving
+from testbed.systems.trio.shares import Shares
+from testbed.topology import addresses
+from testbed.topology.dataplanes import DATA_PLANES
+from testbed.topology.places import Place
+from testbed.topology.units import Unit
+from testbed.wire import spec
+from testbed.wire.blocks import (
     BUCKET,
     KEPT_WINDOWS,
     LEAVING_WINDOWS,
@@ -28,15 +35,8 @@ from testbed.contract.blocks import (
     WINDOW,
     buckets_for,
 )
-from testbed.contract.recovery import Recovery
-from testbed.contract.votes import SPARE_BITS
-from testbed.errors import RequestError
-from testbed.systems.trio.leaving import Leaving
-from testbed.systems.trio.shares import Shares
-from testbed.topology import addresses
-from testbed.topology.dataplanes import DATA_PLANES
-from testbed.topology.places import Place
-from testbed.topology.units import Unit
+from testbed.wire.recovery import Recovery
+from testbed.wire.votes import SPARE_BITS
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.program import Key
 from testbed.aggregation.segments import NoRoomError
-from testbed.contract.blocks import BUCKET, BUCKETS
+from testbed.wire.blocks import BUCKET, BUCKETS
 
 
 class Shares:

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from testbed.contract import spec
-from testbed.contract.codec import Header
+from testbed.wire import spec
+from testbed.wire.codec import Header
 from workloads import backend
 
 TURNS = int(os.environ.get("TURNS", "5"))

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from testbed.aggregation.forest import Forest, Node, Tree, below_top, by_unit
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.contract.transports import PACKETS
 from testbed.topology.places import Host, at_host, switch
+from testbed.wire.transports import PACKETS
 
 
 class Halves:

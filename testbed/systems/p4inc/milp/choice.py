@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from testbed.linear_programs.linear import LinearProgram
 from testbed.scheduling.model import UnitIndex
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.packing import Stay, held_at_least, largest_sets, starts
 

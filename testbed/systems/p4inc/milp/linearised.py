@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from testbed.solver.linear import LinearProgram
+from testbed.linear_programs.linear import LinearProgram
 
 
 @dataclass(frozen=True, slots=True)

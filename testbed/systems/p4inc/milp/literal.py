@@ -13,8 +13,8 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from testbed.errors import RequestError
+from testbed.linear_programs.linear import Answer, LinearProgram
 from testbed.scheduling.model import Job, Pair, Schedule, UnitIndex, pair
-from testbed.solver.linear import Answer, LinearProgram
 from testbed.systems.p4inc.milp.instance import Instance
 from testbed.systems.p4inc.milp.linearised import ZERO, Linear, at_least, both, equal, maximum, product
 from testbed.systems.p4inc.milp.played import played

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from testbed.linear_programs.linear import LinearProgram
 from testbed.scheduling.model import Pair, Schedule, UnitIndex
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from testbed.linear_programs.linear import LinearProgram
 from testbed.scheduling.model import Pair, UnitIndex
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.linear_programs.linear import LinearProgram
 from testbed.scheduling.model import Pair, Schedule, UnitIndex
-from testbed.solver.linear import LinearProgram
 from testbed.systems.p4inc.milp.choice import ModeChoice, choose
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 from testbed.systems.p4inc.milp.played import early, played

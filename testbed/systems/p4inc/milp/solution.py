@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from testbed.linear_programs.linear import Answer
 from testbed.scheduling.model import Schedule
-from testbed.solver.linear import Answer
 
 LATE = 0.03
 """Of the limit, kept back: HiGHS is up to 2 s in 60 late to look at its clock."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from testbed.linear_programs.linear import Answer, LinearProgram
 from testbed.scheduling.model import Schedule, set_up
-from testbed.solver.linear import Answer, LinearProgram
 from testbed.systems.p4inc.milp import phased, slots
 from testbed.systems.p4inc.milp.instance import Instance
 from testbed.systems.p4inc.milp.played import ct_bti_s, one_by_one

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Decision, State, lost_gigabits
-from testbed.scheduling.room import Loads
 
 _LEFT = 1e-9
 """The share of a job's volume that counts as nothing left."""

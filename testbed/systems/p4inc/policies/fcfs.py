@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from testbed.scheduling.free_capacity import SLACK, Loads, Room
 from testbed.scheduling.model import ALL, NEEDED, Decision, Load, Progress, State
-from testbed.scheduling.room import SLACK, Loads, Room
 from testbed.systems.p4inc.policies import circuits
 
 

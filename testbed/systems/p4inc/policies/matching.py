@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Job, Limits, Load, Progress, UnitIndex
-from testbed.scheduling.room import Loads
 
 _LAST = 1e-6
 """The weight of a job's volume beside that of inter-unit traffic: jobs that save none get the places that are

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from testbed.scheduling.free_capacity import SLACK, Loads, Room
 from testbed.scheduling.model import NEEDED, Decision, Limits, Load, Progress, State
-from testbed.scheduling.room import SLACK, Loads, Room
 from testbed.systems.p4inc.policies import circuits, matching, windows
 
 

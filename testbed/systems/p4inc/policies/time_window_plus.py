@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from operator import attrgetter
 
+from testbed.scheduling.free_capacity import SLACK, Loads
 from testbed.scheduling.model import Decision, State
-from testbed.scheduling.room import SLACK, Loads
 from testbed.systems.p4inc.policies import ahead, circuits
 from testbed.systems.p4inc.policies.time_window import TimeWindow
 from testbed.systems.p4inc.policies.tw_plus_modes import Modes, Sending, Tuning

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Load, Progress, State, UnitIndex
-from testbed.scheduling.room import Loads
 
 
 @dataclass(frozen=True, slots=True)

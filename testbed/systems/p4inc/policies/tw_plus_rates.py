@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.scheduling.free_capacity import SLACK
 from testbed.scheduling.model import Limits, Pair
-from testbed.scheduling.room import SLACK
 from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
 
 Numbers = NDArray[Any]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from testbed.errors import RequestError, TestbedError
 from testbed.scheduling import form
 from testbed.scheduling.constraints import check_circuits, check_form, check_ports, check_rates
+from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import (
     Decision,
     Job,
@@ -25,7 +26,6 @@ from testbed.scheduling.model import (
     lost_gigabits,
     set_up,
 )
-from testbed.scheduling.room import Loads
 
 _LEFT = 1e-9
 """The share of a job's volume that counts as nothing left."""

@@ -1,0 +1,156 @@
+"""The things that a job, or a group of its workers, holds at the places that sum for it, and what its
+workers are told of them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.aggregation.forest import Forest
+from testbed.aggregation.place_interfaces import Ring
+from testbed.aggregation.program import DataPlaneProgram, Grant
+from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
+from testbed.topology.dataplanes import DATA_PLANES
+from testbed.topology.places import Host, Place
+from testbed.topology.units import Unit
+from testbed.wire import spec
+from testbed.wire.recovery import Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some of a job's workers, or all of them once more, that sum among themselves: by their numbers in the
+    group, their ranks in the job and the UDP ports by which they are woken.
+    """
+
+    ranks: tuple[int, ...]
+    ports: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"workers {', '.join(map(str, self.ranks))}"
+
+
+@dataclass(slots=True)
+class Admission:
+    """The things that a job holds, or a group of its workers. `worker_env` and `worker_fds` are for a
+    worker's process; `worker` is its number in the forest, which of a job is its rank.
+    """
+
+    job: int
+    generation: int
+    forest: Forest
+    program: DataPlaneProgram
+    grant: Grant
+    lanes: int
+    recovery: Recovery
+    rate_mbps: float | None  # of the slowest link of its hosts
+    queue_packets: int  # of each link
+    engines: Mapping[Unit, str]  # unit -> what its switches sum with
+    bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
+    programs: Mapping[str, str] = field(default_factory=dict)  # by engine
+    first: int = 0  # the number of its first tree among the job's; the others follow
+    group: Group | None = None  # None: it is the job's own
+    # by tree: switch with entry -> on, by one of each tuple
+    ways: list[dict[Dpid, tuple[tuple[str, ...], ...]]] = field(default_factory=list)
+    summing: set[Host] = field(default_factory=set)  # hosts with an entry
+    looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
+    bound: set[Host] = field(default_factory=set)  # those that may send
+    rings: dict[int, Ring] = field(default_factory=dict)  # by worker
+    owners_ring: Ring | None = None  # of the owner of the tree, where it has one
+    tell_parallel: Callable[[bool], None] | None = None  # what hears of `is_parallel` when ways change
+
+    @property
+    def is_parallel(self) -> bool:
+        """Say whether some of its results come by parallel circuits, one by this and one by that."""
+        return any(len(bundle) > 1 for way in self.ways for bundles in way.values() for bundle in bundles)
+
+    def hear_parallel(self, hear: Callable[[bool], None]) -> None:
+        """Have `hear` told whether that is so: now, and when ways change."""
+        self.tell_parallel = hear
+        hear(self.is_parallel)
+
+    def rank(self, worker: int) -> int:
+        """Return the rank in the job of a worker of the forest, by which places know it."""
+        return self.group.ranks[worker] if self.group else worker
+
+    def port(self, worker: int) -> int:
+        """Return the UDP port by which a worker of the forest is woken."""
+        return self.group.ports[worker] if self.group else spec.UDP_PORT
+
+    def result_base(self, tree: int) -> int:
+        """MemID where the results of a tree are made."""
+        return self.bases[tree, self.forest.trees[tree].top.place]
+
+    def worker_env(self, worker: int) -> dict[str, Any]:
+        """Return what the endpoint of a worker must know; JSON-able."""
+        ring, host = self.rings[worker], self.forest.workers[worker]
+        return {
+            "engine": self.engines[host[0]],
+            "port": spec.UDP_PORT,
+            "job": self.job,
+            "generation": self.generation,
+            "worker": worker,
+            "sender": self.rank(worker),
+            "workers": len(self.forest.workers),
+            "lanes": self.lanes,
+            "recovery": self.recovery,
+            "slots": self.grant.size,
+            "vote_slots": self.grant.vote_slots,
+            **self.grant.endpoint(),
+            "first_tree": self.first,
+            "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
+            "rate_mbps": self.rate_mbps,
+            # what is under way may meet in one queue, from every contributor of the place behind it
+            "queue_packets": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
+            "ring_fd": ring.fd,
+            "ring_entries": ring.entries,
+            "ring_lanes": ring.lanes,
+            "wake_fd": ring.wake_fd,
+        }
+
+    def owner_env(self) -> dict[str, Any]:
+        """Return what the owner's end of the tree must know; JSON-able."""
+        return {
+            "port": spec.UDP_PORT,
+            "job": self.job,
+            "generation": self.generation,
+            "workers": len(self.forest.workers),
+            "lanes": self.lanes,
+            "slots": self.grant.size,
+            "group": group_ip(self.job),
+            "rate_mbps": self.rate_mbps,
+        }
+
+    def _way_of(self, worker: int, tree: int) -> dict[str, Any]:
+        place = self.forest.trees[tree].node_of(worker).place
+        is_own = place.at == self.forest.workers[worker]
+        return {
+            "address": addresses.LOOP_PLACE_IP if is_own else place.address,
+            "slot_base": self.bases[tree, place],
+            "fraction": self.forest.fractions()[tree],
+            "takes_empties": self._takes_empties(worker, place),
+        }
+
+    def _takes_empties(self, worker: int, place: Place) -> bool:
+        """Return whether a place takes pushes without lanes from a worker, whose own switch looks into them
+        first. A host that is a place has no room for the sum that such a push completes.
+        """
+        engines = (self.engines[unit] for unit in (self.forest.workers[worker][0], place.unit))
+        most = self.rings[worker].lanes
+        if not self.grant.takes_empties:
+            return False
+        return place.is_switch and all(DATA_PLANES[engine].has_room_for(most) for engine in engines)
+
+    def worker_fds(self, worker: int) -> list[int]:
+        """The descriptors that `worker_env` names; to be inherited by the worker's process."""
+        return [self.rings[worker].fd, self.rings[worker].wake_fd]
+
+
+def group_ip(job: int) -> str:
+    """Return the address that a job's results go to: 239.192/14, the organization-local scope (RFC 2365), and
+    the job.
+    """
+    return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

@@ -1,0 +1,319 @@
+"""`Testbed`: a testbed in a Python script or a notebook, brought up for it or one that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO, TypeVar
+
+from testbed.api.batch import BatchResult
+from testbed.api.capturing import COUNT, SECONDS, CapturedFrames, capture
+from testbed.api.circuits import CircuitControl
+from testbed.api.down import end
+from testbed.api.links import FaultControl, LinkControl
+from testbed.api.result import JobError, JobResult
+from testbed.api.running import RunOptions, check, run
+from testbed.api.state import status
+from testbed.api.submitting import QueueRequest, cancel, submit
+from testbed.api.telemetry import Telemetry
+from testbed.api.up import Config, bring_up, file_with, said
+from testbed.client.caller import Caller
+from testbed.client.runtime import DEFAULT_NAME, Runtime
+from testbed.client.temporary import ENDING, handling
+from testbed.errors import RequestError, TestbedError
+from testbed.jobs.options import AS_USUAL, DEFAULTS, OPTIONS, JobOptions
+from testbed.messages.coding import encoded
+from testbed.messages.status import LivingStatus, Status
+from testbed.records.record import failure_of_queue
+from testbed.records.recorder import Asked, Recorder, recording
+from testbed.records.store import Store
+from testbed.topology.fields import shown
+from testbed.topology.yaml_text import plain, read_yaml
+
+_LOG = logging.getLogger("testbed")
+_END_S = 10.0  # longer than a job takes to end that nobody waits for
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _with_job_options(method: Method) -> Method:
+    """Have a method's signature say the options of `JobOptions` that its keywords may be."""
+    signature = inspect.signature(method)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    said = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name]) for name in OPTIONS
+    ]
+    method.__dict__["__signature__"] = signature.replace(parameters=[*own, *said])
+    return method
+
+
+class Testbed:
+    """A testbed, by the same functions as the commands. Everything that goes wrong is a TestbedError.
+
+    `with Testbed("default") as testbed:` brings one up, as root, and ends it with the block, however that
+    ends; it ends with this process in any case. `Testbed.connect()` is one that runs, for the user who
+    brought it up, and stays when the block is over.
+    """
+
+    __test__ = False  # the name starts with "Test"; pytest must not collect it
+
+    def __init__(
+        self,
+        config: Config = "default",
+        *,
+        name: str = DEFAULT_NAME,
+        controller: str | None = None,
+        log_packets: bool = False,
+    ) -> None:
+        """Describe a testbed; `up`, or a `with` block, brings it up. `config` is the name of a ready one, a
+        YAML file, FILE.py:CLASS, or what a file would hold. RequestError for a bad name.
+        """
+        self._runtime = Runtime.of(name)
+        self._config, self._controller, self._log_packets = config, controller, log_packets
+        self._pid: int | None = None  # of the main process that this object brought up
+        self._connected = False
+        self.circuits = CircuitControl(self._runtime)
+        self.links = LinkControl(self._runtime)
+        self.faults = FaultControl(self._runtime)
+
+    @classmethod
+    def connect(cls, name: str | None = None) -> Testbed:
+        """Return the testbed of this name, which runs; without a name, the only one that does."""
+        testbed = cls(name=Runtime.meant(name).name)
+        testbed._runtime.require_alive()
+        testbed._connected = True
+        return testbed
+
+    @property
+    def name(self) -> str:
+        """Its name, by which commands reach it, too: `testbed status --name NAME`."""
+        return self._runtime.name
+
+    def up(self) -> Self:
+        """Bring it up, and return it. Needs root. Does nothing where it is up."""
+        if self._pid is None and not self._connected:
+            described = bring_up(self._config, self.name, self._controller, self._log_packets)
+            self._pid = int(described["pid"])
+        return self
+
+    def down(self) -> None:
+        """End it, and all that runs on it: also one that `connect` gave. Does nothing where it has ended."""
+        pid, self._pid = self._pid, None
+        is_it = pid is not None and self._runtime.read_main().get("pid") == pid
+        if (is_it or self._connected) and self._runtime.alive():
+            end(self._runtime, lambda _: None)
+
+    def __enter__(self) -> Self:
+        return self.up()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connected:
+            return
+        with _undisturbed():
+            self.down()
+
+    def __repr__(self) -> str:
+        state = "connected" if self._connected else "not up" if self._pid is None else f"pid {self._pid}"
+        return f"<Testbed {self.name!r}: {state}>"
+
+    @_with_job_options
+    def run(
+        self,
+        script: str | Path,
+        *arguments: object,
+        place: str | None = None,
+        ps: str | None = None,
+        sync: str | None = None,
+        python: str | Path | None = None,
+        logs: str | Path | None = None,
+        timeout_s: float | None = None,
+        preload: bool = False,
+        show: TextIO | None = None,
+        record: bool = True,
+        options: JobOptions | None = None,
+        **said: Any,
+    ) -> JobResult:
+        """Run a training script with these arguments, and return what it came to. Options are those of
+        `testbed run`; those of `JobOptions` are said one by one, or all as `options`. What workers print is
+        in the result, and goes to `show` as it comes. JobError, which has the result, where the job failed;
+        who is interrupted ends it. It leaves a record as the command does, unless `record` is False.
+        """
+        if unknown := sorted(said.keys() - OPTIONS.keys()):
+            raise TypeError(f"Testbed.run() got an unexpected keyword argument {unknown[0]!r}")
+        if not isinstance(options, JobOptions | None):
+            raise RequestError(f"options: {shown(options)}; a JobOptions is accepted")
+        asked_for = RunOptions(
+            script=str(script),
+            arguments=tuple(map(str, arguments)),
+            sync=sync or _usual_system(),
+            place=place,
+            ps=ps,
+            python=None if python is None else Path(python),
+            logs=None if logs is None else Path(logs),
+            timeout_s=timeout_s,
+            preload=preload,
+            options=(options or AS_USUAL).but(said),
+            series=True,
+        )
+        output: list[tuple[str, str]] = []
+        jobs: list[int] = []
+
+        def on_event(event: dict[str, Any]) -> None:
+            recorded.hear(event)
+            if "job" in event:
+                jobs.append(int(event["job"]))
+            elif "output" in event:
+                output.append((event["label"], event["output"]))
+                if show is not None:
+                    print(f"[{event['label']}] {event['output']}", file=show, flush=True)
+
+        caller = Caller.of_this_process()
+        check(self._runtime, asked_for, caller)
+        asked = Asked(
+            "run", self._named(*asked_for.words()), asked_for.described(), asked_for.inputs(), self._runtime
+        )
+        with self._recording(asked, record) as recorder:
+            with recorder.run() as recorded:
+                try:
+                    data = run(self._runtime, asked_for, caller, on_event)
+                except KeyboardInterrupt:
+                    self._await_end(jobs)
+                    raise
+                recorded.take(data)
+            result = JobResult.of(data, output, recorder.folder)
+            if result.failure:  # the testbed's own log goes with the testbed
+                raise JobError(replace(result, failure=recorded.with_kept_log(result.failure)))
+        return result
+
+    def submit(
+        self,
+        jobs: str | Path | Mapping[str, Any],
+        *,
+        preload: bool = False,
+        logs: str | Path | None = None,
+        record: bool = True,
+    ) -> BatchResult:
+        """Queue the jobs of a jobs file, or of what such a file would hold, and return what they came to when
+        the last has ended. Who is interrupted cancels them.
+        """
+        return BatchResult.of(self._submit(jobs, preload, logs, record, wait=True))
+
+    def queue(
+        self,
+        jobs: str | Path | Mapping[str, Any],
+        *,
+        preload: bool = False,
+        logs: str | Path | None = None,
+        record: bool = True,
+    ) -> tuple[int, ...]:
+        """Queue them likewise, and return their numbers at once."""
+        return tuple(self._submit(jobs, preload, logs, record, wait=False)["jobs"])
+
+    def cancel(self, *jobs: int) -> tuple[int, ...]:
+        """End queued jobs; without numbers, all that this user queued. Return which had not ended."""
+        caller = Caller.of_this_process()
+        return tuple(cancel(self._runtime, caller, jobs, "cancelled by a script"))
+
+    def script(self, steps: str | Path | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Do what a file of `testbed script`, or a list such as [{"at": 5, "do": "link set u1h1 --down"}],
+        says, when it says so. Return what was done when; TestbedError if a step failed.
+        """
+        with contextlib.ExitStack() as stack:
+            if not isinstance(steps, str | Path):
+                steps = stack.enter_context(file_with(steps, "steps.yaml"))
+            record = json.loads(said("script", "--name", self.name, "--json", "-", str(steps)))
+        return list(record["steps"])
+
+    def capture(
+        self, link: str, output: str | Path, *, count: int = COUNT, seconds: float = SECONDS
+    ) -> CapturedFrames:
+        """Write the frames of a link to a pcap file until so many, or so many seconds, are over."""
+        caller = Caller.of_this_process()
+        return capture(self._runtime, caller, link, str(output), count, seconds, lambda _: None)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `testbed status --json` prints (docs/schemas/status.json)."""
+        return dict(json.loads(encoded(self._status())))
+
+    def telemetry(self) -> Telemetry:
+        """Return the counters of all links now, since it came up, as arrays."""
+        state = self._status()
+        if not isinstance(state, Status):
+            raise TestbedError(f"testbed {self.name!r} is {state.state}: {state.error}")
+        return Telemetry.of(state)
+
+    def _status(self) -> LivingStatus:
+        self._runtime.require_alive()
+        return status(self._runtime)
+
+    def _submit(
+        self,
+        jobs: str | Path | Mapping[str, Any],
+        preload: bool,
+        logs: str | Path | None,
+        record: bool,
+        wait: bool,
+    ) -> dict[str, Any]:
+        caller = Caller.of_this_process()
+        files: list[tuple[str, Path]] = []
+        if isinstance(jobs, Mapping):
+            data: Any = plain(jobs)
+        else:
+            files = [("jobs", Path(jobs))]
+            with caller.acting():
+                data = read_yaml(Path(jobs))
+        folder = None if logs is None else Path(logs)
+        batch = QueueRequest.of(data, wait=wait, preload=preload, logs=folder)
+        batch.check(self._runtime, caller)
+        words = self._named(*([] if wait else ["--detach"]), *(str(file) for _, file in files))
+        asked = Asked("submit", words, {"submission": data}, [*files, *batch.inputs()], self._runtime)
+        with self._recording(asked, record) as recorder, recorder.run() as recorded:
+            left = {} if wait else recorded.left_to_testbed(batch.names, folder is None)
+            result = submit(self._runtime, batch, caller, recorded.hear, left)
+            if wait:
+                recorded.take(result, failure=failure_of_queue(result))
+        return result
+
+    def _await_end(self, jobs: Sequence[int]) -> None:
+        """Wait, a little, until jobs have given back what they had, so that the next may have it."""
+        deadline = time.monotonic() + _END_S
+        with _undisturbed(), contextlib.suppress(TestbedError):
+            while {job.id for job in self._status().jobs} & set(jobs) and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    def _named(self, *words: str) -> list[str]:
+        """Return the words of a command to this testbed."""
+        return [*([] if self.name == DEFAULT_NAME else ["--name", self.name]), *words]
+
+    def _recording(self, asked: Asked, record: bool) -> AbstractContextManager[Recorder]:
+        caller = Caller.of_this_process()
+        return recording(asked, Store.of(caller) if record else None, caller, _LOG.info)
+
+
+def _usual_system() -> str:
+    from testbed.plugins.policies import choice, usual
+
+    return choice(usual()).with_inc.name
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ignore what asks for an end while that is being done. Only a process's main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with handling(ENDING, signal.SIG_IGN):
+        yield

@@ -1,0 +1,120 @@
+"""A job as `testbed run` has it: its options, checked, and the job until its result is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from testbed.api.files import check_job
+from testbed.api.python import check_python
+from testbed.client import rpc
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.errors import RequestError
+from testbed.jobs.options import AS_USUAL, JobOptions
+from testbed.jobs.placement import parse_place, parse_server
+from testbed.plugins.registry import find
+from testbed.plugins.user_class import is_users
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """A job, as the options of `testbed run` say it. Its script is a path, or the name of a module."""
+
+    script: str
+    arguments: tuple[str, ...]
+    sync: str
+    place: str | None = None
+    ps: str | None = None
+    python: Path | None = None
+    logs: Path | None = None
+    timeout_s: float | None = None
+    preload: bool = False
+    options: JobOptions = AS_USUAL
+    series: bool = False  # the result comes with all samples
+
+    def check(self, prefix: str = "") -> None:
+        """Raise RequestError for what can be seen to be wrong without a testbed. `prefix` is "--" where
+        options were typed.
+        """
+        typed = prefix == "--"
+        if not is_users(self.sync):
+            find(self.sync)
+        if self.place is not None:
+            parse_place(self.place)
+        if self.ps is not None:
+            parse_server(self.ps)
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            name = "--timeout" if typed else "timeout_s"
+            raise RequestError(f"{name} {self.timeout_s:g}: more than 0 seconds is accepted")
+
+    def described(self) -> dict[str, Any]:
+        """Return the options by the command's names, for the job's record."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("options", "series"):
+            del own[name]
+        own |= {"arguments": list(self.arguments), "timeout": own.pop("timeout_s"), "repeat": 1}
+        return own | self.options.as_json()
+
+    def words(self) -> list[str]:
+        """Return the words behind `testbed run` that ask for the same job."""
+        own: dict[str, object] = {
+            "--sync": self.sync,
+            "--place": self.place,
+            "--ps": self.ps,
+            "--python": self.python,
+        }
+        own |= {"--logs": self.logs, "--timeout": self.timeout_s}
+        words = [word for option, value in own.items() if value is not None for word in (option, str(value))]
+        words += ["--preload"] if self.preload else []
+        return [*words, *self.options.words(), self.script, *self.arguments]
+
+    def inputs(self) -> list[tuple[str, Path]]:
+        """Return the files that it is made of, each with its role, for its record."""
+        inputs = [] if self.options.module else [("script", Path(self.script))]
+        if is_users(self.sync):
+            inputs.append(("system", Path(self.sync.partition(":")[0])))
+        return inputs
+
+    def request(self, caller: Caller) -> dict[str, Any]:
+        """Return the request to the daemon, for a job of `caller` that starts in the working folder."""
+        return {
+            "script": self.script,
+            "arguments": list(self.arguments),
+            "sync": self.sync,
+            "place": self.place,
+            "server_at": self.ps,
+            "limit_s": self.timeout_s,
+            "preload": self.preload,
+            **self.options.as_json(),
+            "series": self.series,
+            "logs": str(self.logs.absolute()) if self.logs else None,
+            "python": str(self.python.absolute()) if self.python else None,
+            "uid": caller.uid,
+            "cwd": str(Path.cwd()),
+            "environ": dict(os.environ),
+        }
+
+
+def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "") -> None:
+    """Raise a TestbedError for what is wrong with a job, before it starts."""
+    options.check(prefix)
+    runtime.require_alive()
+    check_job(caller, options.script, options.logs, options.options.module, prefix)
+    if options.python:
+        if options.preload:
+            raise RequestError(
+                f"{prefix}python: with {prefix}preload workers are forks of the project's own Python"
+            )
+        check_python(caller, options.python, prefix)
+
+
+def run(runtime: Runtime, options: RunOptions, caller: Caller, on_event: OnEvent) -> dict[str, Any]:
+    """Run a job that was checked to its end, and return its result: that it failed is in there."""
+    request = options.request(caller)
+    return dict(rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request))

@@ -1,0 +1,113 @@
+"""Queued jobs as `testbed submit` has them: looked at before they are queued, and followed until the last has
+ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.api.files import check_job, check_result
+from testbed.api.running import OnEvent
+from testbed.client import rpc
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.errors import RequestError
+from testbed.plugins.user_class import is_users
+from testbed.queue import submission
+from testbed.queue.submission import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRequest:
+    """Jobs to be queued: the content of a jobs file, what it means, and what is to become of them. `result`:
+    the file that the testbed writes their result to when the last has ended.
+    """
+
+    data: Any
+    wanted: Submission
+    wait: bool = True
+    preload: bool = False
+    result: Path | None = None
+    logs: Path | None = None
+
+    @classmethod
+    def of(cls, data: Any, **choices: Any) -> QueueRequest:
+        """Return the jobs of a jobs file's content. RequestError for what is wrong in it."""
+        return cls(data, submission.parse(data), **choices)
+
+    @property
+    def names(self) -> list[str]:
+        return [job.name for job in self.wanted.jobs]
+
+    def check(self, runtime: Runtime, caller: Caller, prefix: str = "") -> None:
+        """Raise a TestbedError for what is wrong with them, before they are queued."""
+        runtime.require_alive()
+        check_files(caller, self.wanted, self.result, self.logs, prefix)
+
+    def inputs(self) -> list[tuple[str, Path]]:
+        """Return the files that they are made of, each with its role: scripts, and a user's policy and
+        systems.
+        """
+        scripts = [("script", job.script) for job in self.wanted.jobs if not job.options.module]
+        systems = [("system", job.sync) for job in self.wanted.jobs if job.sync]
+        named = [("policy", self.wanted.policy), *systems]
+        files = [(role, name.partition(":")[0]) for role, name in named if is_users(name) and ".py:" in name]
+        return [(role, Path(file)) for role, file in dict.fromkeys([*scripts, *files])]
+
+    def request(self, caller: Caller) -> dict[str, Any]:
+        """Return the request to the daemon, for jobs of `caller` that start in the working folder."""
+        return {
+            "submission": self.data,
+            "wait": self.wait,
+            "preload": self.preload,
+            "json": str(self.result.absolute()) if self.result else None,
+            "logs": str(self.logs.absolute()) if self.logs else None,
+            "uid": caller.uid,
+            "cwd": str(Path.cwd()),
+            "environ": dict(os.environ),
+        }
+
+
+def submit(
+    runtime: Runtime,
+    batch: QueueRequest,
+    caller: Caller,
+    on_event: OnEvent,
+    left: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Queue jobs that were checked, and return their result; without waiting, at once, their numbers. `left`
+    is what their record leaves to the testbed.
+    """
+    request = batch.request(caller) | dict(left or {})
+    return dict(rpc.call(runtime.socket, "submit", on_event=on_event, timeout_s=None, **request))
+
+
+def check_files(
+    caller: Caller, wanted: Submission, result: Path | None, logs: Path | None, prefix: str = "--"
+) -> None:
+    """Check, before a job is queued, what its user must read and write. Makes the folders of logs."""
+    for script, is_module in dict.fromkeys((job.script, job.options.module) for job in wanted.jobs):
+        check_job(caller, script, logs, is_module, prefix)
+    check_result(caller, result)
+    if logs is None:
+        return
+    with caller.acting():
+        for job in wanted.jobs:
+            try:
+                (logs / job.name).mkdir(exist_ok=True)
+            except OSError as error:
+                raise RequestError(
+                    f"{prefix}logs {logs}: user {caller.user} cannot make {job.name} there: {error.strerror}"
+                ) from error
+
+
+def cancel(runtime: Runtime, caller: Caller, jobs: Sequence[int], reason: str) -> list[int]:
+    """End queued jobs, whether they wait or run; without numbers, all that the caller queued. Return those
+    that had not ended.
+    """
+    runtime.require_alive()
+    return list(rpc.call(runtime.socket, "cancel", jobs=list(jobs), reason=reason, uid=caller.uid))

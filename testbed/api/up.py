@@ -1,0 +1,105 @@
+"""A testbed, brought up for this process: it ends with it, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.api.down import end
+from testbed.client import environment
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime, check_name
+from testbed.errors import RequestError, TestbedError, from_exit_code
+from testbed.interpreters import isolated
+
+Config = str | Path | Mapping[str, Any]  # of what is ready, a file, FILE.py:CLASS; or a file's content
+
+
+def bring_up(
+    config: Config, name: str, controller: str | None = None, log_packets: bool = False
+) -> dict[str, Any]:
+    """Bring a testbed up by `testbed up`, in processes of its own, and return what that command says. Raises
+    what made it fail; who is interrupted meanwhile leaves none behind.
+    """
+    check_name(name)
+    with _file_of(config, name) as file:
+        words = ["up", "--detach", "--json", "--ends-with", str(os.getpid()), "--name", name]
+        words += ["--config", file, *(["--controller", controller] if controller else [])]
+        words += ["--log-packets"] if log_packets else []
+        try:
+            return dict(json.loads(said(*words, undo=partial(end, Runtime.of(name), lambda _: None))))
+        except TestbedError as error:
+            if not isinstance(config, Mapping):
+                raise
+            raise type(error)(str(error).replace(file, "configuration")) from None
+
+
+def said(*words: str, undo: Callable[[], object] = lambda: None) -> str:
+    """Return what another command of the project prints. Raises the error that its exit code stands for, with
+    its last line. The command is no terminal's: an interrupt is passed on, and waited for; `undo` is called
+    where the command had done its work by then.
+    """
+    argv = isolated("-m", f"testbed.{words[0]}", *words[1:], path=environment.interpreter())
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, complaints = process.communicate()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            if process.returncode == 0:
+                undo()
+            raise
+    if process.returncode:
+        lines = complaints.strip().splitlines() or [f"it ended with {process.returncode}"]
+        message = lines[-1].removeprefix(f"testbed {words[0]}: ")
+        raise from_exit_code(process.returncode, message)
+    return output
+
+
+@contextlib.contextmanager
+def _file_of(config: Config, name: str) -> Iterator[str]:
+    """Return the configuration as `--config` takes it: content in a file."""
+    if not isinstance(config, Mapping):
+        yield str(config)
+        return
+    with file_with(config, f"{name}.yaml") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def file_with(data: Any, name: str) -> Iterator[str]:
+    """Return the path of a YAML file with this content, which a command can read as its user. It is there for
+    as long as the block lasts. TestbedError where it cannot be written.
+    """
+    import yaml
+
+    from testbed.topology.yaml_text import written
+
+    caller = Caller.of_this_process()
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-")))
+            (folder / name).write_text(written(data))
+            if os.geteuid() == 0:
+                for path in (folder / name, folder):
+                    os.chown(path, caller.uid, caller.gid)
+        except yaml.YAMLError as error:
+            raise RequestError(f"{name}: it cannot be written as YAML: {error}") from error
+        except OSError as error:
+            raise TestbedError(f"write {error.filename or name}: {error.strerror}") from error
+        yield str(folder / name)

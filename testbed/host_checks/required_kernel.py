@@ -1,0 +1,100 @@
+"""The trial of what every testbed asks of the kernel, before anything of it starts: once after each start of
+the machine, and again when what is tried, or what this process may do, is another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from testbed.client import environment
+from testbed.client.atomic_write import write_whole
+from testbed.errors import HostError, TestbedError
+from testbed.host_checks import kernel, trials
+from testbed.host_checks.features import BY_NAME, ProbeResult, remedy_of
+from testbed.host_checks.headers import cache_folder
+
+NEEDED = ("veth", "tbf", "mirred", "xdp", "marks", "mmap", "broadcast", "programs", "ticks")
+BOOT, STATUS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/status")
+TOLD = ("bursts",)  # a testbed comes up without, and `up` says what that costs
+NAME = "kernel-tried"
+
+
+def require_kernel(say: Callable[[str], object], folder: Path | None = None) -> None:
+    """Try what a testbed needs of this kernel, unless that was found to work since the machine was started: a
+    file in `folder`, the cache's, says so. `say` is told that it begins, and each time a line for what is
+    lacking and can be done without. HostError for the first lack, with its remedy; TestbedError where a trial
+    has a fault of its own.
+    """
+    file = (folder or cache_folder()) / NAME
+    facts = _facts(sources())
+    kept = file.read_text().splitlines() if file.is_file() else []
+    if kept[:1] != [facts]:
+        say("trying what this kernel can do, once after each start of the machine")
+        lacking = [finding for finding in kernel.findings((*NEEDED, *TOLD)) if not finding.works]
+        needed = [finding.name for finding in lacking if finding.name in NEEDED]
+        if needed:
+            _tell(needed[0])
+            return  # it works by now
+        kept = [facts, *(_told(finding) for finding in lacking)]
+        with contextlib.suppress(OSError):  # where nothing can be kept it is tried each time
+            _keep(file, "\n".join(kept))
+    for line in kept[1:]:
+        say(line)
+
+
+def remember() -> None:
+    """Keep that all of it works, bursts included."""
+    _keep(cache_folder() / NAME, _facts(sources()))
+
+
+def sources() -> list[Path]:
+    """Return the files of what is tried, and of what tries it."""
+    package = Path(__file__).parents[1]
+    probes = [
+        *package.glob("probing/*.py"),
+        *package.glob("dataplanes/xdp/*.py"),
+        package / "emulation/probe.py",
+        package / "discovery/registry.py",
+    ]
+    return sorted([*environment.data_folder("bpf").rglob("*.[ch]"), *probes])
+
+
+def _tell(name: str) -> None:
+    """Raise an error for a feature that is lacking, or for the first of those that it needs."""
+    for finding in trials.findings([name]):
+        feature = BY_NAME[finding.name]
+        if finding.broken:
+            raise TestbedError(f"a fault of the testbed's own in what tries {finding.name}: {finding.detail}")
+        if finding.tried and not finding.works and feature.required:
+            raise HostError(
+                f"this host lacks {finding.name} ({feature.what}): {finding.detail}; needed is "
+                f"{remedy_of(finding, environment.is_checkout())}; testbed doctor tries all"
+            )
+
+
+def _told(finding: ProbeResult) -> str:
+    what = BY_NAME[finding.name].what
+    if finding.broken:
+        return f"a fault of the testbed's own in what tries {finding.name}: {finding.detail}"
+    remedy = remedy_of(finding, environment.is_checkout())
+    return f"this host lacks {finding.name} ({what}): {finding.detail}; {remedy}"
+
+
+def _facts(files: Iterable[Path]) -> str:
+    rights = re.findall(r"^CapEff:\s*(\S+)$", STATUS.read_text(), re.MULTILINE)
+    made = hashlib.sha256(
+        f"{BOOT.read_text().strip()} {os.uname().release} {rights} {NEEDED} {TOLD}".encode()
+    )
+    for path in files:
+        made.update(path.read_bytes())
+    return made.hexdigest()
+
+
+def _keep(file: Path, facts: str) -> None:
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    write_whole(file, facts.encode())

@@ -1,0 +1,207 @@
+"""The systems that there are, by name: every package of testbed/systems/ says which it has in `SYSTEMS`, and
+their data-plane programs in `PROGRAMS`. One with simulations of a paper says them in `PAPERS`, by the paper,
+where no system of its brings them. A configuration names further data-plane programs, FILE.py:CLASS.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path
+from types import ModuleType
+
+from testbed.aggregation.figure import Figure
+from testbed.aggregation.program import SUM, DataPlaneProgram, ProgramSource
+from testbed.aggregation.slots import SlotProgram
+from testbed.aggregation.system import System
+from testbed.errors import RequestError, TestbedError
+from testbed.plugins.user_class import in_a_line
+from testbed.topology.dataplanes import HOSTS
+from testbed.wire.places import SIZES, Program
+
+PACKAGE = "testbed.systems"
+MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
+RESERVED = frozenset({"tor", "oxc", "host", "loop", "copy", "control", "room", "question", "questions"})
+"""Names of the core's own programs of the kernel, NAME_port."""
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*", re.MULTILINE)
+_OWN: dict[str, DataPlaneProgram] = {}  # of a configuration
+
+
+@functools.cache
+def systems() -> dict[str, System]:
+    """Return all systems by name, in the order of their names. TestbedError names a package that cannot be
+    imported, or a name that two systems have.
+    """
+    named: dict[str, System] = {}
+    for package in _packages():
+        for system in package.SYSTEMS:
+            if system.name in named:
+                raise TestbedError(
+                    f"system {system.name!r}: two have this name, the second in {package.__name__}"
+                )
+            named[system.name] = system
+    return dict(sorted(named.items()))
+
+
+@functools.cache
+def programs() -> dict[str, DataPlaneProgram]:
+    """Return all data-plane programs by name: the core's, those that packages of systems have in `PROGRAMS`,
+    and those of `with_programs`. TestbedError names a package that cannot be imported, or a name that two
+    programs have.
+    """
+    named: dict[str, DataPlaneProgram] = {SlotProgram.name: SlotProgram()}
+    for package in _packages():
+        for program in getattr(package, "PROGRAMS", ()):
+            if program.name in named:
+                raise TestbedError(
+                    f"program {program.name!r}: two have this name, the second in {package.__name__}"
+                )
+            named[program.name] = program
+    return {**named, **_OWN}
+
+
+@contextmanager
+def with_programs(names: Sequence[str]) -> Iterator[None]:
+    """Have the data-plane programs that a configuration names, FILE.py:CLASS, among `programs` meanwhile.
+    RequestError names one that cannot be loaded, is no such program, or has the name of another.
+    """
+    try:
+        for name in names:
+            program = _own(name)
+            if program.name in programs():
+                raise RequestError(f"programs: {name}: there is a program {program.name!r} already")
+            _OWN[program.name] = program
+            programs.cache_clear()
+        if len(programs()) > MOST_PROGRAMS:
+            raise RequestError(
+                f"programs: {len(names)} of them; {MOST_PROGRAMS - len(programs()) + len(names)} are accepted"
+            )
+        yield
+    finally:
+        _OWN.clear()
+        programs.cache_clear()
+
+
+def _own(name: str) -> DataPlaneProgram:
+    """Load one. Root runs it: it is one file, compiled from what is read here and from nothing kept."""
+    where, _, class_name = name.rpartition(":")
+    module = ModuleType(f"program_{Path(where).stem}")
+    module.__file__, sys.modules[module.__name__] = where, module  # dataclasses look there
+    try:
+        require_trusted(Path(where))
+        exec(compile(Path(where).read_bytes(), where, "exec"), module.__dict__)
+        program: DataPlaneProgram = getattr(module, class_name)()
+        _check(program)
+    except RequestError as error:
+        raise RequestError(f"programs: {name}: {error}") from error
+    except (Exception, SystemExit) as error:  # a file of somebody's may raise anything
+        raise RequestError(f"programs: {name}: {in_a_line(error)}") from error
+    return program
+
+
+def _check(program: DataPlaneProgram) -> None:
+    """Raise RequestError for what is no program, or whose source root may not read for it."""
+    for needed in ("name", "shares", "sources", "check", "grant", "grants_of_groups", "pool"):
+        if not hasattr(program, needed):
+            raise RequestError(f"it has no {needed!r}; a class with all of DataPlaneProgram is accepted")
+    if not isinstance(program.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", program.name):
+        raise RequestError(f"its name {program.name!r}; up to 31 small letters, digits and _ are accepted")
+    if program.name in RESERVED:
+        raise RequestError(f"its name {program.name!r}; accepted is any but {', '.join(sorted(RESERVED))}")
+    for engine, path in program.sources.items():
+        if engine != HOSTS:
+            raise RequestError(f"a source for {engine!r}; {HOSTS} is accepted")
+        if not isinstance(path, Path) or not path.is_absolute() or not path.is_file():
+            raise RequestError(
+                f"its source for {engine}, {path}, is no file; a whole pathlib.Path is accepted"
+            )
+        require_trusted(path)
+        if included := _INCLUDE.search(path.read_text()):
+            raise RequestError(
+                f"{path} has {included[0]}: the core's headers are there; no other is accepted"
+            )
+
+
+def require_trusted(path: Path) -> None:
+    """Raise RequestError for a file by which another user could have root run code: it, or a folder on the
+    way to it, is neither root's nor of the owner of this package, or is writable by others.
+    """
+    ours = Path(__file__).stat()
+    owners = {0, ours.st_uid}
+    for each in (path.resolve(), *path.resolve().parents):
+        status = each.stat()
+        is_group_ours = status.st_gid == ours.st_gid and ours.st_mode & stat.S_IWGRP
+        others = stat.S_IWOTH | (0 if is_group_ours else stat.S_IWGRP)
+        is_shared = status.st_mode & stat.S_ISVTX and stat.S_ISDIR(status.st_mode)  # as /tmp: names stay
+        if status.st_uid not in owners or (status.st_mode & others and not is_shared):
+            raise RequestError(
+                f"{each} is of user {status.st_uid}, mode {status.st_mode & 0o777:o}, and root is to run "
+                f"{path.name}: of user {' or '.join(map(str, sorted(owners)))} and writable by nobody else "
+                "is accepted, and so for the folders above it"
+            )
+
+
+def programs_for(engine: str) -> list[str]:
+    """Return the names of the programs that this engine has, by their numbers."""
+    return [name for name in _numbers() if engine in programs()[name].sources]
+
+
+def available(named: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a system's programs, by engine (System.programs), that their engines have."""
+    return {engine: name for engine, name in named.items() if name in programs_for(engine)}
+
+
+def _numbers() -> dict[str, int]:
+    """Return the programs' numbers, in their order: those that the contract does not number come behind those
+    that it does.
+    """
+    numbers = {program.name.lower(): int(program) for program in Program}
+    free = iter(range(len(numbers), MOST_PROGRAMS))
+    every = {name: numbers[name] if name in numbers else next(free) for name in programs()}
+    return dict(sorted(every.items(), key=itemgetter(1)))
+
+
+def sources(engine: str) -> tuple[ProgramSource, ...]:
+    """Return the programs of systems that this engine has, by their numbers."""
+    return tuple(
+        ProgramSource(name, _numbers()[name], programs()[name].sources[engine])
+        for name in programs_for(engine)
+        if name != SUM
+    )
+
+
+def simulations() -> list[tuple[str, tuple[Figure, ...]]]:
+    """Return papers, each with figures that need no system. TestbedError names a package that cannot be
+    imported.
+    """
+    said: list[Mapping[str, tuple[Figure, ...]]] = [getattr(each, "PAPERS", {}) for each in _packages()]
+    return [(paper, figures) for papers in said for paper, figures in papers.items()]
+
+
+def _packages() -> tuple[ModuleType, ...]:
+    package = importlib.import_module(PACKAGE)
+    return tuple(_imported(info.name) for info in pkgutil.iter_modules(package.__path__) if info.ispkg)
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        package = importlib.import_module(f"{PACKAGE}.{name}")
+        tuple(package.SYSTEMS)
+    except Exception as error:  # a package of somebody's may raise anything
+        raise TestbedError(f"import {PACKAGE}.{name}: {in_a_line(error)}") from error
+    return package
+
+
+def find(name: str) -> System:
+    """The system of that name. RequestError names those that there are."""
+    try:
+        return systems()[name]
+    except KeyError:
+        raise RequestError(f"--sync {name!r}: accepted are {', '.join(systems())}, FILE.py:CLASS") from None

@@ -1,0 +1,325 @@
+"""The calls of a job: which collectives each worker's script has asked for of late, and which it waits for.
+
+Behind the records of the job board (testbed/jobs/board.py) each worker has a table, which its compiled
+backend writes (workloads/native/calls.hpp) and which all others and the launcher read in place. A call has
+its place by its group and number, so that workers find each other's calls of the same number without a
+search. Pure: the layout, and what it says in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.wire.numbers import Choice, Number, named
+from testbed.wire.records import Kind, Member, Record, members
+
+U8, U64 = Kind.U8, Kind.U64
+
+ENTRIES: Final = 64  # of a table: a power of two
+WHERE_BYTES: Final = 96
+INSIDE_BYTES: Final = 32
+MEETS_BYTES: Final = 192
+_MOST_RANGES = 6  # of ranks, in words
+_MOST_SIDES = 8
+MOST_ROWS: Final = 60_000  # of a timeline, which then ends: what it says is of the time until then
+
+
+class CollectiveKind(Choice):
+    """The kind of a collective, by torch's name in small letters."""
+
+    ALL_REDUCE = 1
+    BROADCAST = 2
+    REDUCE = 3
+    ALL_GATHER = 4
+    GATHER = 5
+    SCATTER = 6
+    REDUCE_SCATTER = 7
+    ALL_TO_ALL = 8
+    BARRIER = 9
+
+
+class Operation(Choice):
+    """The way in which values are reduced, numbered as c10d's ReduceOp, from 1; 0: they are not."""
+
+    SUM = 1
+    AVG = 2
+    PRODUCT = 3
+    MIN = 4
+    MAX = 5
+    BAND = 6
+    BOR = 7
+    BXOR = 8
+    PREMUL_SUM = 9
+
+
+class Deed(Choice):
+    """A row of a timeline: the script's deed that it tells."""
+
+    ASKED = 0
+    WAITED = 1
+    RESUMED = 2
+
+
+class Course(Choice):
+    """A collective's kind in a timeline."""
+
+    BESIDE = 0, "by gloo beside the sums, or carried beside them"
+    SUMMED = 1, "by the job's own kind of synchronisation"
+    PULLED = 2, "from a tree's owner"
+    PUSHED = 3, "to it"
+    CALLED = 4, "an answer of its"
+
+
+TYPES: Final[Mapping[int, str]] = {
+    **{0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32"},
+    **{7: "float64", 8: "complex32", 9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16"},
+    **{23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz"},
+    **{27: "uint16", 28: "uint32", 29: "uint64", 44: "float8_e8m0fnu"},
+}
+"""Torch's types by c10's numbers."""
+KIND_BITS, OPERATION_BITS, TYPE_BITS, ROOT_BITS = 8, 8, 8, 16
+_SHIFTS = {"kind": 0, "operation": 8, "type": 16, "root": 24}
+
+NUMBERS = (
+    Number("CALL_ENTRIES", ENTRIES, 32, "of a worker's table"),
+    Number("CALL_WHERE_BYTES", WHERE_BYTES, 32),
+    Number("ROWS_MOST", MOST_ROWS, 32, "of a timeline"),
+    Number("CALL_OPERATION_SHIFT", _SHIFTS["operation"], 32, "in `what`; the kind is below"),
+    Number("CALL_TYPE_SHIFT", _SHIFTS["type"], 32, "c10's number of the type, and 1; 0: none"),
+    Number("CALL_ROOT_SHIFT", _SHIFTS["root"], 32, "the root's number in its group, and 1; 0: none"),
+    *named("CALL_", CollectiveKind, 32),
+    *named("ROW_", Deed, 32),
+    *named("COURSE_", Course, 32),
+)
+
+CALL = Record(
+    "call",
+    (
+        Member("number", U64, "of all calls of its group, from 1; 0: being written; written last"),
+        Member("group", U64, "a random word"),
+        Member("what", U64, "kind, operation, type and root: the same on all workers"),
+        Member("elements", U64, "likewise; 0 where workers may differ"),
+        Member("asked_ns", U64, "by CLOCK_MONOTONIC"),
+    ),
+    "A collective that a script has asked for.",
+)
+TABLE = Record(
+    "call_table",
+    (
+        Member("waits", U64, "the place of the call that the script waits for, from 1; 0: it waits for none"),
+        Member("waits_ns", U64, "since when, by CLOCK_MONOTONIC"),
+        Member("last", U64, "the place of its last call, from 1"),
+        Member("doubt_group", U64, "the first call in which it found others to ask for something else"),
+        Member("doubt_number", U64, "0: none; written last"),
+        *members(U64, "where_group", "where_number"),
+        Member("where", U8, "the script's line that waits for it: UTF-8, ended by 0", WHERE_BYTES),
+        Member("calls", U64, "CALL_ENTRIES calls", ENTRIES * len(CALL.members)),
+        # of the worker's watch (workloads/waiting.py), texts as above
+        Member("inside_ns", U64, "since when the script is in the function `inside`; 0: it is in none"),
+        Member("inside", U8, "a function of torch.distributed", INSIDE_BYTES),
+        Member("line", U8, "the script's present line", WHERE_BYTES),
+        Member("meets", U8, "where it waits for its process group, and why there", MEETS_BYTES),
+    ),
+    "The calls of a worker. It alone writes here.",
+)
+RECORDS = (CALL, TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, as a table has it."""
+
+    number: int
+    group: int
+    what: int
+    elements: int
+    asked_ns: int
+
+    def _part(self, name: str, bits: int) -> int:
+        return self.what >> _SHIFTS[name] & (1 << bits) - 1
+
+    @property
+    def asks_for(self) -> tuple[int, int]:
+        """Return what all workers must agree on."""
+        return self.what, self.elements
+
+    def in_words(self) -> str:
+        """Return `broadcast of 16 float32 from worker 0`, as the script would call it."""
+        kind, operation = self._part("kind", KIND_BITS), self._part("operation", OPERATION_BITS)
+        type_, root = self._part("type", TYPE_BITS), self._part("root", ROOT_BITS)
+        words = (
+            CollectiveKind(kind).name.lower()
+            if kind in list(CollectiveKind)
+            else f"collective of kind {kind}"
+        )
+        if operation and operation != Operation.SUM:
+            words += f" ({Operation(operation).name})" if operation in list(Operation) else " (unknown)"
+        if type_:
+            count = f"{self.elements} " if self.elements else ""
+            words += f" of {count}{TYPES.get(type_ - 1, f'type {type_ - 1}')}"
+        return words + (f" from worker {root - 1}" if root else "")
+
+
+def what(kind: CollectiveKind, operation: int = 0, type_: int | None = None, root: int | None = None) -> int:
+    """Return a call's `what`."""
+    parts = {
+        "kind": int(kind),
+        "operation": operation,
+        "type": 0 if type_ is None else type_ + 1,
+        "root": 0 if root is None else root + 1,
+    }
+    return sum(value << _SHIFTS[name] for name, value in parts.items())
+
+
+def place(group: int, number: int) -> int:
+    """Return the place of a call in every worker's table, from 0."""
+    return (group + number) % ENTRIES
+
+
+class Tables:
+    """The tables of a job's workers, by rank, in memory that others write. What it says may be of any age,
+    and is whatever its writers put there: nothing is believed but its form.
+    """
+
+    def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
+        self._tables = memory.view(TABLE.dtype())
+
+    def call(self, rank: int, group: int, number: int) -> Call | None:
+        """Return a worker's call of this number; None where it has not asked for it, or long ago."""
+        call = self._at(rank, place(group, number))
+        return call if call is not None and (call.group, call.number) == (group, number) else None
+
+    def last(self, rank: int) -> Call | None:
+        """Return what a worker asked for last."""
+        at = int(self._tables["last"][rank])
+        return self._at(rank, at - 1) if 0 < at <= ENTRIES else None
+
+    def awaited(self, rank: int) -> tuple[Call, int] | None:
+        """Return the call that a worker's script waits for, and since when; None where it waits for none."""
+        at, since_ns = (int(self._tables[name][rank]) for name in ("waits", "waits_ns"))
+        call = self._at(rank, at - 1) if 0 < at <= ENTRIES else None
+        return None if call is None else (call, since_ns)
+
+    def doubt(self) -> tuple[int, int] | None:
+        """Return group and number of a call in which some worker found others to ask for something else."""
+        for rank in np.flatnonzero(self._tables["doubt_number"]):
+            return int(self._tables["doubt_group"][rank]), int(self._tables["doubt_number"][rank])
+        return None
+
+    def where(self, rank: int, call: Call) -> str:
+        """Return the script's line that waits for a call; empty where its worker has not said."""
+        table = self._tables[rank]
+        if (int(table["where_group"]), int(table["where_number"])) != (call.group, call.number):
+            return ""
+        return self._text(rank, "where")
+
+    def say_where(self, rank: int, call: Call, text: str) -> None:
+        """Write the line that `where` returns; only the worker itself does."""
+        table = self._tables[rank : rank + 1]
+        table["where_number"] = 0
+        self._say(rank, "where", text)
+        table["where_group"] = call.group
+        table["where_number"] = call.number
+
+    def line(self, rank: int) -> str:
+        """Return the line that a worker's script is at; empty where its worker has not said."""
+        return self._text(rank, "line")
+
+    def inside(self, rank: int) -> str:
+        """Return the function of torch.distributed that a worker's script is in; empty: it is in none."""
+        return self._text(rank, "inside") if self._tables["inside_ns"][rank] else ""
+
+    def meets(self, rank: int) -> str:
+        """Return where a worker waits for its process group, and why there; empty where it waits for none."""
+        return self._text(rank, "meets")
+
+    def say_at(self, rank: int, line: str, inside: str, inside_ns: int) -> None:
+        """Write what `line` and `inside` return; only the worker itself does. 0 ns: in no function."""
+        table = self._tables[rank : rank + 1]
+        table["inside_ns"] = 0
+        self._say(rank, "line", line)
+        self._say(rank, "inside", inside)
+        table["inside_ns"] = inside_ns
+
+    def say_meets(self, rank: int, text: str) -> None:
+        """Write what `meets` returns; only the worker itself does."""
+        self._say(rank, "meets", text)
+
+    def waiting(self) -> frozenset[int]:
+        """Return the workers whose scripts wait for a call."""
+        return frozenset(map(int, np.flatnonzero(self._tables["waits"])))
+
+    def pulse(self, running: npt.NDArray[np.bool_], waiting: npt.NDArray[np.bool_]) -> tuple[bytes, bool]:
+        """Return what changes whenever one of the running workers goes on, and whether any of them waits. Of
+        those who are known to be waiting it does not matter in which function.
+        """
+        waits = (self._tables["waits"] != 0) & running
+        inside_ns = np.where(waits | waiting | ~running, 0, self._tables["inside_ns"])
+        parts = (*(self._tables[name] for name in ("last", "waits", "waits_ns")), inside_ns)
+        return b"".join(part.tobytes() for part in parts), bool(inside_ns.any() or waits.any())
+
+    def asked(self, ranks: Sequence[int], group: int, number: int) -> dict[int, Call]:
+        """Return the calls of this number, by rank, of those who have asked for it."""
+        calls = ((rank, self.call(rank, group, number)) for rank in ranks)
+        return {rank: call for rank, call in calls if call is not None}
+
+    def _text(self, rank: int, name: str) -> str:
+        text = bytes(self._tables[name][rank]).split(b"\0", 1)[0].decode(errors="replace")
+        return "".join(each if each.isprintable() else "?" for each in text)
+
+    def _say(self, rank: int, name: str, text: str) -> None:
+        """Write the end of a text."""
+        room = self._tables[name].shape[1]
+        line = text.encode(errors="replace")[-(room - 1) :].ljust(room, b"\0")
+        self._tables[name][rank] = np.frombuffer(line, np.uint8)
+
+    def _at(self, rank: int, at: int) -> Call | None:
+        words = self._tables["calls"][rank].reshape(ENTRIES, len(CALL.members))[at]
+        call = Call(*(int(word) for word in words.copy()))
+        return call if call.number and int(words[0]) == call.number else None
+
+
+def disagreement(calls: Mapping[int, Call], where: Mapping[int, str]) -> str:
+    """Return the words on workers, by rank, that ask for different things in one place of their order:
+    `worker 0 asks for broadcast of 16 float32 (collective 9, val.py:14), worker 1 for barrier (...): they do
+    not ask for the same`. Workers that ask for the same are told together.
+    """
+    sides: dict[tuple[tuple[int, int], str], list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        sides.setdefault((call.asks_for, where.get(rank, "")), []).append(rank)
+    number = next(iter(calls.values())).number
+    phrases = list[str]()
+    for (_, line), ranks in sides.items():
+        verb = "" if phrases else ("asks " if len(ranks) == 1 else "ask ")
+        at = f"collective {number}" + (f", {line}" if line else "")
+        phrases.append(f"{workers_in_words(ranks)} {verb}for {calls[ranks[0]].in_words()} ({at})")
+    return f"{sides_in_words(phrases)}: they do not ask for the same"
+
+
+def workers_in_words(ranks: Iterable[int]) -> str:
+    """Return `worker 3`, or `workers 0 to 5, 8`."""
+    ranges = list[list[int]]()
+    for rank in sorted(ranks):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return f"worker {ranges[0][0]}"
+    words = [
+        f"{first} to {last}" if last - first > 1 else ", ".join(map(str, sorted({first, last})))
+        for first, last in ranges[:_MOST_RANGES]
+    ]
+    others = sum(last - first + 1 for first, last in ranges[_MOST_RANGES:])
+    return f"workers {', '.join(words)}" + (f" and {others} others" if others else "")
+
+
+def sides_in_words(sides: Sequence[str]) -> str:
+    """Return the first sides in a row, and how many more there are."""
+    others = len(sides) - _MOST_SIDES
+    return ", ".join(sides[:_MOST_SIDES]) + (f", and so on ({others} more)" if others > 0 else "")
