@@ -4,8 +4,9 @@ workloads.template`, socket at standard input.
 Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes
 hundredths. Runs as root, as far as the fork that becomes a worker: that one enters its host's network
 namespace, gives up root's rights for good, and runs its script. Requests and replies are a JSON object each;
-testbed/jobs/template.py is the other end. What a fork is to become comes over a connection of the fork's own,
-so that nothing of one worker is ever in the memory of the next. It has one thread, and must keep to that.
+testbed/emulation/template.py is the other end. What a fork is to become comes over a connection of the
+fork's own, so that nothing of one worker is ever in the memory of the next. It has one thread, and must keep
+to that.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The daemon's request `capture`: checks what is asked, and writes the frames of a link into a file of the
-user's. The frames come from testbed/emulation/capture.py.
+user's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.client.rpc import Emit
-from testbed.emulation import capture
-from testbed.emulation.links import WireSpec
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.request import absolute
 from testbed.jobs.user_files import UserFiles
+from testbed.machine.interface import LinkTap
+from testbed.machine.links import Captured
 from testbed.topology.fields import shown
-from testbed.topology.model import Topology
 
 STDOUT = "-"  # in the place of a file: the client is handed what to write there
 _TICK_S = 0.1
@@ -32,15 +31,17 @@ MOST_FRAMES, MOST_SECONDS = 1_000_000, 3600.0
 
 
 def answer(
-    topology: Topology,
+    tap_of: Callable[[str], LinkTap],
     caller: Caller,
     request: Mapping[str, Any],
     emit: Emit,
     stop: Callable[[], bool],
     files: UserFiles,
 ) -> dict[str, Any]:
-    """Answer the daemon's request `capture`: write the file that it names, as `caller`."""
-    wire = capture.link(topology, str(request.get("link")))
+    """Answer the daemon's request `capture`: write the file that it names, as `caller`. `tap_of` is
+    `Machine.tap`.
+    """
+    tap = tap_of(str(request.get("link")))
     count, seconds = request.get("count"), request.get("seconds")
     if not isinstance(count, int) or not 1 <= count <= MOST_FRAMES:
         raise RequestError(f"--count {shown(count)}: 1 to {MOST_FRAMES} frames are accepted")
@@ -49,26 +50,24 @@ def answer(
             f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted"
         )
     if request.get("output") == STDOUT:
-        return {**asdict(_to_client(wire, count, seconds, emit, stop)), **_ends(wire)}
+        return {**asdict(_to_client(tap, count, seconds, emit, stop)), **_ends(tap)}
     path = absolute(request.get("output"), "--output")
-    with capture.Tap(wire) as tap, _file(path, caller, files) as file:
-        emit({"capturing": wire.name})
+    with tap, _file(path, caller, files) as file:
+        emit({"capturing": tap.link})
         try:
             done = tap.capture(partial(_write_whole, file), count, seconds, stop)
         except OSError as error:
             raise TestbedError(
                 f"write {path}: {error.strerror}; it has the frames until then, {file.tell()} bytes"
             ) from error
-    return {**asdict(done), **_ends(wire)}
+    return {**asdict(done), **_ends(tap)}
 
 
-def _ends(wire: WireSpec) -> dict[str, str]:
-    return {"from": "from the ToR" if wire.a.namespace is None else f"from {wire.name}", "to": "to it"}
+def _ends(tap: LinkTap) -> dict[str, str]:
+    return {"from": "from the ToR" if tap.is_from_tor else f"from {tap.link}", "to": "to it"}
 
 
-def _to_client(
-    wire: WireSpec, count: int, seconds: float, emit: Emit, stop: Callable[[], bool]
-) -> capture.Captured:
+def _to_client(tap: LinkTap, count: int, seconds: float, emit: Emit, stop: Callable[[], bool]) -> Captured:
     """Write into a pipe whose other end the client has. One that does not read holds up its own request only,
     until that is over or the client is gone; frames that find no room meanwhile are counted as missed.
     """
@@ -86,15 +85,15 @@ def _to_client(
         return stop() or time.monotonic() > over
 
     try:
-        with capture.Tap(wire) as tap:
+        with tap:
             os.set_blocking(reader, True)  # the client's end
-            emit({"capturing": wire.name}, reader)
+            emit({"capturing": tap.link}, reader)
             os.close(reader)
             reader = -1
             try:
                 return tap.capture(write, count, seconds, is_over)
             except BrokenPipeError:
-                raise TestbedError(f"capture {wire.name}: nobody reads it any more") from None
+                raise TestbedError(f"capture {tap.link}: nobody reads it any more") from None
     finally:
         os.close(writer)
         if reader >= 0:

@@ -13,20 +13,18 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.client.rpc import Emit, Peer
-from testbed.emulation.enclosures import Enclosure
-from testbed.emulation.leftovers import end_session
-from testbed.emulation.poll import ready
-from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.host_commands import keeper
 from testbed.interpreters import isolated
-from testbed.jobs.processes import exit_in_words
 from testbed.jobs.request import absolute, environ, word, words
+from testbed.machine.interface import Hosts
+from testbed.machine.process import EnclosureHandle, Spawned, exit_in_words
+from testbed.machine.ready import ready
 
 MOST = 64  # at once, of a testbed
 _HUP_S = 2.0  # from SIGHUP to SIGKILL
@@ -34,15 +32,6 @@ _TICK_S = 0.1
 
 
 Visited = Callable[[str, int, int], contextlib.AbstractContextManager[None]]
-
-
-class Hosts(Protocol):
-    """The part of the fabric (testbed/emulation/net.py) that starts processes."""
-
-    def popen_in(
-        self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
-    ) -> Started: ...
-    def enclosed(self, name: str, uid: int) -> contextlib.AbstractContextManager[Enclosure]: ...
 
 
 class Commands:
@@ -83,7 +72,7 @@ class Commands:
             self._process(host, argv, env, cwd, caller, emit, enclosure) as process,
         ):
             self._wait(process, disconnected)
-            end_session(process.pid)  # not reaped yet: its number is still that of its session
+            process.end_session()
             code = process.wait()
             if self._why_ending and not disconnected.is_set():
                 raise TestbedError(self._why_ending)
@@ -122,8 +111,8 @@ class Commands:
         cwd: str,
         caller: Caller,
         emit: Emit,
-        enclosure: Enclosure,
-    ) -> Iterator[Started]:
+        enclosure: EnclosureHandle,
+    ) -> Iterator[Spawned]:
         """Start the command's keeper, and send the client its socket."""
         theirs, keepers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, keepers:
@@ -151,7 +140,7 @@ class Commands:
             process.kill()  # nothing, once it is reaped
             process.wait()
 
-    def _wait(self, process: Started, disconnected: threading.Event) -> None:
+    def _wait(self, process: Spawned, disconnected: threading.Event) -> None:
         """Wait until the keeper has ended, or has been ended."""
         pidfd, kill_at = os.pidfd_open(process.pid), float("inf")
         try:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.emulation.manual_links import LinksByHand
-from testbed.emulation.netem import LinkDelay
 from testbed.errors import RequestError
 from testbed.jobs.manager import Jobs
+from testbed.machine.interface import ByHand
+from testbed.machine.links import LinkDelay
 from testbed.topology.fields import shown
 
 MOST_MBPS = 400_000.0
@@ -21,7 +21,7 @@ _UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _ACTIONS = ("set", "reset", "list")
 
 
-def answer(links: LinksByHand, jobs: Jobs, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answer(links: ByHand, jobs: Jobs, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Do what `action` says, and answer with the links as the kernel has them then. All of the links that are
     named are set, or none.
     """

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from testbed.client.caller import Caller
-from testbed.emulation.poll import ready
-from testbed.emulation.spawner import Started
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated
+from testbed.machine.process import Spawned
+from testbed.machine.ready import ready
 from testbed.topology.model import Topology
 
 READY_WITHIN_S = 60.0
@@ -26,7 +26,7 @@ STARTS = 3  # one that answered, and ended, may look as if it had not accepted: 
 _LOOK_S = 0.1
 _MOST_BYTES = 1 << 16  # of what it says when it is ready
 
-Spawn = Callable[..., Started]
+Spawn = Callable[..., Spawned]
 
 
 class ModelProcess:
@@ -43,7 +43,7 @@ class ModelProcess:
         """
         self._spawn, self._topology, self._caller, self._environ = spawn, topology, caller, environ
         self._name, self._path = topology.ocs.model, path
-        self._process: Started | None = None
+        self._process: Spawned | None = None
         self._starts = 0  # while somebody waited all the time
         self._said = ""
         self._stack = contextlib.ExitStack()

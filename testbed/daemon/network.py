@@ -1,5 +1,4 @@
-"""The network of a running testbed, whole: fabric, fast path, switches, places, controller process. Runs
-inside the testbed's namespaces.
+"""The network of a running testbed: the machine that it is on, its places, and the controller process.
 
 Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are
 started again: while the controller is away circuits go on forwarding; what a switch had summed is lost.
@@ -12,9 +11,10 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,35 +23,22 @@ from typing import Any, Self
 from testbed.aggregation.admission import Places, Ways
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.result_ports import ways
-from testbed.cgroups.hierarchy import NO_CGROUPS, Cgroups
 from testbed.client import environment, rpc
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
 from testbed.daemon.programs import DevicePrograms
-from testbed.dataplanes.tors import AllTors, Restart
-from testbed.dataplanes.xdp.cells import Cells
-from testbed.dataplanes.xdp.control import open_control
-from testbed.dataplanes.xdp.hosts import XdpHosts
-from testbed.dataplanes.xdp.packet_room import open_room
-from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
-from testbed.dataplanes.xdp.program import NATIVE
-from testbed.emulation import openvswitch
-from testbed.emulation.links import set_offloads
-from testbed.emulation.loop import Loops
 from testbed.emulation.namespaces import die_with_parent
-from testbed.emulation.net import FabricNet
-from testbed.emulation.pairs import pair
-from testbed.emulation.topo import FabricTopo
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated, with_checkout
 from testbed.jobs.environment import worker_environment
-from testbed.plugins.registry import programs, sources, with_programs
+from testbed.local.local import Local
+from testbed.machine.interface import Machine, UnitSwitches
+from testbed.plugins.registry import programs, with_programs
 from testbed.plugins.user_class import is_users
-from testbed.topology import addresses
+from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 
 CONTROLLER_PORT = 6653
-PIN_DIR = Path("/sys/fs/bpf/optinc")
 CONTROLLER_RESTARTS = 5
 _READY_TIMEOUT_S = 60.0
 _TOLD_AT_ONCE = 16  # switches: what each takes is waiting for its data plane
@@ -64,13 +51,44 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A switch that ended, as `ended` says, and was started again, for the `count`-th time; the sums of
+    `jobs` (with their generations) were on it.
+    """
+
+    dpid: Dpid
+    ended: str
+    count: int
+    jobs: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return self.ended
+
+
+def start_again(switches: UnitSwitches, places: Places) -> list[Restart]:
+    """Start the switches that ended again, and return those that came. One that does not is for the next
+    call. TestbedError if one ended for good.
+    """
+    restarts = []
+    for ended in switches.watch():
+        try:
+            jobs = places.restart(ended.dpid, partial(switches.restart, ended.dpid))
+        except TestbedError:
+            if not switches.has_ended(ended.dpid):
+                raise  # no further call would try again
+        else:
+            restarts.append(Restart(ended.dpid, ended.ended, ended.count, jobs))
+    return restarts
+
+
 class Network:
     """The network's life as a context manager: entering brings everything up and waits until every switch was
     read back; leaving takes it down.
 
     `folder`, which is named as the testbed is, gets topology.json, history.jsonl, controller.sock and log/.
-    `uid` is the user who may use the controller's socket, `cgroups` and `leaves_devices` are as FabricNet has
-    them.
+    `uid` is the user who may use the controller's socket. `machine_of` makes the machine of the topology, a
+    folder for its logs, and `progress`; it is entered and left here.
     """
 
     def __init__(
@@ -79,17 +97,16 @@ class Network:
         folder: Path,
         uid: int | None = None,
         progress: Progress = _silent,
-        cgroups: Cgroups = NO_CGROUPS,
-        leaves_devices: bool = False,
+        machine_of: Callable[[Topology, Path, Progress], Machine] = Local,
     ) -> None:
-        self.topology, self._cgroups, self._leaves_devices = topology, cgroups, leaves_devices
+        self.topology = topology
         self._folder, self._uid, self._progress = folder, uid, progress
         self._log = folder / "log"
         self._stack = ExitStack()
         self._controller: subprocess.Popen[bytes] | None = None
         self.controller_restarts = 0
         self.model: ModelProcess | None = None
-        self.tors = AllTors(topology, self._log, progress)
+        self.machine = machine_of(topology, self._log, progress)
         self.ending = threading.Event()
         self._ends_because = ""
 
@@ -104,36 +121,14 @@ class Network:
             (self._folder / "topology.json").write_text(self.topology.to_json())
             stack.callback(self._end_controller)
             self._start_controller(held=True)  # it reads in its modules while programs are compiled
-            # beside the fabric
-            self.plane = stack.enter_context(XdpPlane(PIN_DIR, self.topology.mtu, sources("xdp")))
-            topo = FabricTopo(self.topology)
-            fabric = FabricNet(
-                topo, self._log, self._progress, cgroups=self._cgroups, leaves_devices=self._leaves_devices
-            )
-            self.fabric = stack.enter_context(fabric)
+            stack.enter_context(self.machine)
             if is_users(self.topology.ocs.model):
                 self.model = stack.enter_context(self._model_process())
-            self.plane.attach(self._switch_ports(), self._host_ports())
+            self.machine.load()
             self.programs = DevicePrograms(
-                name=self._folder.name,
-                topology=self.topology,
-                plane=self.plane,
-                fabric=self.fabric,
-                switch_ports=self._switch_ports(),
-                host_ports=self._host_ports(),
-                lock=threading.Lock(),
+                self._folder.name, self.topology, self.machine.programs, threading.Lock()
             )
-            if self.plane.programs.mode == NATIVE:
-                stack.enter_context(pair(addresses.ROOM_DEVICES, self.topology.mtu))
-                open_room(self.plane.programs)
-            stack.enter_context(pair(addresses.CONTROL_DEVICES, self.topology.mtu))
-            open_control(self.plane.programs)
-            # attaching a program to a veth turns GRO on
-            for port in self._switch_ports():
-                set_offloads(port.device, gro=False)
-            cells = Cells(self.plane.programs, self.topology.inc)
-            stack.enter_context(self.tors.standing(cells))
-            self.places = self._made_places(stack, cells)
+            self.places = self._made_places(stack)
             stack.callback(self._end_controller)  # before all that it uses
             self._begin_controller()
             self._await_ready()
@@ -194,18 +189,12 @@ class Network:
         """
         return ways(forest, partial(self._ask_once, "known"))
 
-    def verdicts(self) -> dict[str, int]:
-        """Return what XDP programs and switches did with packets: names in testbed/wire/verdicts.py."""
-        counts = self.tors.verdicts()
-        counts.update(self.plane.verdicts())
-        return dict(counts)
-
     def watch(self) -> list[Restart]:
         """Raise TestbedError if a process that the network needs has died; start the controller or switches
         again if they have.
         """
-        self.fabric.watch()
-        restarts = self.tors.watch(self.places)
+        self.machine.watch()
+        restarts = start_again(self.machine.switches, self.places)
         if self._controller is not None and self._controller.poll() is not None:
             if self.controller_restarts >= CONTROLLER_RESTARTS:
                 raise TestbedError(
@@ -218,7 +207,7 @@ class Network:
             self._start_controller()
         if self.model:
             self.model.watch()
-        self.tors.resettle(self.controller_socket)
+        self.machine.switches.resettle(self.controller_socket)
         return restarts
 
     @property
@@ -226,28 +215,12 @@ class Network:
         """Return 0 while there is none."""
         return self._controller.pid if self._controller else 0
 
-    def _switch_ports(self) -> list[SwitchPort]:
-        tors = [
-            SwitchPort(device.dpid, device.number, device.device)
-            for device in self.fabric.switch_devices()
-            if device.dpid == addresses.CORE_DPID
-            or self.topology.unit(addresses.tor_unit(device.dpid)).data_plane.is_bridge
-        ]
-        return tors + [SwitchPort(None, device.number, device.device) for device in self.fabric.oxc_devices()]
-
-    def _host_ports(self) -> list[HostPort]:
-        return [
-            HostPort(*host, self.fabric.host_namespace(addresses.host_name(*host)))
-            for host in self.topology.hosts
-        ]
-
-    def _made_places(self, stack: ExitStack, cells: Cells) -> Places:
-        namespaces = {(port.unit, port.host): port.namespace for port in self._host_ports()}
-        hosts = XdpHosts(cells, namespaces, Loops(namespaces, self.topology.mtu))
-        stack.callback(hosts.close)
+    def _made_places(self, stack: ExitStack) -> Places:
         tellers = stack.enter_context(ThreadPoolExecutor(_TOLD_AT_ONCE, "places"))
         lock = threading.Lock()
-        places = Places(self.topology, self.tors, hosts, lock, programs(), tellers.map)
+        places = Places(
+            self.topology, self.machine.switches, self.machine.rings, lock, programs(), tellers.map
+        )
         stack.callback(places.close)
         return places
 
@@ -258,8 +231,8 @@ class Network:
         argv = isolated("-m", "controller", "--library", library, path=python)
         argv += ["--topology", str(self._folder / "topology.json")]
         argv += ["--socket", str(self.controller_socket), "--history", str(self._folder / "history.jsonl")]
-        argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(PIN_DIR)]
-        argv += ["--bridges", str(openvswitch.RUN_DIR)]
+        argv += ["--listen-port", str(CONTROLLER_PORT), "--plane", str(self.machine.pins)]
+        argv += ["--bridges", str(self.machine.bridges)]
         argv += ["--model", str(self._model_socket)] if is_users(self.topology.ocs.model) else []
         argv += ["--uid", str(self._uid)] if self._uid is not None else []
         argv += ["--held"] if held else []
@@ -281,7 +254,9 @@ class Network:
     def _model_process(self) -> ModelProcess:
         caller = Caller.of(os.geteuid() if self._uid is None else self._uid)
         environ = worker_environment(os.environ, caller)
-        return ModelProcess(self.fabric.popen_aside, self.topology, self._model_socket, caller, environ)
+        return ModelProcess(
+            self.machine.hosts.popen_aside, self.topology, self._model_socket, caller, environ
+        )
 
     def _begin_controller(self) -> None:
         assert self._controller is not None
@@ -307,15 +282,15 @@ class Network:
             else:
                 waiting = "not every switch is connected and read back"
                 if not listens:
-                    self.fabric.openvswitch.connect(CONTROLLER_PORT)
+                    self.machine.connect(CONTROLLER_PORT)
                     listens = True
-                self.tors.resettle(self.controller_socket)
+                self.machine.switches.resettle(self.controller_socket)
             if time.monotonic() > deadline:
                 raise TestbedError(
                     f"controller: {waiting}, {_READY_TIMEOUT_S:g} s after its start: {self._last_words()}"
                 )
-            self.fabric.watch()
-            self.tors.require_alive()
+            self.machine.watch()
+            self.machine.switches.require_alive()
             time.sleep(0.05)
 
     def _last_words(self) -> str:

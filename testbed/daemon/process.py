@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,16 @@ from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line
-from testbed.daemon import capture, circuits, links, status
+from testbed.daemon import capture, circuits, faults, links, status
 from testbed.daemon.commands import Commands
-from testbed.daemon.names import mount_names
 from testbed.daemon.network import Network
-from testbed.emulation import faults
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
+from testbed.local.local import Local
+from testbed.local.names import mount_names
 from testbed.messages.coding import UNSET, UnsetType, as_json, decode, encoded
 from testbed.messages.controller import LitCircuits
 from testbed.messages.journal import JournalAnswer
@@ -119,25 +120,12 @@ class Daemon:
             mount_names(self._topology, self._runtime.folder)
         except OSError as error:
             raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
-        folder, cgroups = self._runtime.folder, self._cgroups
         # all namespaces end with this process: the kernel deletes their devices then, faster than one by one
-        network = Network(self._topology, folder, uid, self._progress, cgroups, leaves_devices=True)
-        with network as self._network:
-            # not in the daemon's own network namespace: a user may look into a process that runs as that user
-            self._files = UserFiles(self._network.fabric.popen_aside)
-            means = means_of(
-                runtime=self._runtime,
-                topology=self._topology,
-                hosts=self._network.fabric,
-                controller=self._network.ask,
-                places=self._network.places,
-                files=self._files,
-                require_programs=self._network.programs.require,
-            )
-            self._jobs = Jobs(means, self._journal.add)
+        local = partial(Local, cgroups=self._cgroups, leaves_devices=True)
+        network = Network(self._topology, self._runtime.folder, uid, self._progress, local)
+        with network:
+            self._open(network)
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
-            self._commands = Commands(self._network.fabric, self._jobs.visited)
-            self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
             with rpc.serve(self._runtime.socket, self._handle, uid, LASTING):
                 self._state = "ready"
                 self._main.say(ready=self._summary())
@@ -154,6 +142,24 @@ class Daemon:
                     self._commands.stop_all(why, _COMMANDS_END_S)
                     self._scheduler.end(why)
                     self._jobs.stop_all(why, _JOBS_END_S)
+
+    def _open(self, network: Network) -> None:
+        """Make what answers requests, on a network that is up."""
+        self._network, machine = network, network.machine
+        # not in the daemon's own network namespace: a user may look into a process that runs as that user
+        self._files = UserFiles(machine.hosts.popen_aside)
+        means = means_of(
+            runtime=self._runtime,
+            topology=self._topology,
+            machine=machine,
+            controller=network.ask,
+            places=network.places,
+            files=self._files,
+            require_programs=network.programs.require,
+        )
+        self._jobs = Jobs(means, self._journal.add)
+        self._commands = Commands(machine.hosts, self._jobs.visited)
+        self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         if self._main.wants_end(or_else=[self._end]):
@@ -249,11 +255,11 @@ class Daemon:
             (job,) = numbers([request.get("job")], "job")
             return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
-            answer = as_json(faults.answer(self._network.fabric.faults, request))
+            answer = as_json(faults.answer(self._network.machine.faults, request))
             self._note_by_hand("fault", request)
             return answer
         if operation == "link":
-            answer = links.answer(self._network.fabric.by_hand, self._jobs, request)
+            answer = links.answer(self._network.machine.by_hand, self._jobs, request)
             self._note_by_hand("link", request)
             return answer
         if operation == "circuits":
@@ -265,7 +271,7 @@ class Daemon:
             def is_over() -> bool:
                 return disconnected.is_set() or self._state == "ending"
 
-            return capture.answer(self._topology, asker, request, emit, is_over, self._files)
+            return capture.answer(self._network.machine.tap, asker, request, emit, is_over, self._files)
         if operation == "exec":
             if asker.uid != 0:  # which only root can be, and root may do all of this without asking
                 asker.check_may_act(self._owner)
@@ -283,7 +289,7 @@ class Daemon:
             "units": len(self._topology.units),
             "hosts": len(self._topology.host_names),
             "circuits": self._network.ask("circuits")["circuits"],
-            "datapath": self._network.fabric.openvswitch.datapath,
+            "datapath": self._network.machine.datapath,
         }
 
     def _status(self) -> Status:
@@ -291,7 +297,7 @@ class Daemon:
         controller, light = self._asked_controller()
         layouts, guests = self._jobs.means.holdings.layouts(), self._jobs.means.holdings.guests()
         used, circuit_jobs = circuits.uses(self._topology, light.circuits if light else None, layouts)
-        fabric, core, busy = self._network.fabric, self._topology.core_link, self._jobs.cores_busy()
+        machine, core, busy = self._network.machine, self._topology.core_link, self._jobs.cores_busy()
         return Status(
             name=self._runtime.name,
             state=self._state,
@@ -300,7 +306,7 @@ class Daemon:
             configuration=self._topology.name,
             scale=self._topology.scale,
             uptime_s=round(time.time() - self._began_unix, 3),
-            units=status.units(self._topology, self._network.tors.restarts),
+            units=status.units(self._topology, machine.switches.restarts),
             hosts=status.hosts(self._topology, held_hosts(jobs), guests),
             core=CoreStatus(core.rate_mbps) if core else None,
             circuits=light.circuits if light else None,
@@ -310,14 +316,14 @@ class Daemon:
             optical_model=status.optical_model(self._topology.ocs),
             timetable=light.timetable if light else None,
             controller=controller,
-            datapath=fabric.openvswitch.datapath,
+            datapath=machine.datapath,
             jobs=tuple(replace(job, uses=used.get(job.id)) for job in jobs),
             schedule=self._scheduler.status(),
             cores_busy=None if busy is None else tuple(busy),
-            links=status.links(fabric.statistics()),
-            kept_apart=fabric.kept_apart(),
-            gone_links=fabric.gone_links(),
-            faults=fabric.faults.states(),
+            links=status.links(machine.links.statistics()),
+            kept_apart=machine.hosts.kept_apart(),
+            gone_links=machine.links.gone_links(),
+            faults=machine.faults.states(),
             log=str(self._runtime.log),
         )
 

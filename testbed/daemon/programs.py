@@ -6,36 +6,29 @@ nobody takes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.aggregation.system import Layout
 from testbed.client.environment import typed
-from testbed.dataplanes.xdp.plane import HostPort, SwitchPort, XdpPlane
-from testbed.dataplanes.xdp.program import QUESTIONS
-from testbed.dataplanes.xdp.syscall import program_name
-from testbed.emulation.net import FabricNet
-from testbed.emulation.netlink import AttachedProgram
 from testbed.errors import ChangedError
+from testbed.machine.interface import ProgramsAtDevices
 from testbed.topology import addresses
 from testbed.topology.model import Topology
-from testbed.wire.recovery import Recovery
+from testbed.topology.places import Host
+from testbed.wire.recovery import QUESTIONS, Recovery
 
 HOST_DEVICE = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePrograms:
-    """The devices of the network of the testbed of this name, and the plane whose programs are attached
-    there. Thread-safe.
+    """The devices that the jobs of the testbed of this name use, and the programs that are attached there.
+    Thread-safe.
     """
 
     name: str
     topology: Topology
-    plane: XdpPlane
-    fabric: FabricNet
-    switch_ports: Sequence[SwitchPort]
-    host_ports: Sequence[HostPort]
+    programs: ProgramsAtDevices
     lock: threading.Lock
 
     def require(self, layout: Layout, recovery: Recovery) -> list[str]:
@@ -45,48 +38,40 @@ class DevicePrograms:
         line that says so.
         """
         for what in {*layout.programs.values(), *([QUESTIONS] if recovery == Recovery.INTEGRITY else [])}:
-            self.plane.programs.need(what)
+            self.programs.need(what)
         with self.lock:
-            programs = self.fabric.programs_at_switches()
-            for port in self._switch_ports_of(layout):
-                if port.device not in programs:
+            for device, program in self.programs.at_switches(self._devices_of(layout)).items():
+                if program is None:
                     raise ChangedError(
-                        f"switch port {port.device} was deleted: end the testbed, and bring it up again"
+                        f"switch port {device} was deleted: end the testbed, and bring it up again"
                     )
-                if self._other(port.program, programs[port.device]):
+                if not program.is_wanted:
                     raise ChangedError(
-                        f"switch port {port.device} has {_in_words(programs[port.device])}, and not the "
-                        f"testbed's {port.program}: end the testbed, and bring it up again"
+                        f"switch port {device} has {program.at_hand}, and not the "
+                        f"testbed's {program.wanted}: end the testbed, and bring it up again"
                     )
             held = layout.hosts()
-            return [
-                line
-                for port in self.host_ports
-                if (port.unit, port.host) in held and (line := self._require_at(port))
-            ]
+            return [line for host in self.topology.hosts if host in held and (line := self._require_at(host))]
 
-    def _require_at(self, port: HostPort) -> str | None:
-        name = addresses.host_name(port.unit, port.host)
-        program, line = self.fabric.program_at(name, HOST_DEVICE), None
-        if program is None:
-            self.plane.attach_at(port)
-            program = self.fabric.program_at(name, HOST_DEVICE)
+    def _require_at(self, host: Host) -> str | None:
+        name = addresses.host_name(*host)
+        program, line = self.programs.at_host(host), None
+        if not program.is_there:
+            self.programs.attach_at(host)
+            program = self.programs.at_host(host)
             line = f"host {name}: {HOST_DEVICE} had no XDP program any more; the testbed's is there again"
-        if self._other(port.program, program):
-            mode = "xdpgeneric" if program and program.is_generic else "xdp"
+        if not program.is_wanted:
+            mode = "xdpgeneric" if program.is_generic else "xdp"
             exec_ = typed("exec", self.name, anywhere=True)
             remedy = f"sudo {exec_} {name} ip link set dev {HOST_DEVICE} {mode} off"
             raise ChangedError(
-                f"host {name}: {HOST_DEVICE} has {_in_words(program)}, and not the testbed's {port.program}: "
+                f"host {name}: {HOST_DEVICE} has {program.at_hand}, and not the testbed's {program.wanted}: "
                 f"detach it ({remedy}), and start the job again"
             )
         return line
 
-    def _other(self, name: str, program: AttachedProgram | None) -> bool:
-        return program is None or program.number != self.plane.number(name)
-
-    def _switch_ports_of(self, layout: Layout) -> list[SwitchPort]:
-        """Return the ports of a job's hosts, and all of its units that lead to no host."""
+    def _devices_of(self, layout: Layout) -> set[str]:
+        """Return the switch ports of a job's hosts, and all of its units that lead to no host."""
         units = {host[0] for host in layout.hosts()} | {unit for pair in layout.demands for unit in pair}
         units |= {place.unit for place in layout.forest.places} if layout.forest else set()
         used = {addresses.tor_port_device(*host) for host in layout.hosts()}
@@ -95,11 +80,4 @@ class DevicePrograms:
             to_hosts = {addresses.tor_port_device(*host) for host in spec.members}
             used |= {device for dpid in spec.switches for device in spec.ports_of(dpid)} - to_hosts
             used |= {addresses.oxc_device(unit, port + 1) for port in range(spec.optical_ports)}
-        return [port for port in self.switch_ports if port.device in used]
-
-
-def _in_words(program: AttachedProgram | None) -> str:
-    if program is None:
-        return "no XDP program"
-    name = program_name(program.number)
-    return f"the XDP program {name!r} ({program.number})" if name else f"XDP program {program.number}"
+        return used

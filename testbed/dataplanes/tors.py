@@ -7,33 +7,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from testbed.aggregation.admission import Places
 from testbed.aggregation.place_interfaces import SummingPlace
 from testbed.dataplanes.folders import part, used_by
 from testbed.dataplanes.xdp.cells import Cells
+from testbed.machine.interface import EndedSwitch
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """A ToR that ended, as `ended` says, and was started again, for the `count`-th time; the sums of `jobs`
-    (with their generations) were on it.
-    """
-
-    dpid: Dpid
-    ended: str
-    count: int
-    jobs: Mapping[int, int]
-
-    def __str__(self) -> str:
-        return self.ended
 
 
 class Tors(Protocol):
@@ -58,8 +42,16 @@ class Tors(Protocol):
     def any_ended(self) -> bool:
         """Return whether one has, and was not started again yet."""
 
-    def watch(self, places: Places) -> Sequence[Restart]:
-        """Start those that ended again, and say which. TestbedError if one ended for good."""
+    def has_ended(self, dpid: Dpid) -> bool:
+        """Return whether this one has, and was not started again yet."""
+
+    def watch(self) -> Sequence[EndedSwitch]:
+        """Return those that ended, each to be started again by `restart`. TestbedError if one ended for
+        good.
+        """
+
+    def restart(self, dpid: Dpid) -> None:
+        """Start one again; it knows no job then."""
 
     def resettle(self, controller: Path) -> None:
         """Have the controller set the routes of those that lack them."""
@@ -102,8 +94,17 @@ class AllTors:
     def any_ended(self) -> bool:
         return any(tors.any_ended() for tors in self._parts)
 
-    def watch(self, places: Places) -> list[Restart]:
-        return [restart for tors in self._parts for restart in tors.watch(places)]
+    def has_ended(self, dpid: Dpid) -> bool:
+        return self._part(dpid).has_ended(dpid)
+
+    def watch(self) -> list[EndedSwitch]:
+        return [ended for tors in self._parts for ended in tors.watch()]
+
+    def restart(self, dpid: Dpid) -> None:
+        self._part(dpid).restart(dpid)
+
+    def _part(self, dpid: Dpid) -> Tors:
+        return next(tors for tors in self._parts if dpid in tors.by_dpid)
 
     def resettle(self, controller: Path) -> None:
         for tors in self._parts:

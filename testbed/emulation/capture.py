@@ -16,7 +16,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +23,7 @@ from testbed.emulation.links import WIRES, WireSpec, inner_devices
 from testbed.emulation.namespaces import NETNS_DIR, entered
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError, TestbedError
+from testbed.machine.links import Captured
 from testbed.topology.model import Topology
 from testbed.wire import pcap
 
@@ -39,18 +39,6 @@ _OUTGOING_ONLY = (
     (0x06, 0, 0, 0xFFFFFFFF),
     (0x06, 0, 0, 0),
 )
-
-
-@dataclass(slots=True)
-class Captured:
-    """The frames of a capture, counted. Forward is from end a of the link: from the host, or from the unit's
-    switch to the optical one, or from a pod's ToR to its pod switch.
-    """
-
-    forward: int = 0
-    backward: int = 0
-    missed: int = 0  # frames that crossed and that the capture was too slow for
-    seconds: float = 0.0
 
 
 def link(topology: Topology, name: str) -> WireSpec:
@@ -76,7 +64,8 @@ class Tap:
     """Two packet sockets on a link's inner ends, from entering to leaving the block."""
 
     def __init__(self, wire: WireSpec) -> None:
-        self._wire = wire
+        self._wire, self.link = wire, wire.name
+        self.is_from_tor = wire.a.namespace is None
         self._stack = ExitStack()
         self._sockets: list[socket.socket] = []  # what leaves towards end b, towards end a
 

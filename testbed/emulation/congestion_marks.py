@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from testbed.dataplanes.xdp.link_marks import PROGRAM, MarkProgram, QueueSpec
 from testbed.emulation.ingress import attach
-from testbed.emulation.links import WireSpec, burst_bytes, inner_devices, rate_bytes_per_s
+from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket
+from testbed.machine.links import burst_bytes, rate_bytes_per_s
 
 _ETHERNET_BYTES = 14
 # A quarter of the queue: a window that doubles is heard of in time. Of a deep one less: what late processes

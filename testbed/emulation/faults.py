@@ -9,74 +9,24 @@ Owns names, attaching and reading back; testbed/dataplanes/xdp/link_faults.py ow
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.dataplanes.xdp.link_faults import PROGRAM, FaultProgram
 from testbed.emulation.ingress import attach, detach
-from testbed.emulation.link_names import meant
 from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
 from testbed.errors import RequestError, TestbedError
+from testbed.machine.links import DIRECTIONS, LinkFault
 from testbed.messages.links import FaultStatus
 
-DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
-MAX_DISTANCE = 10_000
 MOST_ENDED = 4_096  # faults that are remembered when they have ended: the newest
 _ETHERNET_BYTES = 18  # with a VLAN tag
-_RATES = ("loss", "duplicate", "reorder", "corrupt")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFault:
-    """The fault that one direction's frames meet. Rates are shares, 0 to 1; the last three are of the frames
-    that are not lost.
-
-    A frame that is reordered goes out directly behind the frame that arrived `distance` after it; `distance`
-    counts lost frames too. Where fewer come, it stays. A corrupted frame has one bit flipped behind its
-    Ethernet header.
-    """
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    distance: int = 50
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        for name in _RATES:
-            rate = getattr(self, name)
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-                shown = f"{100 * rate:g} %" if isinstance(rate, int | float) else repr(rate)
-                raise RequestError(f"{name}: {shown}; 0 to 100 % is accepted")
-        if not any(getattr(self, name) for name in _RATES):
-            raise RequestError(
-                f"no fault: a rate above 0 of {', '.join(_RATES)} is needed; `clear` ends a fault"
-            )
-        _whole("distance", self.distance, 1, MAX_DISTANCE)
-        _whole("seed", self.seed, 0, 2**63 - 1)
-
-    @property
-    def cells(self) -> int:
-        """Room for frames held: six deviations above the mean of a binomial; more would be found full once in
-        10^9 frames.
-        """
-        if not self.reorder:
-            return 0
-        mean = self.reorder * self.distance
-        return min(self.distance + 1, math.ceil(mean + 6 * math.sqrt(mean)) + 8)
-
-
-def _whole(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise RequestError(f"{name}: {value!r}; a whole number from {low} to {high} is accepted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +68,7 @@ class LinkFaults:
         """
         if direction not in (*DIRECTIONS, "both"):
             raise RequestError(f"direction: {direction!r}; up, down or both is accepted")
-        wire = self.wire(link)
+        wire = self._wire(link)
         with self._lock:
             devices = self._route.devices()
             a, b = (devices[device].ifindex for device in inner_devices(wire))
@@ -129,7 +79,7 @@ class LinkFaults:
     def clear(self, link: str | None = None) -> None:
         """Ends the faults of a link, or all of them."""
         if link is not None:
-            self.wire(link)
+            self._wire(link)
         with self._lock:
             keys = [key for key in self._stages if link in (None, key[0])]
             self._end_stages(keys)
@@ -173,8 +123,11 @@ class LinkFaults:
     def _place(self, link: str, towards: str) -> tuple[int, int]:
         return list(self._wires).index(link), DIRECTIONS.index(towards)
 
-    def wire(self, link: str) -> WireSpec:
-        """The wire of that name. RequestError if there is none, or it has no room for a stage."""
+    def require(self, link: str) -> None:
+        """RequestError if there is no link of that name, or it has no room for a stage."""
+        self._wire(link)
+
+    def _wire(self, link: str) -> WireSpec:
         wire = self._wires.get(link)
         shaped = self.shaped()
         accepted = f"accepted are {', '.join(shaped)}" if shaped else "this testbed has no link with a rate"
@@ -229,33 +182,3 @@ class LinkFaults:
         if not self._stages and self._program is not None:
             self._program.__exit__(None, None, None)
             self._program = None
-
-
-def answer(faults: LinkFaults, request: Mapping[str, Any]) -> tuple[FaultStatus, ...]:
-    """A request of `testbed fault`: does what `action` says and answers with the faults that are set then.
-    A unit stands for all of its links, and `all` for all of the testbed's, as far as they have a rate.
-    """
-    action, links = request.get("action"), request.get("links")
-    if links is not None and (
-        not isinstance(links, list) or not all(isinstance(link, str) for link in links)
-    ):
-        raise RequestError(f"links: {links!r}; a list of names is accepted")
-    if action == "set":
-        wanted = request.get("fault")
-        names = [field.name for field in fields(LinkFault)]
-        if not isinstance(wanted, dict) or not wanted.keys() <= set(names) or not links:
-            raise RequestError(
-                f"fault set: links, and a fault with keys out of {', '.join(names)} are needed"
-            )
-        fault, direction = LinkFault(**wanted), request.get("direction", "both")
-        links = meant(links, faults.shaped())
-        for link in links:  # all of them or none
-            faults.wire(link)
-        for link in links:
-            faults.set(link, fault, direction)
-    elif action == "clear":
-        for name in meant(links, faults.shaped()) if links else [None]:
-            faults.clear(name)
-    elif action != "list":
-        raise RequestError(f"fault {action!r}: accepted are set, list, clear")
-    return faults.states()

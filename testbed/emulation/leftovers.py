@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.emulation.poll import ready
+from testbed.machine.ready import ready
 
 _GONE_S = 5.0
 _EXEC_S = 1.0

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.emulation.namespaces import NetworkNamespaces, entered
-from testbed.emulation.netem import NO_DELAY, NO_NETEM, LinkDelay, delays, end_delay, room_packets, set_delay
+from testbed.emulation.netem import NO_NETEM, delays, end_delay, room_packets, set_delay
 from testbed.emulation.netlink import (
     FABRIC_GROUP,
     DeviceSpec,
@@ -57,6 +57,7 @@ from testbed.emulation.netlink import (
 )
 from testbed.emulation.offloads import CHECKSUMS, FeatureControl, wire_features
 from testbed.errors import HostError, RequestError, SettingError
+from testbed.machine.links import ETHERNET_BYTES, NO_DELAY, LinkDelay, burst_bytes, rate_bytes_per_s
 from testbed.wire.spec import ONE_BUFFER_MTU
 
 WIRES = "wires"
@@ -72,11 +73,6 @@ SYSCTLS = {
     # before 6.15 have no such setting, and none takes less.
     **({"net/ipv4/tcp_rto_max_ms": "1000"} if Path("/proc/sys/net/ipv4/tcp_rto_max_ms").exists() else {}),
 }
-_ETHERNET_BYTES = 14
-_FRAME_OVERHEAD_BYTES = _ETHERNET_BYTES + 4  # with a VLAN tag
-# What a late timer may cost nothing: a shaper that the kernel runs later than this loses the rest. It is also
-# what a link lets through at once after a pause. docs/studies/performance.md, Links.
-_BURST_S = 0.002
 # GRO at a wire's inner ends makes veth poll; merging frames there would let 64 KiB through at once and count
 # its loss as one drop.
 _MERGE_NOTHING = 1
@@ -162,22 +158,13 @@ class WireStatistics:
         return self.backlog_ab_bytes + self.backlog_ba_bytes
 
 
-def rate_bytes_per_s(rate_mbps: float) -> int:
-    return round(rate_mbps * 1e6 / 8)
-
-
-def burst_bytes(rate_mbps: float, mtu: int) -> int:
-    """The token bucket's depth: two milliseconds' worth, and never less than two frames."""
-    return max(2 * (mtu + _FRAME_OVERHEAD_BYTES), round(rate_bytes_per_s(rate_mbps) * _BURST_S))
-
-
 def check_rate(wire: WireSpec) -> None:
     """SettingError for a rate that the kernel cannot count within 0.5 %: it counts whole bytes a second and
     nanoseconds a frame.
     """
     if wire.rate_mbps is None:
         return
-    bytes_per_s, frame_bytes = rate_bytes_per_s(wire.rate_mbps), wire.mtu + _ETHERNET_BYTES
+    bytes_per_s, frame_bytes = rate_bytes_per_s(wire.rate_mbps), wire.mtu + ETHERNET_BYTES
     frame_ns = frame_bytes * 10**9 // bytes_per_s if bytes_per_s > 0 else 0
     nearest_mbps = frame_bytes * 8e3 / max(frame_ns, 1) if bytes_per_s > 0 else 0.0
     if abs(nearest_mbps - wire.rate_mbps) > _RATE_ERROR * wire.rate_mbps:
@@ -595,7 +582,7 @@ def check_delay(wire: WireSpec, device: str, read: tuple[int, int] | None) -> No
 
 def _room(wire: WireSpec) -> int:
     rate_mbps = wire.rate_mbps or 0.0
-    frame_bytes = wire.mtu + _ETHERNET_BYTES
+    frame_bytes = wire.mtu + ETHERNET_BYTES
     return room_packets(wire.delay, rate_bytes_per_s(rate_mbps), wire.buffer_bytes, frame_bytes)
 
 

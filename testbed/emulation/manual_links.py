@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from testbed.emulation.link_names import meant
 from testbed.emulation.links import Wires, WireSpec
-from testbed.emulation.netem import NO_DELAY, LinkDelay
 from testbed.errors import RequestError
+from testbed.machine.links import NO_DELAY, LinkDelay
+from testbed.topology.link_names import meant
 
 MOST_ENDED = 4_096  # delays that are remembered when they have ended: the newest
 SetRates = Callable[[Mapping[str, float]], None]

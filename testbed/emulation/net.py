@@ -19,15 +19,17 @@ from testbed.emulation.faults import LinkFaults
 from testbed.emulation.links import SYSCTLS, WIRES, Progress, Wires, WireStatistics, device_drops
 from testbed.emulation.manual_links import LinksByHand
 from testbed.emulation.namespaces import NETNS_DIR, NetworkNamespaces, entered
-from testbed.emulation.netem import LinkDelay
 from testbed.emulation.netlink import AttachedProgram, RouteSocket
 from testbed.emulation.nodes import FabricView
 from testbed.emulation.openvswitch import OpenVSwitch
 from testbed.emulation.parts import OxcDevice, SwitchDevice, parts
+from testbed.emulation.ports import PortWatch
 from testbed.emulation.spawner import Spawner, Started
+from testbed.emulation.template import Forked, Template
 from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_isolation import HostsApart
 from testbed.errors import RequestError
+from testbed.machine.links import LinkDelay
 from testbed.messages.coding import as_json
 from testbed.topology import addresses
 
@@ -36,7 +38,7 @@ def _nobody_is_told(_users: Mapping[str, int]) -> None:
     pass
 
 
-def _silent(_phase: str, _done: int, _total: int) -> None:
+def silent(_phase: str, _done: int, _total: int) -> None:
     pass
 
 
@@ -52,7 +54,7 @@ class FabricNet(FabricView):
         self,
         topo: FabricTopo,
         log_dir: Path,
-        progress: Progress = _silent,
+        progress: Progress = silent,
         build: bool = True,
         cgroups: Cgroups = NO_CGROUPS,
         leaves_devices: bool = False,
@@ -70,6 +72,7 @@ class FabricNet(FabricView):
         self._enclosures = Enclosures(cgroups.enclosures, self._cgroups, self._namespaces.__getitem__)
         self.enclosed = self._enclosures.opened  # for what is to run as a user: Enclosures.opened
         self.popen_aside = partial(self.popen_in, ASIDE)  # reaches no host
+        self._template = Template(self.popen_aside)
         self.set_users: Callable[[Mapping[str, int]], None] = _nobody_is_told  # HostsApart.set_users
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
@@ -162,6 +165,7 @@ class FabricNet(FabricView):
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
         self._spawner = Spawner()
         self._release.callback(self._spawner.close)
+        self._release.callback(self._template.close)
 
     def _make_switches(self) -> None:
         bridges = self._parts.bridges
@@ -218,6 +222,18 @@ class FabricNet(FabricView):
         started.enclosure = own
         return started
 
+    def fork_in(self, host: str, script: Sequence[str], enclosure: Enclosure, **options: Any) -> Forked:
+        """Start a fork of a process with torch loaded in a host's network namespace, and in an enclosure; the
+        options are those of Template.popen.
+        """
+        return self._template.popen(
+            self.host_namespace(host), script, hold=partial(enclosure.hold, host), **options
+        )
+
+    def end_forks(self) -> None:
+        """End the process that they are forks of, and with it those that still run."""
+        self._template.close()
+
     def _popen(self, namespace: int, argv: Sequence[str], **options: Any) -> Started:
         if self._spawner is None:
             raise RequestError(f"run {argv[0]}: the fabric is not up")
@@ -266,6 +282,10 @@ class FabricNet(FabricView):
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
         """The frames that each host's own interface could not hand to its link, since the testbed came up."""
         return {host: device_drops(self._namespace(host), "eth0") for host in hosts}
+
+    def watch_ports(self, hosts: Sequence[str], signs: Sequence[bytes]) -> PortWatch:
+        """A watch of hosts' TCP ports, and of whose they are. See PortWatch."""
+        return PortWatch({host: self.host_namespace(host) for host in hosts}, signs)
 
     def program_at(self, host: str, device: str) -> AttachedProgram | None:
         """The XDP program at a device of a host's; None: there is none."""

@@ -9,36 +9,15 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from testbed.emulation.netlink import Message, RouteSocket, add_queue, attribute, attributes
+from testbed.machine.links import LinkDelay
 
 # <linux/pkt_sched.h>
 _LATENCY64, _JITTER64 = 10, 11
 _QUEUE = struct.Struct("=6I")  # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
 _NETEM_HANDLE, _PLAIN_HANDLE = 0x100000, 0x110000
 NO_NETEM = "this kernel has no netem (CONFIG_NET_SCH_NETEM), by which links delay"
-
-
-@dataclass(frozen=True, slots=True)
-class LinkDelay:
-    """A link delays each frame, either way, by so long, and by up to `jitter_ms` more or less, which is drawn
-    for each frame.
-    """
-
-    delay_ms: float
-    jitter_ms: float = 0.0
-
-    @property
-    def nanoseconds(self) -> tuple[int, int]:
-        return round(self.delay_ms * 1e6), round(self.jitter_ms * 1e6)
-
-    def __str__(self) -> str:
-        jitter = f", {self.jitter_ms:g} ms more or less" if self.jitter_ms else ""
-        return f"{self.delay_ms:g} ms{jitter}"
-
-
-NO_DELAY = LinkDelay(0.0)
 
 
 def room_packets(delay: LinkDelay, rate_bytes_per_s: int, queue_bytes: int, frame_bytes: int) -> int:

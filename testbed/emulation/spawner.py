@@ -20,6 +20,7 @@ from typing import IO, Any
 from testbed.cgroups.hierarchy import members
 from testbed.emulation import start_in_folder
 from testbed.emulation.enclosures import Enclosure
+from testbed.emulation.leftovers import end_session
 from testbed.emulation.namespaces import die_with_parent, entered
 from testbed.interpreters import isolated
 
@@ -69,6 +70,12 @@ class Started(subprocess.Popen[bytes]):
         if self.enclosure is not None:
             self.enclosure.end()
         return code
+
+    def end_session(self) -> None:
+        """Kill all processes of its session, once it has ended and before it is reaped: its number is still
+        that of its session.
+        """
+        end_session(self.pid)
 
     def why_not(self) -> str | None:
         """Return why a process that has ended did not come to run its program, if so."""

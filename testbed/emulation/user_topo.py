@@ -12,10 +12,10 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import apart, die_with_parent, fresh_keys
-from testbed.emulation.one_request import ask
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
+from testbed.machine.question import ask
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 

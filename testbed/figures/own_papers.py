@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from testbed.telemetry.counters import BUSY, STEAL, machine
+from testbed.local.counters import reading
+from testbed.telemetry.counters import BUSY, STEAL
 
 QUIET = 0.10
 """The share of all cores that others may use: beyond it they shape times that are measured here."""
@@ -15,9 +16,9 @@ def others(seconds: float = SAMPLE_S) -> tuple[float, float]:
     """Return the shares of all cores that are in use, and that the hypervisor takes of it, over the next
     seconds.
     """
-    first, began = machine().cores, time.monotonic()
+    first, began = reading().cores, time.monotonic()
     time.sleep(seconds)
-    used = (machine().cores - first).mean(axis=0) / (time.monotonic() - began)
+    used = (reading().cores - first).mean(axis=0) / (time.monotonic() - began)
     return min(1.0, float(used[BUSY])), min(1.0, float(used[STEAL]))
 
 

@@ -28,9 +28,9 @@ from testbed.jobs.groups import Groups
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.services import server_spec, service_address
-from testbed.jobs.starting import Hosts, Starter
-from testbed.jobs.template import Template
+from testbed.jobs.starting import Starter
 from testbed.jobs.user_files import UserFiles
+from testbed.machine.interface import Hosts
 from testbed.messages.result import WorkerResult
 from testbed.messages.statistics import Statistics
 from testbed.telemetry.demand import Traffic
@@ -76,18 +76,18 @@ class Attempt:
 
 
 class Executor:
-    """Makes the attempts of the jobs of the testbed `name`; `root` holds their folders; workers of jobs that
-    ask for it are forks of `template`; what is its users' is reached through `files`. Thread-safe.
+    """Makes the attempts of the jobs of the testbed `name`; `root` holds their folders; what is its users' is
+    reached through `files`. Thread-safe.
     """
 
-    def __init__(self, name: str, hosts: Hosts, root: Path, template: Template, files: UserFiles) -> None:
-        self.testbed, self._hosts, self._root, self._template, self.files = name, hosts, root, template, files
+    def __init__(self, name: str, hosts: Hosts, root: Path, files: UserFiles) -> None:
+        self.testbed, self._hosts, self._root, self.files = name, hosts, root, files
         self._lock = threading.Lock()
         self._in_use: set[Path] = set()  # folders
 
     def close(self) -> None:
-        """Ends the template's process, if there is one."""
-        self._template.close()
+        """Ends the process that workers are forks of, if there is one."""
+        self._hosts.end_forks()
 
     def folder_of(self, job: int) -> Path:
         return self._root / str(job)
@@ -130,9 +130,9 @@ class Executor:
         if folders := [spec.cwd for spec in specs if spec.cwd is not None]:
             self.files.make_folders(folders, request.caller)
         seed = own_hash_seed(request.environ) if request.preload else None
-        template = self._template if request.preload and seed is None else None
+        forks = request.preload and seed is None
         with self._hosts.enclosed(f"job-{attempt.job}", request.caller.uid) as enclosure:
-            starter = Starter(self._hosts, enclosure, request.caller, request.cwd, template)
+            starter = Starter(self._hosts, enclosure, request.caller, request.cwd, forks)
             with JobProcesses(starter, attempt.board, attempt.emit) as processes:
                 processes.start(specs, self.files.open_logs([spec.log for spec in specs], request.caller))
                 attempt.started()

@@ -15,6 +15,11 @@ from testbed.client.environment import CHECKOUT
 
 VARIABLE = "TESTBED_JOB"
 SERVICE_VARIABLE = "TESTBED_SERVICE"  # of who serves its workers: the job's number
+OWN_SIGNS = (
+    *(f"\0{variable}=".encode() for variable in (VARIABLE, SERVICE_VARIABLE)),
+    b"\0workloads.template\0",
+)
+"""The signs of a job's process: in the environment of a worker or of a server, or the words of a fork."""
 MASTER_PORT_BASE = 29500
 PS_PORT_BASE = 30500  # not within 1000 of the above: a job's number is added to both
 

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.emulation.poll import ready
+from testbed.machine.ready import ready
 
 
 class Gates:

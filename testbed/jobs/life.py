@@ -22,7 +22,6 @@ from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.leaving import Departure
 from testbed.aggregation.program import JobBlocks
 from testbed.aggregation.system import Layout
-from testbed.emulation.spawner import Started
 from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result
 from testbed.jobs.attempt import Attempt, Executor, settings_of, traffic_of
@@ -32,11 +31,12 @@ from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.leaving import Absences, Looks
-from testbed.jobs.observation import Hosts, Observation, require_links
+from testbed.jobs.observation import Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
+from testbed.machine.interface import Machine
 from testbed.messages.coding import UNSET, UnsetType, as_json, decode
 from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
 from testbed.messages.result import AttemptResult, OpticalEvents, RunResult
@@ -54,14 +54,13 @@ NETWORK_LOOK_S = 5.0  # from one look at the devices and programs that a running
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means that all jobs of a testbed live by. `spawn(argv, **options)` starts a process beside them."""
+    """The means that all jobs of a testbed live by."""
 
-    spawn: Callable[..., Started]
+    machine: Machine
     holdings: Holdings
     supply: Supply
     executor: Executor
     sampler: Sampler
-    hosts: Hosts
     controller: Callable[..., Any]  # (op, **arguments) -> result
     require_programs: Callable[[Layout, Recovery], list[str]]
     mtu: int
@@ -299,7 +298,12 @@ class Job:
             with means.executor.folder(self.id, request) as folder:
                 senders = [*self.hosts, *self.other_hosts]
                 with Observation(
-                    means.sampler, means.hosts, senders, means.mtu, means.surroundings
+                    means.sampler,
+                    means.machine.links,
+                    means.machine.hosts,
+                    senders,
+                    means.mtu,
+                    means.surroundings,
                 ) as observation:
                     self._observation = observation
                     specs, ending = self._attempts(folder)
@@ -525,7 +529,7 @@ class Job:
         every start of a job passes here, and one that runs comes again.
         """
         self._network_looked_at = time.monotonic()
-        require_links(self._means.hosts, [*self.hosts, *self.other_hosts])
+        require_links(self._means.machine.links, [*self.hosts, *self.other_hosts])
         self.notes += self._means.require_programs(self.layout, self.request.options.packets.recovery)
 
     def _supply(self, start: Start) -> None:

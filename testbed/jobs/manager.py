@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.segments import NoRoomError
@@ -17,8 +16,6 @@ from testbed.aggregation.site import Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller, user_name
 from testbed.client.runtime import Runtime, running, running_of_others
-from testbed.emulation.enclosures import Enclosure
-from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.held_hosts import Holdings
@@ -29,9 +26,9 @@ from testbed.jobs.processes import Emit
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Controller, Start, Supply
 from testbed.jobs.surroundings import Surroundings
-from testbed.jobs.template import Template
 from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
+from testbed.machine.interface import Machine
 from testbed.messages.coding import as_json
 from testbed.messages.jobs import JobStatus
 from testbed.messages.journal import RunningJob
@@ -45,28 +42,10 @@ from testbed.topology.places import Host
 from testbed.wire.recovery import Recovery
 
 
-class Hosts(Protocol):
-    """The part of the fabric (testbed/emulation/net.py) that jobs need."""
-
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started: ...
-    def popen_aside(self, argv: Sequence[str], **options: Any) -> Started: ...
-    def enclosed(self, name: str, uid: int) -> AbstractContextManager[Enclosure]: ...
-    def host_namespace(self, host: str) -> Path: ...
-    def set_users(self, users: Mapping[str, int]) -> None: ...
-    def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
-    def statistics(self, queues_only: bool = False) -> Mapping[str, Any]: ...
-    def gone_links(self) -> Mapping[str, str]: ...
-    def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
-    def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
-    def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]: ...
-    def by_hand_mbps(self, link: str) -> float | None: ...
-    def ever_by_hand(self) -> Collection[str]: ...
-
-
 def means_of(
     runtime: Runtime,
     topology: Topology,
-    hosts: Hosts,
+    machine: Machine,
     controller: Controller,
     places: Places,
     files: UserFiles,
@@ -89,16 +68,15 @@ def means_of(
         }
 
     def tell_users(users: Mapping[Host, int]) -> None:
-        hosts.set_users({addresses.host_name(*host): uid for host, uid in users.items()})
+        machine.hosts.set_users({addresses.host_name(*host): uid for host, uid in users.items()})
 
     holdings = Holdings(racks_of(topology), tell_users)
     return Means(
-        spawn=hosts.popen_aside,
+        machine=machine,
         holdings=holdings,
-        supply=Supply(topology, hosts, places, controller, holdings, hosts.by_hand_mbps),
-        executor=Executor(runtime.name, hosts, runtime.jobs, Template(hosts.popen_aside), files),
-        sampler=Sampler(hosts, segments, holders=holders),
-        hosts=hosts,
+        supply=Supply(topology, machine.links, places, controller, holdings),
+        executor=Executor(runtime.name, machine.hosts, runtime.jobs, files),
+        sampler=Sampler(machine.links, segments, machine.counters.reading, holders=holders),
         controller=controller,
         require_programs=require_programs,
         mtu=topology.mtu,
@@ -107,6 +85,7 @@ def means_of(
             topology,
             controller,
             lambda: [*running(), *running_of_others()],
+            machine.counters,
         ),
     )
 
@@ -300,7 +279,9 @@ class Jobs:
     def _system(self, request: JobRequest) -> System:
         if not is_users(request.sync):
             return find(request.sync)
-        return UserSystem(self.means.spawn, request.sync, request.caller, request.cwd, request.environ)
+        return UserSystem(
+            self.means.machine.hosts.popen_aside, request.sync, request.caller, request.cwd, request.environ
+        )
 
     def _all(self) -> list[Job]:
         with self._idle:

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from testbed.aggregation.system import Layout
-from testbed.emulation.links import burst_bytes
 from testbed.errors import ChangedError
-from testbed.jobs.ports import PortWatch
+from testbed.jobs.environment import OWN_SIGNS
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
+from testbed.machine.interface import Hosts, Links
+from testbed.machine.links import burst_bytes
 from testbed.messages.links import LinkDelta
 from testbed.messages.result import BoundResult, JobDelays, JobTelemetry, OpticalLosses, OthersTraffic
 from testbed.messages.statistics import Statistics
@@ -31,23 +31,11 @@ from testbed.telemetry.events import Happened
 from testbed.telemetry.evidence import evidence
 from testbed.telemetry.network import LitNetwork
 from testbed.telemetry.sampler import Sampler
-from testbed.telemetry.samples import LinkCounters, Recording
+from testbed.telemetry.samples import Recording
 from testbed.telemetry.summary import series, summary
 from testbed.telemetry.timelines import read, rounds
 from testbed.telemetry.verdict import verdict
 from testbed.telemetry.worker_numbers import sent_beside
-
-
-class Hosts(Protocol):
-    """The part of the fabric (testbed/emulation/net.py) that is read here."""
-
-    def statistics(self, queues_only: bool = False) -> Mapping[str, LinkCounters]: ...
-    def gone_links(self) -> Mapping[str, str]: ...
-    def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]: ...
-    def fault_states(self) -> Sequence[Mapping[str, Any]]: ...
-    def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]: ...
-    def ever_by_hand(self) -> Collection[str]: ...
-    def host_namespace(self, host: str) -> Path: ...
 
 
 def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[str, int]:
@@ -55,10 +43,10 @@ def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[
     return {link: burst_bytes(rate_mbps, mtu) for link, rate_mbps in rates_mbps if rate_mbps}
 
 
-def require_links(hosts: Hosts, names: Sequence[str]) -> None:
+def require_links(links: Links, names: Sequence[str]) -> None:
     """Raise ChangedError where somebody has deleted a device of these hosts' links."""
-    hosts.statistics(queues_only=True)
-    for link, device in hosts.gone_links().items():
+    links.statistics(queues_only=True)
+    for link, device in links.gone_links().items():
         if link in names:
             raise ChangedError(
                 f"link {link}: its device {device} was deleted: end the testbed, and bring it up again"
@@ -92,21 +80,23 @@ class Observation:
     def __init__(
         self,
         sampler: Sampler,
+        links: Links,
         hosts: Hosts,
         job_hosts: Sequence[str],
         mtu: int,
         surroundings: Surroundings | None = None,
     ) -> None:
-        self._sampler, self._hosts, self._job_hosts, self._mtu = sampler, hosts, tuple(job_hosts), mtu
+        self._sampler, self._links, self._hosts = sampler, links, hosts
+        self._job_hosts, self._mtu = tuple(job_hosts), mtu
         self._surroundings = surroundings
         self._scenes: list[Surrounding] = []
         self._stack = ExitStack()
         self._recording: Recording | None = None
 
     def __enter__(self) -> Self:
-        self._before, self._unsent_before = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
+        self._before, self._unsent_before = self._links.statistics(), self._hosts.unsent(self._job_hosts)
         self._look_around()
-        self._ports = PortWatch({host: self._hosts.host_namespace(host) for host in self._job_hosts})
+        self._ports = self._hosts.watch_ports(self._job_hosts, OWN_SIGNS)
         with ExitStack() as stack:
             stack.enter_context(self._ports)
             self._recording = stack.enter_context(self._sampler.recording())
@@ -118,7 +108,7 @@ class Observation:
     ) -> None:
         self._stack.close()
         if error is None:
-            self._after, self._unsent_after = self._hosts.statistics(), self._hosts.unsent(self._job_hosts)
+            self._after, self._unsent_after = self._links.statistics(), self._hosts.unsent(self._job_hosts)
             self._look_around()
 
     def _look_around(self) -> None:
@@ -128,8 +118,8 @@ class Observation:
 
     def _faults(self, since_s: float | None) -> list[tuple[str, str]]:
         """Return the faults on links, and those that ended since then."""
-        ended = [] if since_s is None else self._hosts.ended_faults(since_s)
-        return faults_in_words([*ended, *self._hosts.fault_states()])
+        ended = [] if since_s is None else self._links.ended_faults(since_s)
+        return faults_in_words([*ended, *self._links.fault_states()])
 
     def outlook(self, layout: Layout, job: int) -> JobVerdict | None:
         """Return the verdict on the last seconds of a job that still runs, by a coarse bound, for what its
@@ -218,7 +208,7 @@ class Observation:
         """Return the network between the first and the last of several looks around, and what happened on the
         job's links and beside it.
         """
-        changes = self._hosts.ever_by_hand()
+        changes = self._links.ever_by_hand()
         if self._surroundings is None or layout is None or len(scenes) < 2:
             return None, Happened(changes=changed(recording, changes), uncounted="nothing counted it")
         began, ended = scenes[0], scenes[-1]

@@ -26,6 +26,7 @@ from testbed.jobs import watch
 from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
 from testbed.jobs.process_activity import doing
+from testbed.machine.process import Process, exit_in_words
 
 GRACE_S = 10.0
 TERM_S = 5.0
@@ -37,19 +38,6 @@ _FRAME = re.compile(
 )
 
 Emit = Callable[[dict[str, Any]], None]
-
-
-class Process(Protocol):
-    """A started process, as far as it is needed here; subprocess.Popen is such, and so is a fork
-    (testbed/jobs/template.py).
-    """
-
-    @property
-    def pid(self) -> int: ...
-
-    def wait(self) -> int: ...
-    def why_not(self) -> str | None:
-        """Return why a process that has ended did not come to run its program, None if it ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,13 +357,3 @@ def describe(child: Child) -> str:
 def is_frame(line: str) -> bool:
     """Return whether a line is of a C++ stack, which is for the log and not for whoever looks on."""
     return _FRAME.match(line) is not None
-
-
-def exit_in_words(exit_code: int) -> str:
-    """Return an exit code in words; a negative one is the number of a signal."""
-    if exit_code >= 0:
-        return f"exited with code {exit_code}"
-    try:
-        return f"was ended by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"was ended by signal {-exit_code}"

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.grants import Admission, Group
@@ -25,6 +25,7 @@ from testbed.aggregation.system import Layout, System
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.placement import check_packets, laid_out
+from testbed.machine.interface import Links
 from testbed.ocs.plan import servable
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
@@ -37,12 +38,6 @@ _LOOK_S = 0.05
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
 T = TypeVar("T")
-
-
-class Links(Protocol):
-    """The part of the fabric (testbed/emulation/net.py) that sets rates."""
-
-    def set_rates(self, rates_mbps: Mapping[str, float]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +75,7 @@ class Supply:
         places: Places,
         controller: Controller,
         holdings: Holdings,
-        by_hand_mbps: Callable[[str], float | None] = lambda link: None,
     ) -> None:
-        """`by_hand_mbps` says which rate a user has given to a link, None where nobody has."""
-        self._by_hand_mbps = by_hand_mbps
         self._links, self._places, self._mtu = links, places, topology.mtu
         self._engines = {unit.index: unit.engine for unit in topology.units}
         self._controller, self._holdings = controller, holdings
@@ -155,14 +147,14 @@ class Supply:
         """Return the rate of the slowest link of a job's hosts, where a user has set any of them; else None,
         and it is the topology's.
         """
-        if all(self._by_hand_mbps(addresses.host_name(*host)) is None for host in layout.hosts()):
+        if all(self._links.by_hand_mbps(addresses.host_name(*host)) is None for host in layout.hosts()):
             return None
         rates = [self._rate_mbps(host) for host in layout.hosts()]
         return min((rate for rate in rates if rate is not None), default=None)
 
     def _rate_mbps(self, host: Host) -> float | None:
         """Return the rate that a host's link has while no policy decides on it."""
-        by_hand = self._by_hand_mbps(addresses.host_name(*host))
+        by_hand = self._links.by_hand_mbps(addresses.host_name(*host))
         return self._own_mbps(*host) if by_hand is None else by_hand
 
     def _set_rates(self, rates_mbps: Mapping[Host, float]) -> None:

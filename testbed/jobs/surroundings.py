@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
+from testbed.machine.interface import Counters
 from testbed.messages.result import OthersTraffic
 from testbed.telemetry.network import LitNetwork, network
-from testbed.telemetry.other_programs import Company, Spent, company, spent
+from testbed.telemetry.other_programs import Company, Spent, company
 from testbed.telemetry.traffic import Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -45,16 +46,20 @@ def of_late(looks: Sequence[Surrounding]) -> Sequence[Surrounding]:
 
 
 class Surroundings:
-    """Whom an observation asks: the controller, and `testbeds` for the names of those that run."""
+    """Whom an observation asks: the controller, `testbeds` for the names of those that run, and the
+    machine's counters.
+    """
 
     def __init__(
         self,
         name: str,
         topology: Topology,
         controller: Callable[..., Any],
-        testbeds: Callable[[], Iterable[str]],
+        testbeds: Callable[[], Collection[str]],
+        counters: Counters,
     ) -> None:
-        self._name, self._controller, self._testbeds = name, controller, testbeds
+        self._name, self._controller = name, controller
+        self._testbeds, self._counters = testbeds, counters
         self._units = tuple(unit.index for unit in topology.units)
         self._has_core = topology.core_link is not None
         self._looking = threading.Lock()  # of the field below
@@ -64,7 +69,7 @@ class Surroundings:
     def look(self, faults: Sequence[tuple[str, str]]) -> Surrounding:
         """Look around now; `faults` are links and the faults on them, in words."""
         ahead_s = time.time() - time.monotonic()
-        now = spent(time.monotonic(), self._testbeds)
+        now = self._counters.spent(time.monotonic(), self._testbeds())
         try:
             light, events = self._controller("light"), self._controller("history")
         except TestbedError as error:

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from testbed.client.caller import Caller
-from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs import file_host
+from testbed.machine.process import Spawned
 
 WITHIN_S = 30.0
 TOGETHER_BYTES = 64 << 20  # of what is read at once
 
-Spawn = Callable[..., Started]
+Spawn = Callable[..., Spawned]
 
 
 class UserFiles:

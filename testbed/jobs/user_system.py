@@ -11,18 +11,18 @@ from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, System
 from testbed.client.caller import Caller
-from testbed.emulation.one_request import ask
-from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.options import JobOptions
+from testbed.machine.process import Spawned
+from testbed.machine.question import ask
 from testbed.topology.places import Host
 from testbed.wire.transports import GLOO, PACKETS
 
 WITHIN_S = 30.0
 
-Spawn = Callable[..., Started]
+Spawn = Callable[..., Spawned]
 
 
 class UserSystem(System):
@@ -84,7 +84,7 @@ class UserSystem(System):
     def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
         argv = isolated("-u", "-m", "testbed.jobs.system_host", self.name)
 
-        def start(stdin: int) -> Started:
+        def start(stdin: int) -> Spawned:
             return self._spawn(
                 argv,
                 uid=self._caller.uid,

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.client.caller import Caller
-from testbed.emulation.poll import ready
-from testbed.emulation.spawner import Started
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.logs import own_log
-from testbed.jobs.processes import exit_in_words
+from testbed.machine.process import Spawned, exit_in_words
+from testbed.machine.ready import ready
 from testbed.scheduling.messages import decision_from_json, state_to_json
 from testbed.scheduling.model import Decision, State
 
@@ -36,7 +35,7 @@ _LONGEST_LINE_BYTES = (
     8 << 20
 )  # a decision of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
 
-Spawn = Callable[..., Started]
+Spawn = Callable[..., Spawned]
 
 
 class PolicyError(TestbedError):
@@ -95,7 +94,7 @@ class PolicyProcess:
     def __init__(self, spawn: Spawn, options: Options, wanted: Callable[[], bool] = _yes) -> None:
         self._spawn, self._options, self._wanted = spawn, options, wanted
         self.policy = options.policy  # its own name, once it is ready
-        self._process: Started | None = None
+        self._process: Spawned | None = None
         self._socket: socket.socket | None = None
         self._lines = _Lines()
         self._number = 0

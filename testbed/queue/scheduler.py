@@ -239,7 +239,9 @@ class Scheduler:
             self._folder / "policy.log",
         )
         process = PolicyProcess(
-            self._jobs.means.spawn, options, lambda: not (self._closed or disconnected.is_set())
+            self._jobs.means.machine.hosts.popen_aside,
+            options,
+            lambda: not (self._closed or disconnected.is_set()),
         )
         with ExitStack() as stack:
             try:

@@ -1,3 +1,3 @@
 """Telemetry of what the machine did while a job ran, and whether that could have shaped the job's result.
-Imports psutil and NumPy.
+Imports NumPy.
 """

@@ -36,8 +36,8 @@ class Sampler:
         self,
         links: Links,
         segments: Segments,
+        machine: Callable[[], counters.MachineReading],
         interval_s: float = INTERVAL_S,
-        machine: Callable[[], counters.Machine] = counters.machine,
         clock: Callable[[], float] = time.monotonic,
         holders: Holders = dict,
     ) -> None:

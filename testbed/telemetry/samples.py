@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from testbed.telemetry.counters import Machine
+from testbed.telemetry.counters import MachineReading
 
 BYTES_AB, BYTES_BA, QUEUE_DROPS, BACKLOG = range(4)  # columns of LinkReading.values
 MOST_SAMPLES = 18_000  # half an hour at 10 Hz; then every other one is given up, and so on
@@ -61,7 +61,7 @@ class Sample:
 
     at_s: float
     late_s: float | None
-    machine: Machine
+    machine: MachineReading
     links: LinkReading | None
     segments: Mapping[str, int]
     holders: Mapping[str, int] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from testbed.wire.numbers import Choice, Number, named
 
+QUESTIONS = "questions"  # the data planes' program that answers them
+
 
 class Recovery(StrEnum):
     """The ways by which a job's workers get lost packets again."""

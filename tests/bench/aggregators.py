@@ -85,7 +85,9 @@ def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
         for host in range(1, workers + 1):
             threaded(addresses.tor_port_device(1, host))
             threaded("eth0", addresses.host_name(1, host))
-        descriptors = {name: network.plane.programs.program_fd(name) for name in ("tor_port", "host_port")}
+        descriptors = {
+            name: network.machine.plane.programs.program_fd(name) for name in ("tor_port", "host_port")
+        }
         if with_statistics:  # the kernel keeps them while this descriptor is open
             syscall._bpf(_BPF_ENABLE_STATS, syscall._attributes("=I", 0), "enable BPF statistics")
         wait_for_leave()
@@ -96,7 +98,7 @@ def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
             "gradients": workers * (size_bytes // 4) * TURNS,
             "goodput_mbps": inc["goodput_mbps"],
             "programs": {name: _run_time(fd) for name, fd in descriptors.items()},
-            "verdicts": {name: count for name, count in network.verdicts().items() if count},
+            "verdicts": {name: count for name, count in network.machine.verdicts().items() if count},
         }
 
 

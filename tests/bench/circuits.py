@@ -63,7 +63,7 @@ def serving(network: Any, host: tuple[int, int], workers: int) -> Iterator[tuple
     """Run a parameter server at a host."""
     address = addresses.host_ip(*host), PORT
     words = ("--bind", address[0], "--port", str(PORT), "--workers", str(workers), "--job", JOB)
-    process = network.fabric.popen_in(
+    process = network.machine.fabric.popen_in(
         addresses.host_name(*host),
         [sys.executable, "-m", "workloads.parameter_server", *words],
         cwd=ROOT,
@@ -91,7 +91,7 @@ def measured(network: Any, number: int, name: str, turns: int) -> float:
         if kind == "ps":
             settings["server"] = stack.enter_context(serving(network, server, len(workers)))
         processes = [
-            network.fabric.popen_in(
+            network.machine.fabric.popen_in(
                 addresses.host_name(*host),
                 [
                     sys.executable,

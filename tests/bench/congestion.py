@@ -169,8 +169,8 @@ def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -
 def inside(words: str) -> dict[str, Any]:
     """Make the network of a case in the namespaces, and run its jobs at once."""
     private_mounts("bench")
-    from testbed.daemon.names import mount_names
     from testbed.daemon.network import Network
+    from testbed.local.names import mount_names
     from testbed.topology import addresses
     from testbed.topology.load import parse
     from tests.forests import p4inc
@@ -200,7 +200,7 @@ def inside(words: str) -> dict[str, Any]:
             settings = {"bytes": VECTOR_BYTES, "library": request["library"]}
             running.append(
                 [
-                    network.fabric.popen_in(
+                    network.machine.fabric.popen_in(
                         addresses.host_name(*host),
                         [
                             sys.executable,
@@ -220,7 +220,7 @@ def inside(words: str) -> dict[str, Any]:
         for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n", "a worker did not come up"
-        before = sum(wire.drops for wire in network.fabric.statistics().values())
+        before = sum(wire.drops for wire in network.machine.fabric.statistics().values())
         counted_s = time.monotonic() + WARM_S
         for process in processes:
             assert process.stdin is not None
@@ -233,7 +233,7 @@ def inside(words: str) -> dict[str, Any]:
             ]
             for job in running
         ]
-        drops = sum(wire.drops for wire in network.fabric.statistics().values()) - before
+        drops = sum(wire.drops for wire in network.machine.fabric.statistics().values()) - before
     return findings(case, outputs, drops)
 
 

@@ -179,7 +179,7 @@ def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[
         PS_JOB,
     ]
     with (folder / "ps.log").open("a") as log:
-        process = network.fabric.popen_in(
+        process = network.machine.fabric.popen_in(
             addresses.host_name(1, host),
             [*pinned(trial.core), sys.executable, "-m", "workloads.parameter_server", *words],
             cwd=ROOT,
@@ -219,10 +219,14 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                 "master": addresses.host_ip(*places[0]),
                 "server": server,
                 "server_job": PS_JOB,
-                "switches": [tor.pid for tor in network.tors.by_dpid.values() if isinstance(tor, Bmv2Switch)],
+                "switches": [
+                    tor.pid
+                    for tor in network.machine.switches.by_dpid.values()
+                    if isinstance(tor, Bmv2Switch)
+                ],
             }
             log = (folder / f"{number}-{worker}.log").open("w+")
-            process = network.fabric.popen_in(
+            process = network.machine.fabric.popen_in(
                 addresses.host_name(*host),
                 [
                     *scheduled(trial),
@@ -270,9 +274,9 @@ def described(setup: Setup) -> dict[str, Any]:
 def main(words: str) -> None:
     """Inside."""
     private_mounts("bench")
-    from testbed.daemon.names import mount_names
     from testbed.daemon.network import Network
     from testbed.dataplanes.xdp import program
+    from testbed.local.names import mount_names
     from testbed.topology.load import parse
 
     request = json.loads(words)

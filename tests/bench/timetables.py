@@ -82,7 +82,7 @@ def guards(network: Any, times: int) -> list[dict[str, Any]]:
 
 
 def tcp_mbps(network: Any) -> float:
-    popen = network.fabric.popen_in
+    popen = network.machine.fabric.popen_in
     server = popen("u2h1", [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert server.stdout.readline() == b"ready\n"
     target = addresses.host_ip(Unit(2), 1)

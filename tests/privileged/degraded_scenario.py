@@ -35,7 +35,7 @@ def without_the_last(network: Network) -> list[dict[str, Any]]:
     forest = Forest(tuple(hosts), (Tree(node, weight=1), Tree(node, weight=2)))
     admission = network.places.admit(NUMBER, NUMBER, forest)
     processes = [
-        network.fabric.popen_in(
+        network.machine.fabric.popen_in(
             addresses.host_name(*hosts[worker]),
             [
                 sys.executable,

@@ -30,7 +30,7 @@ class Echoes:
 
     def __init__(self, network: Network, host: str, ip: str, interval_s: float = 0.005) -> None:
         self._what, self._ip, self._interval_s = f"{ip} answers {host}", ip, interval_s
-        namespace = os.open(network.fabric.host_namespace(host), os.O_RDONLY)
+        namespace = os.open(network.machine.fabric.host_namespace(host), os.O_RDONLY)
         try:
             with entered(namespace):
                 self._socket = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)

@@ -22,8 +22,8 @@ from typing import Any
 
 from testbed.client import rpc
 from testbed.daemon.network import Network
-from testbed.emulation.faults import LinkFault
 from testbed.emulation.offloads import FeatureControl, wire_features
+from testbed.machine.links import LinkFault
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from tests.forests import p4inc
@@ -95,7 +95,7 @@ class Running:
 
     def start(self, worker: int) -> subprocess.Popen[bytes]:
         settings = json.dumps({**self.admission.worker_env(worker), **self.settings})
-        return self.network.fabric.popen_in(
+        return self.network.machine.fabric.popen_in(
             addresses.host_name(*self.hosts[worker]),
             [sys.executable, "-m", "tests.privileged.fault_worker", settings],
             cwd=ROOT,
@@ -205,7 +205,7 @@ def figures(
 
 
 def _totals(network: Network) -> dict[str, int]:
-    states = network.fabric.faults.states()
+    states = network.machine.fabric.faults.states()
     return (
         {name: sum(state.counters[name] for state in states) for name in states[0].counters} if states else {}
     )
@@ -217,17 +217,17 @@ def rates(network: Network) -> dict[str, Any]:
     for number, (name, fault) in enumerate(FAULTS.items(), 1):
         for unit, host in ONE_UNIT:
             if fault:
-                network.fabric.faults.set(addresses.host_name(unit, host), fault)
-        before = network.verdicts()
+                network.machine.fabric.faults.set(addresses.host_name(unit, host), fault)
+        before = network.machine.verdicts()
         job = figures(begin(network, number, ONE_UNIT).reports())
-        after = network.verdicts()
+        after = network.machine.verdicts()
         verdicts = {
             verdict: after[verdict] - before[verdict]
             for verdict in after
             if after[verdict] != before[verdict]
         }
         cases[name] = {**job, "links": _totals(network), "verdicts": verdicts}
-        network.fabric.faults.clear()
+        network.machine.fabric.faults.clear()
     return cases
 
 
@@ -236,9 +236,9 @@ def rates_across(network: Network) -> dict[str, Any]:
     ports.
     """
     for link in ("u1h1", "u1h2", "u2h1", "u3h1", "u1o1", "u1o2", "u2o1", "u2o2", "u3o1", "u3o2"):
-        network.fabric.faults.set(link, LOSS)
+        network.machine.fabric.faults.set(link, LOSS)
     outcome = {**figures(begin(network, 1, TWO_UNITS, PS).reports()), "links": _totals(network)}
-    network.fabric.faults.clear()
+    network.machine.fabric.faults.clear()
     return outcome
 
 
@@ -257,7 +257,7 @@ def reloaded(network: Network) -> dict[str, Any]:
         time.sleep(0.1)
     ended = time.monotonic()
     with FeatureControl() as control:
-        for device in network.fabric.switch_devices():
+        for device in network.machine.fabric.switch_devices():
             control.check(device.device, wire_features(gro=False))
     outcome = figures(running.reports(), started, ended)
     return {**outcome, "took_ms": took, "new": [after[name] != before[name] for name in before]}
@@ -303,22 +303,22 @@ def follow(network: Network, running: Running, turns: int, times: int) -> None:
 
 def ps_host_cut_off(network: Network) -> dict[str, Any]:
     """The link of a job's PS host loses everything for half a second or more; results go on after it."""
-    network.fabric.faults.set(
+    network.machine.fabric.faults.set(
         "u4h1", LinkFault(loss=1.0)
     )  # nobody's link: the stage is compiled before the clock runs
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
-    network.fabric.faults.set("u3h1", LinkFault(loss=1.0))
+    network.machine.fabric.faults.set("u3h1", LinkFault(loss=1.0))
     cut = time.monotonic()
     time.sleep(0.5)
     while not (lost := _lost(network, "u3h1")):
         assert time.monotonic() < cut + ENDS_S, "nothing came to the link that loses everything"
         time.sleep(0.01)
     until = time.monotonic()
-    network.fabric.faults.clear("u3h1")
+    network.machine.fabric.faults.clear("u3h1")
     back = time.monotonic()
     workers = running.reports()
-    network.fabric.faults.clear()
+    network.machine.fabric.faults.clear()
     after = [min((end for end in worker["ends"] if end > back), default=None) for worker in workers]
     return {
         **figures(workers, cut, back),
@@ -330,7 +330,9 @@ def ps_host_cut_off(network: Network) -> dict[str, Any]:
 
 
 def _lost(network: Network, link: str) -> int:
-    return sum(network.fabric.faults.counters(link, direction)["lost"] for direction in ("up", "down"))
+    return sum(
+        network.machine.fabric.faults.counters(link, direction)["lost"] for direction in ("up", "down")
+    )
 
 
 def killed(network: Network) -> dict[str, Any]:
@@ -363,7 +365,7 @@ def restarted(network: Network) -> list[dict[str, Any]]:
 def eight_jobs(network: Network) -> list[dict[str, Any]]:
     """Eight jobs of two workers on one ToR, every link losing 1 %."""
     for host in range(1, 17):
-        network.fabric.faults.set(addresses.host_name(1, host), LOSS)
+        network.machine.fabric.faults.set(addresses.host_name(1, host), LOSS)
     rounds = ROUNDS_OF_EIGHT[_engine(network)]
     jobs = [
         prepare(network, 1 + job, [(1, 1 + 2 * job), (1, 2 + 2 * job)], rounds=rounds) for job in range(8)

@@ -181,7 +181,7 @@ def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str
     """Numbered frames over the wire, in batches no buffer can overflow at; every arrival compared with the
     model's.
     """
-    from testbed.emulation.faults import LinkFault
+    from testbed.machine.links import LinkFault
 
     # each processor has a queue of frames to be received: sent from another one, a frame could overtake those
     # before it
@@ -217,7 +217,7 @@ def tcp(fault: dict[str, Any], size: int) -> dict[str, Any]:
     """A TCP transfer over the faulty wire, both directions: whether the bytes are the same, and the
     counters.
     """
-    from testbed.emulation.faults import LinkFault
+    from testbed.machine.links import LinkFault
 
     data = random.Random(7).randbytes(size)
     with wire() as tried:
@@ -250,10 +250,10 @@ def _send(sender: socket.socket, data: bytes) -> None:
 
 def life() -> dict[str, Any]:
     """Return the number of programs at the inner ends before, with and after a fault."""
-    from testbed.emulation.faults import LinkFault
     from testbed.emulation.links import WIRES
     from testbed.emulation.namespaces import entered
     from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
+    from testbed.machine.links import LinkFault
     from tests.privileged.host_state import host_snapshot
 
     with wire() as tried:

@@ -31,7 +31,7 @@ def before_network() -> None:
 
 def sums_with_losses(network: Network) -> dict[str, Any]:
     """Sum in one unit and across two; pushes, partial sums and results are lost where they arrive."""
-    map_fd = network.plane.programs.map_fd("losses")
+    map_fd = network.machine.plane.programs.map_fd("losses")
 
     def lose(ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:
         for fragment in fragments:

@@ -25,7 +25,7 @@ def reload(network: Network) -> dict[str, int]:
 
     Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
     """
-    plane, ports = network.plane, network._switch_ports()
+    plane, ports = network.machine.plane, network.machine.switch_ports()
     programs = plane.programs
     old = dict(programs.compiled.functions)
     try:
@@ -41,7 +41,7 @@ def reload(network: Network) -> dict[str, int]:
         programs.attach("room_port", device)
     _check({port.device: numbers[port.program] for port in ports})
     _check(dict.fromkeys(ROOM_DEVICES, numbers["room_port"]))
-    for host in network._host_ports():
+    for host in network.machine.host_ports().values():
 
         def replace() -> None:
             programs.attach("host_port", "eth0")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client import rpc
-from testbed.daemon.network import PIN_DIR, Network
+from testbed.daemon.network import Network
 from testbed.dataplanes.xdp.plane import open_pinned
 from testbed.errors import RequestError
+from testbed.local.local import PIN_DIR
 from testbed.ocs.glimpses import Darkness
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -58,7 +59,7 @@ def reconfiguration(network: Network) -> dict[str, Any]:
         "changing": changing.figures(to_the_last=False),
         "again": network.ask("request", demands=[["u1", "u3"], ["u2", "u3"]]),
         "history": network.ask("history"),
-        "verdicts": network.verdicts(),
+        "verdicts": network.machine.verdicts(),
         "after": ping(network, "u1h1", "10.0.3.1"),
     }
 
@@ -207,7 +208,7 @@ def job(
         for worker, host in enumerate(hosts):
             settings = json.dumps(admission.worker_env(worker))
             processes.append(
-                network.fabric.popen_in(
+                network.machine.fabric.popen_in(
                     addresses.host_name(*host),
                     [sys.executable, "-m", "tests.privileged.summing_worker", settings],
                     cwd=Path(__file__).resolve().parents[2],
@@ -237,7 +238,7 @@ def congestion(network: Network) -> dict[str, Any]:
     admission = network.places.admit(15, 15, p4inc([(1, 1), (1, 2)]))
 
     def start(module: str, worker: int, *words: str) -> subprocess.Popen[bytes]:
-        return network.fabric.popen_in(
+        return network.machine.fabric.popen_in(
             addresses.host_name(1, worker + 1),
             [
                 sys.executable,
@@ -253,7 +254,7 @@ def congestion(network: Network) -> dict[str, Any]:
 
     first = start("summing_worker", 0)
     deadline = time.monotonic() + END_S
-    while not network.verdicts()["aggregated"]:
+    while not network.machine.verdicts()["aggregated"]:
         assert time.monotonic() < deadline, f"no push of the first worker within {END_S:g} s"
         time.sleep(0.01)
     start("intruder", 0, "11").communicate(timeout=END_S)
@@ -262,7 +263,7 @@ def congestion(network: Network) -> dict[str, Any]:
         json.loads(process.communicate(timeout=END_S)[0].splitlines()[-1]) for process in (first, second)
     ]
     network.places.release(15)
-    return {"workers": reports, "verdicts": network.verdicts()}
+    return {"workers": reports, "verdicts": network.machine.verdicts()}
 
 
 def rejoin(network: Network) -> dict[str, Any]:
@@ -270,7 +271,7 @@ def rejoin(network: Network) -> dict[str, Any]:
     admission = network.places.admit(14, 14, p4inc([(1, 1)]))
     argv = [sys.executable, "-m", "tests.privileged.summing_worker", json.dumps(admission.worker_env(0))]
     ended = [
-        network.fabric.popen_in(
+        network.machine.fabric.popen_in(
             "u1h1",
             argv,
             cwd=Path(__file__).resolve().parents[2],

@@ -19,7 +19,7 @@ import pytest
 from scipy.stats import binom
 
 from testbed.dataplanes.xdp.program import PORTS
-from testbed.emulation.faults import LinkFault
+from testbed.machine.links import LinkFault
 from tests.at_once import at_once
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, pid_of, running

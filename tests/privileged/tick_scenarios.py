@@ -136,10 +136,10 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
     def tick(fragment: int) -> None:
         network.places.tick(admission.job, 0, place, fragment, fragment, AGE_MS)
 
-    before = network.verdicts()
+    before = network.machine.verdicts()
 
     def happened() -> str:
-        rises = {verdict: count - before[verdict] for verdict, count in network.verdicts().items()}
+        rises = {verdict: count - before[verdict] for verdict, count in network.machine.verdicts().items()}
         at = [int(ring[LACKING]["sequence"]) for ring in rings]
         return f"at {place}, {at}, { ({verdict: rise for verdict, rise in rises.items() if rise}) }"
 
@@ -185,7 +185,7 @@ def _push(network: Network, admission: Admission, hosts: Sequence[Host], rank: i
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
             opened.sendto(data, (way["address"], spec.UDP_PORT))
 
-    in_namespace(network.fabric.host_namespace(addresses.host_name(*hosts[rank])), send)
+    in_namespace(network.machine.fabric.host_namespace(addresses.host_name(*hosts[rank])), send)
 
 
 def _forge(network: Network, admission: Admission, host: Host) -> None:
@@ -201,7 +201,7 @@ def _forge(network: Network, admission: Admission, host: Host) -> None:
             )
             opened.sendto(data, ("239.1.1.1", spec.UDP_PORT))
 
-    in_namespace(network.fabric.host_namespace(addresses.host_name(*host)), send)
+    in_namespace(network.machine.fabric.host_namespace(addresses.host_name(*host)), send)
 
 
 class _Counted:
@@ -211,7 +211,7 @@ class _Counted:
         self._network, self._verdicts, self._times = network, verdicts, times
 
     def __enter__(self) -> None:
-        self._before = self._network.verdicts()
+        self._before = self._network.machine.verdicts()
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -219,7 +219,7 @@ class _Counted:
                 _await(lambda verdict=verdict: self._rise(verdict) >= self._times, verdict)  # type: ignore[misc]
 
     def _rise(self, verdict: str) -> int:
-        return self._network.verdicts()[verdict] - self._before[verdict]
+        return self._network.machine.verdicts()[verdict] - self._before[verdict]
 
 
 def _holds_soon(holds: Callable[[], bool]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.telemetry.counters import Machine
+from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.evidence import Evidence, evidence
 from testbed.telemetry.samples import LinkReading, Recording, Sample
 
@@ -39,7 +39,7 @@ def made(
         )
         late_s = 0.001 if 0 < at < len(busy) else None
         recording.add(
-            Sample(now, late_s, Machine(cores, softnet, at * 0.1 * waiting), reading, {"u1": at % 3})
+            Sample(now, late_s, MachineReading(cores, softnet, at * 0.1 * waiting), reading, {"u1": at % 3})
         )
     return recording
 

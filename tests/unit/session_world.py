@@ -28,6 +28,7 @@ from testbed.jobs.observation import Observed
 from testbed.jobs.processes import Ending
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.local.counters import KernelCounters
 from testbed.messages.coding import decode
 from testbed.messages.result import JobTelemetry, WorkerResult
 from testbed.messages.verdict import JobVerdict
@@ -77,6 +78,8 @@ class Machine:
         self.is_full_once = False
         self.packets: dict[int, Packets] = {}
         self.programs: dict[int, Mapping[str, str]] = {}
+        self.links = self.hosts = self
+        self.counters = KernelCounters()
 
     def fail_at_gates(self) -> None:
         """The next worker that waits ends."""

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.telemetry.bound import Bound, bound
-from testbed.telemetry.counters import Machine
+from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.demand import Traffic, pushed_frames, tcp_framing
 from testbed.telemetry.samples import LinkReading, Recording, Sample
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, read, window
@@ -130,7 +130,7 @@ class World:
             now_s = BEGAN_S - 1 + at * 0.1
             reading = LinkReading(now_s, now_s, values)
             recording.samples.append(
-                Sample(now_s, None, Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0), reading, {})
+                Sample(now_s, None, MachineReading(np.zeros((2, 4)), np.zeros((2, 2)), 0.0), reading, {})
             )
         return recording
 
@@ -283,7 +283,7 @@ class Neighbours:
             values[len(self.traffic.hosts) : len(hosts), :2] = round(others)
             values[len(hosts) :, :2] = round(own_bytes + others)
             now_s = BEGAN_S + at * 0.1
-            machine = Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0)
+            machine = MachineReading(np.zeros((2, 4)), np.zeros((2, 2)), 0.0)
             reading = LinkReading(now_s, now_s, values)
             recording.samples.append(Sample(now_s, None, machine, reading, {}, holders))
         return recording

@@ -16,6 +16,11 @@ from testbed.topology import catalogue
 from testbed.topology.load import parse
 from tests.processes import spawn
 
+
+def tap(link: str) -> capture.Tap:
+    return capture.Tap(capture.link(SHAPED, link))
+
+
 SHAPED = catalogue.ready("default")
 UNSHAPED = parse({"units": [{"hosts": 2}], "host_rate_mbps": "unshaped"}, "test")
 
@@ -60,5 +65,5 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
         "seconds": 1.0,
     }
     with pytest.raises(RequestError, match=says):
-        answer(SHAPED, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn))
+        answer(tap, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn))
     assert not (tmp_path / "x.pcap").exists()

@@ -17,10 +17,10 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TWICE = {
     "Asked": "what somebody was asked for: a job of a predicted queue, a command whose record is written",
     "Choice": "an enumeration that says what its members mean; the two systems of a policy's choice",
-    "Hosts": "views of one thing, the fabric's hosts: each reader's Protocol names what it asks of them",
+    "Hosts": "views of one thing, a machine's hosts: where processes start, and where rings are",
     "Instance": "what a paper's problem is solved for, as its field says: P4INC-AOI's MILP, ALEPH's clusters",
     "Job": "the table of words in docs/architecture.md has both: alive, and as policies see it",
-    "Links": "views of one thing, the fabric's links: each reader's Protocol names what it asks of them",
+    "Links": "views of one thing, a machine's links: what a testbed does to them, what telemetry reads",
     "Loops": "a Protocol, and the class that has it, which a data plane may not import",
     "OwnedRecords": "of each engine: the records that a switch has of beats, which a job's tree is given",
     "Port": "a kind of neighbour in a record of the data planes; a device of a bridge. Of OpenFlow and of P4",

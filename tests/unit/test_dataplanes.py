@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from testbed.aggregation.admission import Places
 from testbed.dataplanes import folders
-from testbed.dataplanes.tors import AllTors, Restart
+from testbed.dataplanes.tors import AllTors
 from testbed.emulation.parts import parts
+from testbed.machine.interface import EndedSwitch
 from testbed.topology.dataplanes import DATA_PLANES, DataPlane
 from testbed.topology.load import parse
 
@@ -59,6 +59,7 @@ class ThirdTors:
         self.by_dpid = {unit: f"ToR of unit {unit}" for unit in units}
         self.restarts = Counter({unit: 1 for unit in units})
         self.stands = False
+        self.restarted: list[int] = []
 
     @contextmanager
     def standing(self, _cells: Any) -> Iterator[None]:
@@ -72,8 +73,14 @@ class ThirdTors:
     def any_ended(self) -> bool:
         return True
 
-    def watch(self, _places: Places) -> list[Restart]:
-        return [Restart(unit, f"unit {unit}'s third ended", 1, {7: 3}) for unit in self.by_dpid]
+    def watch(self) -> list[EndedSwitch]:
+        return [EndedSwitch(unit, f"unit {unit}'s third ended", 1) for unit in self.by_dpid]
+
+    def has_ended(self, dpid: int) -> bool:
+        return dpid not in self.restarted
+
+    def restart(self, dpid: int) -> None:
+        self.restarted.append(dpid)
 
 
 def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,5 +115,8 @@ def test_a_further_engine_is_a_line_and_a_folder(monkeypatch: pytest.MonkeyPatch
         {"completed": 5},
     )
     assert every.any_ended()
-    (restart,) = every.watch(Any)  # type: ignore[arg-type]
-    assert f"{restart} ({restart.count})" == "unit 2's third ended (1)"
+    (ended,) = every.watch()
+    assert ended == EndedSwitch(2, "unit 2's third ended", 1)
+    assert every.has_ended(ended.dpid)
+    every.restart(ended.dpid)
+    assert not every.has_ended(ended.dpid)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.links import WIRES, burst_bytes, inner_devices, rate_bytes_per_s
+from testbed.emulation.links import WIRES, inner_devices
 from testbed.emulation.namespaces import command
 from testbed.emulation.netlink import attribute, attributes
 from testbed.emulation.parts import Parts, files_needed, parts
+from testbed.machine.links import burst_bytes, rate_bytes_per_s
 from testbed.topology.load import parse
 from testbed.topology.model import HostSpec, IncSpec, LinkSpec, Topology, UnitSpec
 from testbed.topology.optical import OcsSpec

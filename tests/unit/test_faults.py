@@ -14,8 +14,10 @@ import pytest
 from testbed import fault as command
 from testbed import status
 from testbed.api.links import share as read_share
-from testbed.emulation.faults import MAX_DISTANCE, LinkFault, LinkFaults, _Stage, answer
+from testbed.daemon.faults import answer
+from testbed.emulation.faults import LinkFaults, _Stage
 from testbed.errors import RequestError
+from testbed.machine.links import MAX_DISTANCE, LinkFault
 from testbed.messages.coding import decode
 from testbed.messages.links import FaultStatus
 
@@ -61,7 +63,7 @@ class Links:
     def shaped(self) -> list[str]:
         return list(self.shaped_links)
 
-    def wire(self, link: str) -> None:
+    def require(self, link: str) -> None:
         if link not in self.shaped_links:
             raise RequestError(f"link {link}: there is none")
 

@@ -55,9 +55,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"testbed.client"}),
     frozenset({"testbed.host_commands", "testbed.host_checks"}),
     frozenset({"testbed.dataplanes.xdp", "testbed.telemetry", "testbed.report", "testbed.records"}),
+    frozenset({"testbed.machine"}),
     frozenset({"testbed.emulation", "testbed.dataplanes.folders"}),
     frozenset({"testbed.dataplanes.tors"}),
-    frozenset({"testbed.dataplanes.bmv2", "testbed.jobs"}),
+    frozenset({"testbed.dataplanes.bmv2", "testbed.local", "testbed.jobs"}),
     frozenset({"testbed.queue"}),
     frozenset({"testbed.daemon"}),
     frozenset({"testbed.api"}),
@@ -66,6 +67,27 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 PURE = LAYERS[0] | LAYERS[1]
 PURE_CONTROLLER = frozenset({"decide", "flows", "state", "steps"})
+# A machine's own code, which a testbed acts on by testbed/machine/interface.py alone.
+BELOW_MACHINE = frozenset(
+    {
+        "testbed.emulation",
+        "testbed.dataplanes.xdp",
+        "testbed.dataplanes.bmv2",
+        "testbed.dataplanes.tors",
+        "testbed.dataplanes.folders",
+        "testbed.cgroups",
+        "testbed.local",
+    }
+)
+ABOVE_MACHINE = frozenset(
+    {"testbed.daemon", "testbed.jobs", "testbed.queue", "testbed.telemetry", "testbed.report"}
+)
+# What looks below it all the same, and why.
+LOOKS_BELOW = {
+    "testbed/daemon/network.py": "which machine: the one that it is on; and a controller that ends with it",
+    "testbed/daemon/process.py": "which machine, and the names of hosts, in this process's own /etc/hosts",
+    "testbed/daemon/supervisor.py": "the namespaces and cgroups of the daemon, made before it starts",
+}
 # What touches the world: processes, devices, sockets, clocks. Time and randomness come in as arguments.
 IMPURE = frozenset(
     (
@@ -111,7 +133,7 @@ SOLE_IMPORTERS = {
     "os_ken": ("controller",),
     "ryu": ("controller",),
     "eventlet": ("controller",),
-    "psutil": ("testbed.telemetry", "testbed.daemon"),  # the main process watches its own children
+    "psutil": ("testbed.local", "testbed.daemon"),  # the main process watches its own children
     "torch": ("workloads",),
     "dash": ("testbed.webpage",),
     "flask": ("testbed.webpage",),
@@ -366,6 +388,24 @@ def _loads(tree: ast.Module, imports: list[Import]) -> bool:
         {name.split(".")[0] for name in names} & LOADING
         or called & (RUNNING | {"entry_points", "distributions"})
     )
+
+
+def test_a_testbed_acts_on_its_machine_by_the_interface_alone(imports: list[Import]) -> None:
+    looking = {
+        str(statement.file.relative_to(CHECKOUT))
+        for statement in imports
+        if statement.importer in ABOVE_MACHINE and statement.imported in BELOW_MACHINE
+    }
+    assert sorted(looking) == sorted(LOOKS_BELOW)
+
+
+def test_the_interface_of_a_machine_knows_none(imports: list[Import]) -> None:
+    broken = [
+        statement
+        for statement in imports
+        if statement.importer == "testbed.machine" and statement.imported in BELOW_MACHINE
+    ]
+    assert not broken, _told(broken)
 
 
 def test_what_loads_by_name_is_on_a_list() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
+from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.jobs import attempt as attempts
@@ -39,9 +40,11 @@ class Hosts:
 
     enclosed = ENCLOSURES.opened
 
-    def popen_in(self, host: str, argv: Sequence[str], **options: Any) -> Started:
+    def popen_in(
+        self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
+    ) -> Started:
         self.entered.append(options["cwd"])
-        return spawn(argv, **options)
+        return spawn(argv, enclosure, **options)
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ def refuse(asked: object) -> Any:
 def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[str], list[str]]:
     """Return in which folders processes were started, and what the workers said."""
     hosts = Hosts()
-    executor = Executor("t", hosts, folder, None, UserFiles(spawn))  # type: ignore[arg-type]
+    executor = Executor("t", hosts, folder, UserFiles(spawn))  # type: ignore[arg-type]
     said: list[str] = []
     count = len(layout.workers)
     with JobBoard(count, layout.transport == SERVER) as board, Groups(count, refuse, refuse) as groups:
@@ -96,7 +99,7 @@ def test_the_folders_of_ended_jobs_make_room_and_no_others(
 ) -> None:
     """The newest stays whatever its size, and so does that of a job which runs."""
     monkeypatch.setattr(attempts, "KEPT_BYTES", 25)
-    executor = Executor("t", Hosts(), tmp_path, None, UserFiles(spawn))  # type: ignore[arg-type]
+    executor = Executor("t", Hosts(), tmp_path, UserFiles(spawn))  # type: ignore[arg-type]
     request = JobRequest.parse(
         {"script": "s", "arguments": [], "sync": "ring", "cwd": "/", "environ": {}}, ME
     )

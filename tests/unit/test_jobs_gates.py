@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.poll import ready
 from testbed.jobs.board import JobBoard
 from testbed.jobs.gates import Gates
+from testbed.machine.ready import ready
 from tests.limits import CALL_S
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,35 +19,20 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.topology import catalogue
 from testbed.wire.transports import GLOO, PACKETS
+from tests.machine import InMemory
 from tests.processes import spawn
 
 LOST = "u1's simple_switch ended (signal 9), and with it what it had summed"
+TOPOLOGY = catalogue.ready("default")
 MINE = Caller(4242, 4242, (), "me", "/")
-
-
-class NoHosts:
-    def popen_in(self, host: str, argv: Any, **options: Any) -> Any:
-        raise AssertionError("no process is started in this test")
-
-    popen_aside = popen_in
-
-    def set_users(self, users: Any) -> None:
-        """Do nothing: no test here goes by users."""
-
-    def statistics(self, queues_only: bool = False) -> dict[str, Any]:
-        return {}
-
-    def by_hand_mbps(self, link: str) -> float | None:
-        return None
 
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:
     """Two that live: job 1 in its second generation, and job 2 in its first, which is another user's."""
-    hosts: Any = NoHosts()
     places: Any = object()  # no job gets as far
     runtime = Runtime("t", tmp_path)
-    means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
+    means = means_of(runtime, TOPOLOGY, InMemory(TOPOLOGY), lambda op: None, places, UserFiles(spawn))
     made = Jobs(means)
     for caller, host in ((Caller.of(os.getuid()), (1, 1)), (MINE, (1, 2))):
         request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, JobOptions(restarts=1))

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from testbed.client.caller import Caller
-from testbed.daemon.names import hosts_file
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.environment import job_description, worker_environment
@@ -33,6 +32,7 @@ from testbed.jobs.result import (
     unused,
     without_timelines,
 )
+from testbed.local.names import hosts_file
 from testbed.messages.links import LinkDelta
 from testbed.messages.result import GroupBytes, WorkerResult
 from testbed.topology.catalogue import ready
@@ -119,7 +119,7 @@ def test_a_result_says_which_statistics_it_lacks_and_why() -> None:
         "2": OSError(0, "it has 9000000 bytes"),
         "3": b"{",
     }
-    executor = Executor("t", None, Path("/"), None, Left(contents=contents))  # type: ignore[arg-type]
+    executor = Executor("t", None, Path("/"), Left(contents=contents))  # type: ignore[arg-type]
     specs = [
         ProcessSpec(rank, "u1h1", f"worker {rank}", "u1h1", (), {}, Path("log"), stats=Path(str(rank)))
         for rank in range(4)

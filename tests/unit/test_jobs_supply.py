@@ -105,7 +105,10 @@ class Network:
         self.holdings = Holdings([Rack(unit.index, unit.kind, unit.hosts) for unit in topology.units])
         self.ports: dict[str, list[list[int]]] = {"1": [[1]], "2": [[1]], "3": [[1]]}
         self.by_hand: dict[str, float] = {}
-        self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings, self.by_hand.get)
+        self.supply = Supply(topology, self, self.world.all, self.ask, self.holdings)
+
+    def by_hand_mbps(self, link: str) -> float | None:
+        return self.by_hand.get(link)
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
         self.rates |= rates_mbps

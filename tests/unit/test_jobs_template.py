@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from testbed.client.environment import CHECKOUT
+from testbed.emulation.template import Forked, Template
 from testbed.errors import TestbedError
-from testbed.jobs.template import Forked, Template
 from tests.processes import spawn
 
 # In place of workloads.template's main: a fork says how much it was given, and which secrets are anywhere in

@@ -22,9 +22,9 @@ from testbed.messages.coding import as_json
 from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
 from testbed.wire.transports import GLOO
+from tests.machine import InMemory
 from tests.processes import spawn
 from tests.unit import results
-from tests.unit.test_jobs_manager import NoHosts
 
 MTU = 1500
 
@@ -76,10 +76,9 @@ def journal() -> Journal:
 
 def living(tmp_path: Path, journal: Journal, number: int | None = None) -> tuple[Jobs, Job]:
     """Jobs with a job that holds two hosts, and what is heard of it."""
-    hosts: Any = NoHosts()
     places: Any = object()
-    runtime = Runtime("t", tmp_path)
-    means = means_of(runtime, catalogue.ready("default"), hosts, lambda op: None, places, UserFiles(spawn))
+    runtime, topology = Runtime("t", tmp_path), catalogue.ready("default")
+    means = means_of(runtime, topology, InMemory(topology), lambda op: None, places, UserFiles(spawn))
     jobs = Jobs(means, journal.add)
     caller = Caller.of(os.getuid())
     request = JobRequest("x.py", (), "ring", None, caller, "/", {}, None, None, JobOptions(restarts=1))

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.links import WireEnd, WireSpec, check_bucket, check_rate, rate_bytes_per_s
+from testbed.emulation.links import WireEnd, WireSpec, check_bucket, check_rate
 from testbed.emulation.netlink import QueueState
 from testbed.errors import RequestError, SettingError
+from testbed.machine.links import rate_bytes_per_s
 from testbed.topology.load import parse
 from testbed.topology.values import MAX_MBPS, MIN_MBPS
 from tests.privileged.wire_cases import Case, Direction, Found, judged

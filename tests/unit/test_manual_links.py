@@ -17,8 +17,8 @@ from testbed.client.runtime import Runtime
 from testbed.daemon import circuits, links
 from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
 from testbed.emulation.manual_links import LinksByHand
-from testbed.emulation.netem import NO_DELAY, LinkDelay
 from testbed.errors import HostError, RequestError
+from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.coding import as_json
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse

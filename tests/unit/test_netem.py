@@ -13,8 +13,6 @@ import pytest
 
 from testbed.emulation.links import WireEnd, Wires, WireSpec, check_delay, inner_devices
 from testbed.emulation.netem import (
-    NO_DELAY,
-    LinkDelay,
     delays,
     end_delay,
     room_packets,
@@ -22,6 +20,7 @@ from testbed.emulation.netem import (
 )
 from testbed.emulation.netlink import Message, NetlinkError, RouteSocket, attribute, attributes
 from testbed.errors import HostError, SettingError
+from testbed.machine.links import NO_DELAY, LinkDelay
 
 DELAY = LinkDelay(5.0, 0.25)
 WIRE = WireSpec("u1h1", WireEnd("a"), WireEnd("b"), 100.0, 256 * 1514)

@@ -125,14 +125,14 @@ def test_the_bound_is_of_circuits_as_they_were_lit() -> None:
 
 def recorded(world: Neighbours) -> tuple[Any, list[dict[str, Any]]]:
     """Return a recording in which only the job's own links carried something, and its timelines."""
-    from testbed.telemetry.counters import Machine
+    from testbed.telemetry.counters import MachineReading
     from testbed.telemetry.samples import LinkReading, Recording, Sample
 
     names = ("u1h1", "u2h1", "u1o1", "u2o1")
     recording = Recording(0.1, names, (100.0,) * 4, 1e9)
     for at in range(200):
         reading = LinkReading(BEGAN_S + at * 0.1, BEGAN_S + at * 0.1, np.zeros((4, 4), np.int64))
-        machine = Machine(np.zeros((2, 4)), np.zeros((2, 2)), 0.0)
+        machine = MachineReading(np.zeros((2, 4)), np.zeros((2, 2)), 0.0)
         recording.samples.append(Sample(BEGAN_S + at * 0.1, None, machine, reading, {}))
     return recording, [world.timeline()] * 2
 

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.system import Layout
+from testbed.emulation.ports import PortWatch
 from testbed.errors import TestbedError
 from testbed.jobs.observation import Observation, Observed, faults_in_words
 from testbed.jobs.surroundings import Surroundings
+from testbed.local.counters import KernelCounters
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
@@ -54,7 +56,7 @@ def test_a_controller_that_is_away_is_said_and_not_passed_over() -> None:
     def away(op: str, **_: object) -> object:
         raise TestbedError("the controller is away")
 
-    around = Surroundings("h", two_units(), away, list)
+    around = Surroundings("h", two_units(), away, list, KernelCounters())
     scene = around.look([])
     network = around.network(scene, scene)
     assert network.unknown == "the controller is away"
@@ -101,8 +103,8 @@ class Hosts:
     def ever_by_hand(self) -> Collection[str]:
         return ()
 
-    def host_namespace(self, host: str) -> Path:
-        return Path(__file__)  # no process is in it
+    def watch_ports(self, hosts: Sequence[str], signs: Sequence[bytes]) -> PortWatch:
+        return PortWatch({host: Path(__file__) for host in hosts}, signs)  # no process is in it
 
 
 class Recorded(Sampler):
@@ -137,10 +139,12 @@ def outlook(
         light = {"circuits": [], "timetables": [], "crossings": {}, "last_event": 0}
         return {**light, "flows": flows if len(looks) > 1 else []}
 
-    around = Surroundings("h", parse({"units": [{"hosts": 2}]}, "made up"), controller, list)
+    around = Surroundings(
+        "h", parse({"units": [{"hosts": 2}]}, "made up"), controller, list, KernelCounters()
+    )
     layout = Layout("inc", tuple((1, int(host[-1])) for host in hosts), GLOO)
     fabric = Hosts(dict.fromkeys(recording.names, 0))
-    with Observation(Recorded(recording), fabric, hosts, MTU, around) as observation:
+    with Observation(Recorded(recording), fabric, fabric, hosts, MTU, around) as observation:
         fabric.faults = faults
         seen = observation.outlook(layout, 1)
         assert observation.outlook(layout, 1) is not None
@@ -175,7 +179,7 @@ def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:
         assert answers.wait(CALL_S)
         return [] if op == "history" else {}
 
-    around = Surroundings("h", two_units(), controller, list)
+    around = Surroundings("h", two_units(), controller, list, KernelCounters())
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(around.lately, lambda _: [])
         try:
@@ -188,7 +192,8 @@ def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:
 
 def test_a_job_that_nobody_looks_around_for_has_no_verdict_yet() -> None:
     recording = made([0.2] * 50, [0.97] * 50)
-    with Observation(Recorded(recording), Hosts({"u1h1": 0}), ("u1h1",), MTU) as observation:
+    machine = Hosts({"u1h1": 0})
+    with Observation(Recorded(recording), machine, machine, ("u1h1",), MTU) as observation:
         assert observation.outlook(Layout("inc", ((1, 1),), GLOO), 1) is None
 
 
@@ -216,9 +221,10 @@ def report(
     last = recording.samples[-1].links
     assert last is not None
     sent = {name: int(row[0]) for name, row in zip(recording.names, last.values, strict=True)}
-    around = Surroundings("h", two_units(engine), controller, list)
+    around = Surroundings("h", two_units(engine), controller, list, KernelCounters())
     layout = Layout("ring", ((1, 1), (2, 1)), GLOO, demands=((1, 2),))
-    with Observation(Recorded(recording), Hosts(sent), ("u1h1", "u2h1"), MTU, around) as observation:
+    machine = Hosts(sent)
+    with Observation(Recorded(recording), machine, machine, ("u1h1", "u2h1"), MTU, around) as observation:
         pass
     left = [world.timeline() if sees_sums else None] * 2
     return observation.report(left, ACROSS, None, False, layout=layout, job=1)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.telemetry.other_programs import Company, Spent, company, spent
+from testbed.local.counters import spent
+from testbed.telemetry.other_programs import Company, Spent, company
 
 
 def fake(folder: Path, own: list[tuple[int, int, int, int]], user: int) -> Path:
@@ -21,8 +22,8 @@ def fake(folder: Path, own: list[tuple[int, int, int, int]], user: int) -> Path:
 
 def test_the_machines_time_less_the_testbeds_own_is_that_of_others(tmp_path: Path) -> None:
     """A process that has ended is in its parent's time of children."""
-    before = spent(10.0, lambda: ["h", "x"], fake(tmp_path / "a", [(100, 0, 0, 0), (50, 50, 0, 0)], 1000))
-    after = spent(12.0, lambda: ["h", "y"], fake(tmp_path / "b", [(100, 0, 70, 80)], 1350))
+    before = spent(10.0, ["h", "x"], fake(tmp_path / "a", [(100, 0, 0, 0), (50, 50, 0, 0)], 1000))
+    after = spent(12.0, ["h", "y"], fake(tmp_path / "b", [(100, 0, 70, 80)], 1350))
     assert (after.own_s - before.own_s, after.all_s - before.all_s) == pytest.approx((0.5, 3.5))
     assert company(before, after, "h") == Company(pytest.approx(1.5), ("x", "y"))
 

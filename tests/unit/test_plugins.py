@@ -18,12 +18,13 @@ import pytest
 
 from testbed import reproduce
 from testbed import systems as package
-from testbed.dataplanes.xdp.program import PORTS, QUESTIONS, called
+from testbed.dataplanes.xdp.program import PORTS, called
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.plugins import papers, policies, registry
 from testbed.queue.policy_host import policy_of
 from testbed.scheduling.model import Limits, State
 from testbed.systems import main
+from testbed.wire.recovery import QUESTIONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXTRA = '''

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.telemetry import counters
-from testbed.telemetry.counters import Machine
+from testbed.local import counters
+from testbed.telemetry.counters import BUSY, MachineReading
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
 from testbed.telemetry.verdict import verdict
@@ -58,11 +58,11 @@ class World:
         self.asked += 1
         return self.now
 
-    def machine(self) -> Machine:
-        return Machine(np.zeros((2, 4)), np.zeros((2, 2), np.int64), math.nan)
+    def machine(self) -> MachineReading:
+        return MachineReading(np.zeros((2, 4)), np.zeros((2, 2), np.int64), math.nan)
 
     def sampler(self, interval_s: float) -> Sampler:
-        return Sampler(self, self.segments, interval_s, self.machine, self.clock)
+        return Sampler(self, self.segments, self.machine, interval_s, self.clock)
 
     def await_samples(self, recording: Recording, count: int) -> None:
         until(lambda: len(recording.samples) >= count, f"{count} samples")
@@ -111,7 +111,7 @@ def test_deadlines_are_absolute_and_those_that_passed_are_given_up(monkeypatch: 
 
 def test_a_real_clock_keeps_the_rate() -> None:
     world = World()
-    sampler = Sampler(world, world.segments, 0.005)
+    sampler = Sampler(world, world.segments, counters.reading, 0.005)
     with sampler.recording() as recording:
         world.await_samples(recording, 40)
     due = [sample.at_s - sample.late_s for sample in recording.samples if sample.late_s is not None]
@@ -125,7 +125,7 @@ def test_a_real_clock_keeps_the_rate() -> None:
 
 def test_two_recordings_share_a_thread_that_ends_with_the_last() -> None:
     world = World()
-    sampler = Sampler(world, world.segments, 0.005, world.machine)
+    sampler = Sampler(world, world.segments, world.machine, 0.005)
 
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "telemetry"]
@@ -151,7 +151,7 @@ def test_a_link_that_is_down_has_the_rate_0_meanwhile() -> None:
         return {"u1h1": shaped, "u1h2": Link(None, 0, 0, is_up=False)}
 
     world.statistics = down  # type: ignore[method-assign]
-    with Sampler(world, world.segments, 0.005, world.machine).recording() as recording:
+    with Sampler(world, world.segments, world.machine, 0.005).recording() as recording:
         world.await_samples(recording, 3)
     assert recording.rates_mbps == (RATE_MBPS, None)
     readings = [sample.links for sample in recording.samples if sample.links is not None]
@@ -167,7 +167,7 @@ def test_links_that_cost_much_are_read_less_often() -> None:
             pass
 
     world = World(before_read=slow)
-    sampler = Sampler(world, world.segments, 0.005, world.machine)
+    sampler = Sampler(world, world.segments, world.machine, 0.005)
     with sampler.recording() as recording:
         world.await_samples(recording, 12)
     read = [at for at, sample in enumerate(recording.samples) if sample.links is not None]
@@ -178,7 +178,7 @@ def test_links_that_cost_much_are_read_less_often() -> None:
 
 def test_each_sample_says_which_job_holds_which_host() -> None:
     world, held = World(), {"u1h1": 7}
-    sampler = Sampler(world, world.segments, 0.005, world.machine, holders=lambda: dict(held))
+    sampler = Sampler(world, world.segments, world.machine, 0.005, holders=lambda: dict(held))
     with sampler.recording() as recording:
         world.await_samples(recording, 3)
         held["u1h2"] = 8
@@ -189,7 +189,7 @@ def test_each_sample_says_which_job_holds_which_host() -> None:
 
 def test_a_failure_ends_sampling_and_is_told() -> None:
     world = World()
-    sampler = Sampler(world, world.segments, 0.005, world.machine)
+    sampler = Sampler(world, world.segments, world.machine, 0.005)
     with sampler.recording() as recording:
         world.await_samples(recording, 3)
         world.fails = True
@@ -218,9 +218,9 @@ def test_the_kernels_tables() -> None:
 
 
 def test_the_counters_of_this_machine() -> None:
-    before, after = counters.machine(), counters.machine()
+    before, after = counters.reading(), counters.reading()
     assert before.cores.shape == (len(before.softnet), 4)
-    assert (after.cores[:, counters.BUSY] >= before.cores[:, counters.BUSY]).all()
+    assert (after.cores[:, BUSY] >= before.cores[:, BUSY]).all()
     assert (after.softnet >= before.softnet).all()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.client import rpc
+from testbed.daemon.network import start_again
 from testbed.dataplanes.bmv2 import tors as module
 from testbed.dataplanes.bmv2.tors import RESTARTS, Tors
 from testbed.errors import TestbedError
@@ -87,11 +88,11 @@ def test_a_start_that_fails_is_one_attempt_and_made_again(
     places: Any = ModelPlaces()
     switch.how, switch.fails = "signal 9", 2
     assert switches.any_ended()
-    assert switches.watch(places) == []
-    assert switches.watch(places) == []
-    (restart,) = switches.watch(places)
+    assert start_again(switches, places) == []
+    assert start_again(switches, places) == []
+    (restart,) = start_again(switches, places)
     assert (restart.count, restart.jobs) == (3, {7: 3})
-    assert switches.watch(places) == []
+    assert start_again(switches, places) == []
     assert not switches.any_ended()
 
 
@@ -102,9 +103,9 @@ def test_after_all_attempts_the_end_gives_their_number(
     places: Any = ModelPlaces()
     switch.how, switch.fails = "signal 9", RESTARTS
     for _ in range(RESTARTS):
-        assert switches.watch(places) == []
+        assert start_again(switches, places) == []
     with pytest.raises(TestbedError, match=f"exit code 1: no.*started again {RESTARTS} times"):
-        switches.watch(places)
+        start_again(switches, places)
 
 
 def test_ends_that_are_far_apart_are_no_reason_to_stop(
@@ -116,7 +117,7 @@ def test_ends_that_are_far_apart_are_no_reason_to_stop(
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     for count in range(1, 2 * RESTARTS):
         switch.how = "signal 9"
-        (restart,) = switches.watch(places)
+        (restart,) = start_again(switches, places)
         assert restart.count == count
         now[0] += module.RESTARTS_WITHIN_S / RESTARTS
 
@@ -128,11 +129,11 @@ def test_each_is_asked_now_and_then_whether_it_answers(
     places: Any = ModelPlaces()
     now = [1000.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    switches.watch(places)
+    start_again(switches, places)
     assert switch.asked == 0
     now[0] += module.PROBE_S + 0.1
     for _ in range(3):
-        switches.watch(places)
+        start_again(switches, places)
     assert switch.asked == 1
 
 
@@ -146,13 +147,13 @@ def test_a_start_that_fails_with_the_switch_there_is_raised(
     monkeypatch.setattr(Tors, "_let_frames_arrive", refuse)
     switch.how = "signal 9"
     with pytest.raises(TestbedError, match="no such device"):
-        switches.watch(ModelPlaces())  # type: ignore[arg-type]
+        start_again(switches, ModelPlaces())  # type: ignore[arg-type]
 
 
 def test_routes_are_set_again_until_they_are(world: tuple[Tors, ModelSwitch, ModelController]) -> None:
     switches, switch, controller = world
     switch.how = "signal 9"
-    switches.watch(ModelPlaces())  # type: ignore[arg-type]
+    start_again(switches, ModelPlaces())  # type: ignore[arg-type]
     controller.away = True
     switches.resettle(Path())
     controller.away, controller.refuses = False, True

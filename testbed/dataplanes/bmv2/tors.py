@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from testbed.aggregation.admission import Places
 from testbed.client import rpc
 from testbed.dataplanes.bmv2.process import binary, ended_words
 from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
-from testbed.dataplanes.tors import Progress, Restart
+from testbed.dataplanes.tors import Progress
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.errors import TestbedError
+from testbed.machine.interface import EndedSwitch
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
@@ -98,15 +98,17 @@ class Tors:
         """Return whether one has ended, and was not started again yet."""
         return any(switch.ended() for switch in self.by_dpid.values())
 
-    def watch(self, places: Places) -> list[Restart]:
-        """Start those that ended again; say which. One that ends again meanwhile is for the next call.
+    def has_ended(self, dpid: Dpid) -> bool:
+        return self.by_dpid[dpid].ended() is not None
+
+    def watch(self) -> list[EndedSwitch]:
+        """Return those that ended, which `restart` starts again. One that ends again meanwhile is for the
+        next call.
 
         TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
         """
         self._probe()
-        ended = [(dpid, how) for dpid, switch in self.by_dpid.items() if (how := switch.ended())]
-        restarts = [self._restart(dpid, how, places) for dpid, how in ended]
-        return [restart for restart in restarts if restart]
+        return [self._counted(dpid, how) for dpid, switch in self.by_dpid.items() if (how := switch.ended())]
 
     def _probe(self) -> None:
         """Ask each switch something now and then: one that does not answer is ended by that."""
@@ -117,27 +119,20 @@ class Tors:
             with contextlib.suppress(TestbedError):
                 switch.verdicts()
 
-    def _restart(self, dpid: Dpid, how: str, places: Places) -> Restart | None:
+    def _counted(self, dpid: Dpid, how: str) -> EndedSwitch:
         now, before = time.monotonic(), self._restarted_at[dpid]
         if len(before) == RESTARTS and now - before[0] < RESTARTS_WITHIN_S:
             within = f"{RESTARTS} times within {RESTARTS_WITHIN_S:g} s"
             raise TestbedError(f"{ended_words(dpid, how)}; it was started again {within}, which is the limit")
         before.append(now)
         self.restarts[dpid] += 1
-        switch = self.by_dpid[dpid]
+        return EndedSwitch(dpid, ended_words(dpid, how), self.restarts[dpid])
 
-        def restart() -> None:
-            switch.restart()
-            self._let_frames_arrive(dpid)
-
+    def restart(self, dpid: Dpid) -> None:
+        """Start one again, which the controller is to be told."""
         self._untold.add(dpid)
-        try:
-            jobs = places.restart(dpid, restart)
-        except TestbedError:
-            if not switch.ended():
-                raise  # no further call would try again
-            return None
-        return Restart(dpid, ended_words(dpid, how), self.restarts[dpid], jobs)
+        self.by_dpid[dpid].restart()
+        self._let_frames_arrive(dpid)
 
     def resettle(self, controller: Path) -> None:
         """Have the controller set the routes of those that were started again, and of those where it failed.

@@ -27,7 +27,7 @@ from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import Injector, open_control
 from testbed.dataplanes.xdp.owned import OwnedRecords
 from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
-from testbed.dataplanes.xdp.program import QUESTIONS, in_namespace
+from testbed.dataplanes.xdp.program import in_namespace
 from testbed.dataplanes.xdp.routes import ip_number
 from testbed.dataplanes.xdp.syscall import (
     MAP_TYPE_ARRAY,
@@ -42,6 +42,7 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host
 from testbed.wire import places, spreading
+from testbed.wire.recovery import QUESTIONS
 
 _ROLES = {role: places.Role[role.name] for role in Role}
 _SAME_NAMES = (

@@ -20,6 +20,7 @@ from testbed.dataplanes.xdp.compiled import Compiled, MapLayout
 from testbed.dataplanes.xdp.syscall import map_update, u32
 from testbed.errors import TestbedError
 from testbed.wire.places import Program
+from testbed.wire.recovery import QUESTIONS
 from testbed.wire.spec import LANES, ONE_BUFFER_MTU, lanes_for
 
 PORTS = (
@@ -32,7 +33,6 @@ PORTS = (
     "room_port",
 )
 """Programs that are attached to devices."""
-QUESTIONS = "questions"
 Calls = dict[str, dict[str, tuple[str, int]]]
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from testbed.aggregation.admission import Places
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.places import XdpSwitch
 from testbed.topology import addresses
@@ -53,8 +52,14 @@ class Tors:
     def any_ended(self) -> bool:
         return False
 
-    def watch(self, _places: Places) -> tuple[()]:
+    def has_ended(self, _dpid: Dpid) -> bool:
+        return False
+
+    def watch(self) -> tuple[()]:
         return ()
+
+    def restart(self, _dpid: Dpid) -> None:
+        """Do nothing: none of them ends."""
 
     def resettle(self, _controller: Path) -> None:
         pass

@@ -17,7 +17,7 @@ from testbed.client.environment import CHECKOUT
 from testbed.emulation.spawner import ErrorPipe
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated
-from testbed.jobs.processes import exit_in_words
+from testbed.machine.process import exit_in_words
 
 READY_S = 120.0
 _ANSWER_S = 30.0

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
+from testbed.machine.process import Spawned
 
 _MOST_BYTES = 1 << 20  # of an answer
 _PIECE_BYTES = 1 << 16
 
 
-def ask(start: Callable[[int], Started], question: object, wanted: str, within_s: float) -> dict[str, Any]:
+def ask(start: Callable[[int], Spawned], question: object, wanted: str, within_s: float) -> dict[str, Any]:
     """Return the answer of the process that `start(descriptor of its standard input)` starts in a session of
     its own, which ends with this. RequestError says in one line why there is none; `wanted` is what it lacks
     then.

@@ -6,33 +6,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.jobs.environment import SERVICE_VARIABLE, VARIABLE
 from testbed.telemetry.traffic import SeenPorts
 
 _EVERY_S, _SHARE = 1.0, 0.01  # between looks; of a core at most
 _TABLES = ("net/tcp", "net/tcp6")
 _LOCAL, _INODE = 1, 9  # columns
 _SESSION = 3  # in /proc/PID/stat, of the fields after the program's name
-_OWN = re.compile(rf"\0(?:(?:{VARIABLE}|{SERVICE_VARIABLE})=|workloads\.template\0)".encode())
-"""The sign of a job's process: in the environment of a worker or of who serves it, or the words of a fork."""
 
 
 class PortWatch:
     """Looks at once, and every second, or less often where that takes more than a hundredth of a core. A
     context manager: `ports` is what was seen since it was entered. `namespaces` names hosts by the files of
-    their network namespaces.
+    their network namespaces; a job's processes have one of `signs` among their words and environment.
     """
 
-    def __init__(self, namespaces: Mapping[str, Path], processes: Path = Path("/proc")) -> None:
-        self.ports = SeenPorts()
+    def __init__(
+        self, namespaces: Mapping[str, Path], signs: Sequence[bytes], processes: Path = Path("/proc")
+    ) -> None:
+        self.ports, self._signs = SeenPorts(), tuple(signs)
         self._hosts = {path.stat().st_ino: host for host, path in namespaces.items()}
         self._processes = processes
         self._is_over = threading.Event()
@@ -83,7 +81,7 @@ class PortWatch:
         said = [_said(process)]
         with contextlib.suppress(OSError):  # the leader has ended
             said.append(_said(self._processes / session))
-        return None if not said[0] else any(_OWN.search(each) for each in said)
+        return None if not said[0] else any(sign in each for each in said for sign in self._signs)
 
 
 def _said(process: Path) -> bytes:
