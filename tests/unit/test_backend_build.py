@@ -159,9 +159,9 @@ def test_a_torch_that_it_is_not_made_for_is_named(compilers: str, tmp_path: Path
     code, _, err = ended(asked(tmp_path, env={**env, "ANOTHER_TORCH": "2.10.1"}))
     assert code == (compilers == BAD)
     lines = err.splitlines()
-    assert lines[0] == "inc: compiling the backend for torch 2.10.1, once (it is made for 2.11 to 2.13)"
+    assert lines[0] == "inc: compiling the backend for torch 2.10.1, once (it is made for 2.11 to 2.14)"
     assert len(lines) == 1 + (compilers == BAD)
-    assert all("torch 2.10.1 (it is made for 2.11 to 2.13); compiler says: " in line for line in lines[1:])
+    assert all("torch 2.10.1 (it is made for 2.11 to 2.14); compiler says: " in line for line in lines[1:])
 
 
 def test_the_versions_that_it_is_made_for_are_those_that_pip_accepts() -> None:
