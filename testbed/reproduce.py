@@ -205,12 +205,12 @@ def _announce(figure: Figure, options: argparse.Namespace, runs: Path) -> None:
     """Say, before anything runs, how long it takes, how quiet the machine is, and what an earlier try of the
     same command left.
     """
-    from testbed.figures import finished_runs, own_papers
+    from testbed.figures import finished_runs, machine_load
 
     asked = {key: value for key, value in vars(options).items() if key not in ("out", "json")}
     left = finished_runs.begin(runs, finished_runs.stamp(asked, environment.CHECKOUT))
     lasts_s = getattr(figure, "lasts_s", None)
-    said = [own_papers.said(*own_papers.others(), os.cpu_count() or 1)]
+    said = [machine_load.said(*machine_load.others(), os.cpu_count() or 1)]
     if lasts_s is not None:
         minutes = lasts_s(options) / 60
         said.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")

@@ -82,11 +82,11 @@ def main(argv: list[str]) -> int:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
     runtime.require_free()  # before what takes seconds; that nobody takes it meanwhile is seen to later
     check_tools()
-    require(topology)
     check_mtu(topology.mtu)
     check_files(topology)
     environment.controller_interpreter(topology.controller)
     check_kernel()
+    require(topology)  # last: it may compile a program of BMv2's for a minute
     screen = Screen(sys.stderr, sys.stdout) if arguments.json else Screen(sys.stdout)
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller, screen, arguments.ends_with)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +71,8 @@ class MemoryLinks:
     def by_hand_mbps(self, link: str) -> float | None:
         return self.by_hand.get(link)
 
-    rate_mbps = by_hand_mbps
+    def rate_mbps(self, name: str) -> float | None:
+        return self.by_hand.get(name)
 
     def ever_by_hand(self) -> set[str]:
         return self.ever
@@ -152,11 +154,12 @@ class MemoryFaults:
 class MemoryHosts:
     """Hosts, each of which is this process's own surroundings."""
 
-    enclosed = staticmethod(ENCLOSURES.opened)
-
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
         self.started: list[tuple[str, ...]] = []
+
+    def enclosed(self, name: str, uid: int) -> AbstractContextManager[Any]:
+        return ENCLOSURES.opened(name, uid)
 
     def popen_in(self, host: str, argv: Sequence[str], enclosure: Any = None, **options: Any) -> Any:
         if host not in self._names:
@@ -165,6 +168,7 @@ class MemoryHosts:
         return spawn(argv, enclosure, **options)
 
     def popen_aside(self, argv: Sequence[str], **options: Any) -> Any:
+        self.started.append(("aside", *argv))
         return spawn(argv, **options)
 
     def fork_in(self, host: str, script: Sequence[str], enclosure: Any, **options: Any) -> Any:

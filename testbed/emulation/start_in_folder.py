@@ -1,5 +1,5 @@
-"""Enters a folder, and becomes a program: `python -I -S entering.py FD FOLDER PROGRAM ARGS...`, as the user
-that it is started as.
+"""Enters a folder, and becomes a program: `python -I -S start_in_folder.py FD FOLDER PROGRAM ARGS...`, as the
+user that it is started as.
 
 subprocess.Popen enters its `cwd` before it changes the user, and would do so as root; and whoever starts a
 process by Popen waits until the program runs, for as long as a folder takes to be entered. What fails is

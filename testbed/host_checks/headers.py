@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -88,6 +89,12 @@ def cache_folder() -> Path:
     if os.geteuid() == 0:
         return Path("/var/cache/optinc")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "optinc"
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether it is this user's folder, in which nobody else may write."""
+    state = folder.lstat()
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
 
 
 def identity(headers: Path) -> str:

@@ -308,6 +308,14 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
                 f"--sync {layout.system}: {place} is a host, which sums by {SUM!r} alone, and not by "
                 f"{program!r}; switches are accepted"
             )
+    if layout.forest and layout.forest.owner:  # switches that sum nothing pass its packets on, by the program
+        for engine in sorted(set(engines.values()) & set(programs)):
+            if programs[engine] not in (known := programs_for(engine)):
+                raise RequestError(
+                    f"--sync {layout.system}: its packets may pass units with engine: {engine}, which has no "
+                    f"program {programs[engine]!r}; accepted are {', '.join(known) or 'none'}"
+                    f"{where_to_have(engine, programs[engine])}"
+                )
     check_copies(layout, engines)
 
 

@@ -69,7 +69,8 @@ class Surroundings:
     def look(self, faults: Sequence[tuple[str, str]]) -> Surrounding:
         """Look around now; `faults` are links and the faults on them, in words."""
         ahead_s = time.time() - time.monotonic()
-        now = self._counters.spent(time.monotonic(), self._testbeds())
+        testbeds = self._testbeds()  # before the moment of the reading: it takes a while
+        now = self._counters.spent(time.monotonic(), testbeds)
         try:
             light, events = self._controller("light"), self._controller("history")
         except TestbedError as error:

@@ -45,12 +45,17 @@ def test_a_program_that_is_not_kept_is_compiled_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(program, "compiler", lambda: "/p4c")
     monkeypatch.setattr(program, "cache_folder", lambda: tmp_path)
     made = [program.compiled("registers", 1500, ["owned"]) for _ in range(2)]
-    assert made == [tmp_path / "p4" / "registers-sum-owned-360.json"] * 2
+    assert made[0] == made[1]
+    assert made[0].parent.parent == tmp_path / "p4"
+    assert made[0].name == "registers-sum-owned-360.json"
     assert compiled == [("registers", ["owned"], 360)]
     made[0].write_text(json.dumps({"__meta__": {"sources": "of other sources"}}))
     program.compiled("registers", 1500, ["owned"])
     assert len(compiled) == 2
     assert program.lanes_of(made[0]) == 360
+    (tmp_path / "p4").chmod(0o777)
+    with pytest.raises(HostError, match="is another's, or others may write there: remove it"):
+        program.compiled("registers", 1500, ["owned"])
 
 
 def test_without_a_compiler_a_program_that_is_not_kept_is_one_line(
@@ -62,7 +67,8 @@ def test_without_a_compiler_a_program_that_is_not_kept_is_one_line(
         program.compiled("registers", 1500)
     assert str(raised.value) == (
         "bmv2: registers-sum-blocks-owned-360.json is not kept in p4/compiled, and there is no p4c to "
-        "compile it; run sudo make p4-tools"
+        "compile it; run sudo make p4-tools, or take layout wide, an mtu of 1500 or 3476 or 9000, and "
+        "programs all or none"
     )
     with pytest.raises(RequestError, match=r"^bmv2.layout: 'tall'; accepted are wide, registers$"):
         program.compiled("tall", 1500)

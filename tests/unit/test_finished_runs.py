@@ -15,7 +15,7 @@ import pytest
 from reproductions import live
 from reproductions.aleph.live import example
 from testbed import reproduce
-from testbed.figures import finished_runs, own_papers
+from testbed.figures import finished_runs, machine_load
 from testbed.plugins.papers import figures_of, papers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,7 @@ def test_a_figure_says_how_long_it_takes(paper: str, name: str, quick: bool) -> 
 def test_what_is_said_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(own_papers, "others", lambda: (0.45, 0.2))
+    monkeypatch.setattr(machine_load, "others", lambda: (0.45, 0.2))
     options = argparse.Namespace(iterations=12, out=tmp_path)
     folder = tmp_path / "table1.runs"
     reproduce._announce(figures_of("aleph")["table1"], options, folder)
@@ -128,7 +128,7 @@ def test_what_is_said_before_anything_runs(
     assert "the machine is busy: others use 45% of" in said
     assert "20% by the hypervisor; with 10% or less its runs can be trusted" in said
     finished_runs.keep(folder, "ps", {"way": "ps"})
-    monkeypatch.setattr(own_papers, "others", lambda: (0.05, 0.0))
+    monkeypatch.setattr(machine_load, "others", lambda: (0.05, 0.0))
     reproduce._announce(figures_of("aleph")["table1"], options, folder)
     said = capsys.readouterr().err
     assert "the machine is quiet: others use 5% of" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,19 @@ MINE = Caller(4242, 4242, (), "me", "/")
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Jobs:
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
     """Two that live: job 1 in its second generation, and job 2 in its first, which is another user's."""
     places: Any = object()  # no job gets as far
-    runtime = Runtime("t", tmp_path)
-    means = means_of(runtime, TOPOLOGY, InMemory(TOPOLOGY), lambda op: None, places, UserFiles(spawn))
+    runtime, machine = Runtime("t", tmp_path), InMemory(TOPOLOGY)
+    means = means_of(runtime, TOPOLOGY, machine, lambda op: None, places, UserFiles(spawn))
     made = Jobs(means)
     for caller, host in ((Caller.of(os.getuid()), (1, 1)), (MINE, (1, 2))):
         request = JobRequest("x.py", (), "inc", None, caller, "/", {}, None, None, JobOptions(restarts=1))
         layout = Layout("inc", (host,), PACKETS)
         assert made.hold(request, lambda busy, layout=layout: layout, lambda _: Terms(None))
     made.job(1).generation = means.holdings.generation()
-    return made
+    yield made
+    assert not machine.hosts.started
 
 
 def test_jobs_whose_sums_were_lost_fail_and_the_others_go_on(jobs: Jobs) -> None:

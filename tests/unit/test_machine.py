@@ -29,6 +29,7 @@ from testbed.local.local import Local
 from testbed.local.programs import LocalPrograms
 from testbed.machine import interface
 from testbed.topology import catalogue
+from tests import machine as memory
 from tests.machine import HEADER, InMemory
 
 TOPOLOGY = catalogue.ready("default")
@@ -41,16 +42,24 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-PARTS = {
-    interface.Links: FabricNet,
-    interface.Hosts: FabricNet,
-    interface.ByHand: LinksByHand,
-    interface.Faults: LinkFaults,
-    interface.ProgramsAtDevices: LocalPrograms,
-    interface.UnitSwitches: AllTors,
-    interface.Counters: KernelCounters,
-    interface.LinkTap: Tap,
-}
+PARTS: list[tuple[type, type]] = [
+    (interface.Links, FabricNet),
+    (interface.Hosts, FabricNet),
+    (interface.ByHand, LinksByHand),
+    (interface.Faults, LinkFaults),
+    (interface.ProgramsAtDevices, LocalPrograms),
+    (interface.UnitSwitches, AllTors),
+    (interface.Counters, KernelCounters),
+    (interface.LinkTap, Tap),
+    (interface.Links, memory.MemoryLinks),
+    (interface.Hosts, memory.MemoryHosts),
+    (interface.ByHand, memory.MemoryLinks),
+    (interface.Faults, memory.MemoryFaults),
+    (interface.ProgramsAtDevices, memory.MemoryPrograms),
+    (interface.UnitSwitches, memory.MemorySwitches),
+    (interface.Counters, memory.MemoryCounters),
+    (interface.LinkTap, memory.MemoryTap),
+]
 
 
 class StandIn:
@@ -183,8 +192,8 @@ def test_both_machines_have_all_parts(machine: type, tmp_path: Path) -> None:
     assert {name for name in parts if not hasattr(type(made), name) and name not in vars(made)} == later
 
 
-@pytest.mark.parametrize(("part", "implementation"), PARTS.items())
-def test_a_part_of_the_local_machine_takes_what_the_interface_says(part: type, implementation: type) -> None:
+@pytest.mark.parametrize(("part", "implementation"), PARTS)
+def test_a_part_of_a_machine_takes_what_the_interface_says(part: type, implementation: type) -> None:
     """The type checker takes a fabric for anything: its base, Mininet's class, has no types."""
     begins = vars(implementation).get("__init__")
     made_at_start = {*begins.__code__.co_names} if begins else set()  # attributes of each object

@@ -17,7 +17,7 @@ from typing import Any
 from reproductions import live
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
-from testbed.figures import finished_runs, own_papers
+from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
 from testbed.wire.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
 
@@ -72,12 +72,12 @@ def streamed(
 def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy: bool, runs: int) -> Row:
     words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
     script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
-    before = own_papers.others()
+    before = machine_load.others()
     with _busy_cores() if is_busy else contextlib.nullcontext():
         pushers_s, _ = _run(testbed, stem, words, script, workers=2)
     over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
     row = {"timeout_ms": timeout_ms, "busy": is_busy, "over": over}
-    return row | _loaded(before, own_papers.others())
+    return row | _loaded(before, machine_load.others())
 
 
 def _streamed(
@@ -86,11 +86,11 @@ def _streamed(
     # ages are not asked for here, and 100 ms are rarely reached
     words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
     script = ["--packets", str(packets), "--runs", str(runs)]
-    before = own_papers.others()
+    before = machine_load.others()
     taken_s = _run(testbed, stem, words, script)
     last_s = [max(each) for each in zip(*taken_s, strict=True)]
     row = {"gradients": gradients, "window": window, "packets": packets, "seconds": last_s}
-    return row | _loaded(before, own_papers.others())
+    return row | _loaded(before, machine_load.others())
 
 
 def _loaded(*samples: tuple[float, float]) -> Row:
@@ -99,7 +99,9 @@ def _loaded(*samples: tuple[float, float]) -> Row:
     """
     used = max(share for share, _ in samples)
     reasons = (
-        [] if used <= own_papers.QUIET else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
+        []
+        if used <= machine_load.QUIET
+        else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
     )
     return {"load": used, "verdict": {"trustworthy": not reasons, "reasons": reasons}}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reproductions.tables import plain, plain_claims
 from reproductions.trio.packets.runs import latency_us, rate
-from testbed.figures.own_papers import QUIET
+from testbed.figures.machine_load import QUIET
 from testbed.figures.verdict_gate import trusted
 
 if TYPE_CHECKING:

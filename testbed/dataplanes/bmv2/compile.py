@@ -9,11 +9,13 @@ a stale one is told without a compiler.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,34 +147,45 @@ def compile_program(layout: str, systems: Systems, lanes: int) -> str:
         backend = [] if p4c.endswith("p4c-bm2-ss") else ["--target", "bmv2", "--arch", "v1model"]
         output = ["-o", str(written)] if not backend else ["-o", folder]
         argv = [p4c, *backend, "-I", folder, "-I", str(SOURCES), *output, str(SOURCES / _MAIN)]
-        try:
-            ended = subprocess.run(
-                argv,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-                env={**os.environ, "LC_ALL": "C"},
-            )
-        except subprocess.TimeoutExpired as late:
-            raise TestbedError(f"compile p4/: {p4c} did not end within {_TIMEOUT_S:g} s") from late
+        code, printed = _run(argv)
         if backend:
             written = Path(folder) / "aggregate.json"
-        if ended.returncode != 0 or not written.exists():
-            said = [
-                line for line in ended.stderr.splitlines() if "error:" in line
-            ] or ended.stderr.splitlines()
-            raise TestbedError(f"compile p4/: {said[0] if said else f'exit code {ended.returncode}'}")
-        program = _stripped(json.loads(written.read_text()))
+        if code != 0 or not written.exists():
+            said = [line for line in printed.splitlines() if "error:" in line] or printed.splitlines()
+            raise TestbedError(f"compile p4/: {said[0] if said else f'exit code {code}'}")
+        try:
+            program = _stripped(json.loads(written.read_text()))
+        except ValueError as error:
+            raise TestbedError(f"compile p4/: {p4c} wrote half a program; is {folder} full?") from error
     program["__meta__"] |= {"sources": sources_hash(layout, systems, lanes), "compiled_by": _version(p4c)}
     return json.dumps(program, separators=(",", ":"), sort_keys=True).replace('},{"', '},\n{"') + "\n"
 
 
+def _run(argv: Sequence[str]) -> tuple[int, str]:
+    """Return p4c's exit code and what it printed. It ends with whoever waits for it, and so does what it
+    starts: the driver p4c starts a preprocessor and a backend.
+    """
+    with subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "LC_ALL": "C"},
+    ) as p4c:
+        try:
+            printed, _ = p4c.communicate(timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            raise TestbedError(f"compile p4/: {argv[0]} did not end within {_TIMEOUT_S:g} s") from late
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(p4c.pid, signal.SIGKILL)
+    return p4c.returncode, printed
+
+
 def _version(p4c: str) -> str:
-    ended = subprocess.run(
-        [p4c, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
-    version = re.search(r"\d+(\.\d+)+", ended.stdout + ended.stderr)
+    _, printed = _run([p4c, "--version"])
+    version = re.search(r"\d+(\.\d+)+", printed)
     return f"p4c {version[0]}" if version else "p4c"
 
 

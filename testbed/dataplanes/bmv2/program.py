@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from testbed.client.atomic_write import write_whole
 from testbed.dataplanes.bmv2.compile import (
+    KEPT_LAYOUT,
+    KEPT_MTUS,
     Systems,
     compile_program,
     compiler,
@@ -17,7 +20,7 @@ from testbed.dataplanes.bmv2.compile import (
     target,
 )
 from testbed.errors import HostError, RequestError
-from testbed.host_checks.headers import cache_folder
+from testbed.host_checks.headers import cache_folder, is_own
 from testbed.wire import spec, verdicts
 from testbed.wire.render_p4 import P4_LAYOUTS
 
@@ -43,27 +46,41 @@ def compiled(layout: str, mtu: int, names: Sequence[str] | None = None) -> Path:
         raise RequestError(f"bmv2.layout: {layout!r}; accepted are {', '.join(P4_LAYOUTS)}")
     systems, lanes = systems_named(names), spec.lanes_for(mtu)
     path = target(layout, systems, lanes)
-    return path if path.is_file() else _made(layout, systems, lanes)
+    digest = sources_hash(layout, systems, lanes)
+    return path if _is_made_of(path, digest) else _made(layout, systems, lanes, digest)
 
 
-def _made(layout: str, systems: Systems, lanes: int) -> Path:
-    """Return a program that was compiled on this host, or compile it."""
-    path = target(layout, systems, lanes, cache_folder() / "p4")
-    with suppress(OSError, ValueError, KeyError):
-        if recorded_hash(path) == sources_hash(layout, systems, lanes):
-            return path
-    if compiler() is None:
-        raise HostError(
-            f"bmv2: {path.name} is not kept in p4/compiled, and there is no p4c to compile it; run sudo make "
-            "p4-tools"
-        )
-    text = compile_program(layout, systems, lanes)
+def _made(layout: str, systems: Systems, lanes: int, digest: str) -> Path:
+    """Return a program that was compiled on this host, or compile it. Each has a folder of its sources' hash:
+    a switch that is started again loads what it had, whatever another checkout has compiled meanwhile.
+    """
+    folder = cache_folder() / "p4"
+    path = target(layout, systems, lanes, folder / digest[:16])
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_own(folder):
+            raise HostError(f"bmv2: {folder} is another's, or others may write there: remove it")
+        if _is_made_of(path, digest):
+            return path
+        if compiler() is None:
+            mtus = " or ".join(map(str, KEPT_MTUS))
+            raise HostError(
+                f"bmv2: {path.name} is not kept in p4/compiled, and there is no p4c to compile it; run sudo "
+                f"make p4-tools, or take layout {KEPT_LAYOUT}, an mtu of {mtus}, and programs all or none"
+            )
+        print(f"bmv2: compiling {path.name}, once", file=sys.stderr, flush=True)
+        text = compile_program(layout, systems, lanes)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_whole(path, text.encode())
     except OSError as error:
         raise HostError(f"bmv2: keep {path}: {error.strerror}") from error
     return path
+
+
+def _is_made_of(path: Path, digest: str) -> bool:
+    with suppress(OSError, ValueError, KeyError):
+        return recorded_hash(path) == digest
+    return False
 
 
 def verdict_names() -> dict[int, str]:

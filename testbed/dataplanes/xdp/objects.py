@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 from testbed.client.atomic_write import write_whole
 from testbed.dataplanes.xdp.syscall import map_create
+from testbed.host_checks.headers import is_own
 
 MOST = 32  # texts that are kept: each MTU has one, and tests have variants of each
 _FORMAT = 1
@@ -156,7 +156,7 @@ def key_of(*facts: str) -> str:
 def kept(key: str, folder: Path) -> Objects | None:
     """Return what was kept under this name; None where nothing is, as it was written."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if _is_own(folder):
+        if is_own(folder):
             content = (folder / key).read_bytes()
             digest, _, body = content.partition(b"\n")
             if digest.decode() == hashlib.sha256(body).hexdigest():
@@ -176,17 +176,12 @@ def keep(key: str, objects: Objects, folder: Path) -> None:
     ).encode()
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_own(folder):
+        if not is_own(folder):
             return
         write_whole(folder / key, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         files = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in files[:-MOST]:
             old.unlink(missing_ok=True)
-
-
-def _is_own(folder: Path) -> bool:
-    state = folder.lstat()
-    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
 
 
 def _read(value: dict[str, Any]) -> Objects:
