@@ -190,6 +190,7 @@ def _run(
         if is_own_live:
             finished_runs.end(runs)
         report["claims"] = verdict_gate.claims(figure, report)
+        run.take(report)  # once more: it takes what a report has by then
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
         figure.show(report, standard_output(140))

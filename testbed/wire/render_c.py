@@ -177,7 +177,7 @@ def ends_header() -> str:
         "",
         *(line for record in owned_ends.RECORDS for line in _struct(record)),
     )
-    return _file("ENDS_CONTRACT_H", ("ends",), _without_last(body))
+    return _file("ENDS_CONTRACT_H", ("owned_ends",), _without_last(body))
 
 
 def calls_header() -> str:

@@ -193,14 +193,14 @@ def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.Mon
 
 
 def test_a_root_that_is_no_worker_has_gloos_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with workers(monkeypatch) as (one, *_):
-        for group in (one.inc, one.plain):
+    with workers(monkeypatch) as (first, *_):
+        for group in (first.inc, first.plain):
             for root in (-1, WORKERS):
                 options = c10d.BroadcastOptions()
                 options.rootRank = root
                 with pytest.raises(RuntimeError, match="invalid root rank"):
                     group.broadcast([torch.zeros(LARGE)], options)
-        assert one.carrier.submitted == 0
+        assert first.carrier.submitted == 0
 
 
 def test_other_types_and_operations_are_gloos(monkeypatch: pytest.MonkeyPatch) -> None:

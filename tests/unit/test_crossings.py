@@ -24,6 +24,7 @@ from testbed.client.last_words import LastWords
 from testbed.dataplanes.xdp import objects
 from testbed.dataplanes.xdp.objects import Objects
 from testbed.encoding import from_json, items_of, to_json, types_of, without_none
+from testbed.messages.coding import Number, decode
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.records.record import Record, SetUp
 from testbed.scheduling import messages
@@ -53,6 +54,8 @@ def filled(kind: Any) -> Any:
     """Make a value of a type, each part of it another than any before."""
     if kind in GIVEN:
         return GIVEN[kind]
+    if kind == Number:
+        return next(NUMBERS) + 0.5
     if isinstance(kind, NewType):
         return filled(kind.__supertype__)
     if (some := without_none(kind)) is not None:
@@ -144,12 +147,12 @@ CROSSINGS: dict[Any, Callable[[Any, Path], Any]] = {
             State: through_json(messages.state_to_json, messages.state_from_json),
             Decision: through_json(messages.decision_to_json, messages.decision_from_json),
             Topology: lambda value: Topology.from_json(value.to_json()),
-            SetUp: through_json(dataclasses.asdict, SetUp.from_json),
+            SetUp: through_json(dataclasses.asdict, lambda data: decode(SetUp, data, "set-up")),
             Turned: plain(Turned), Glimpses: plain(Glimpses), Span: plain(Span),
         }.items()
     },
     Record: lambda value, folder: through_json(
-        Record.to_json, lambda data: Record.from_json(data, value.folder)
+        Record.to_json, lambda data: decode(Record, data, "record")
     )(value),
     Objects: kept,
     LastWords: last,

@@ -93,7 +93,7 @@ def test_a_command_that_was_cut_goes_on_behind_what_is_done(
 
 
 def test_every_figure_on_a_testbed_keeps_its_runs() -> None:
-    """Each function that brings a testbed up for runs has them by `kept`."""
+    """Each function that brings a testbed up for runs has them by `finished_runs`."""
     figures = 0
     for path in sorted((ROOT / "reproductions").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -101,7 +101,9 @@ def test_every_figure_on_a_testbed_keeps_its_runs() -> None:
                 text = ast.unparse(node)
                 if "live.testbed(" in text or "session.run(" in text:
                     figures += 1
-                    assert "kept.row(" in text or "kept.keep(" in text, f"{path}: {node.name}"
+                    assert "finished_runs.row(" in text or "finished_runs.keep(" in text, (
+                        f"{path}: {node.name}"
+                    )
     assert figures >= 9
 
 

@@ -19,7 +19,12 @@ from testbed import demo
 from testbed.__main__ import COMMANDS
 from testbed.client.sole_json import sole_json
 from testbed.errors import TestbedError
+from testbed.messages.coding import plain
+from testbed.messages.report import DemoReport
+from testbed.report import document, host
+from testbed.topology.catalogue import find
 from tests.limits import CALL_S
+from tests.unit.test_report import read_run, run_result, training
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = {
@@ -105,9 +110,10 @@ def test_stdout_is_one_document(words: tuple[str, ...], tmp_path: Path) -> None:
 def test_the_demo_prints_its_report_and_fails_after_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    report = {"jobs": {"inc": {"test_accuracy": 0.5}}}
+    runs = {"inc": read_run(run_result("inc", 1, 0.01))}
+    report = document.document(host.facts(), find("default"), runs, {"inc": training(accuracy=0.5)})
 
-    def trained(*_: object) -> dict[str, Any]:
+    def trained(*_: object) -> DemoReport:
         print("[1/4] digits with inc")
         return report
 
@@ -116,5 +122,5 @@ def test_the_demo_prints_its_report_and_fails_after_that(
     with pytest.raises(TestbedError, match=r"inc: test accuracy 50\.00% is below 97%"):
         demo.main(["--out", str(tmp_path), "--json"])
     output, complaints = capfd.readouterr()
-    assert json.loads(output) == report
+    assert json.loads(output) == plain(report)
     assert complaints == "[1/4] digits with inc\n"

@@ -81,7 +81,7 @@ def test_repeated_runs_have_logs_and_results_each(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"--logs .*: 1: "):
         run._logs_of(tmp_path / "none", 1, ME)
     results = [
-        recorded.result(round_ms, series=base64.b64encode(f"{round_ms}".encode()).decode())
+        recorded.run_result(round_ms, series=base64.b64encode(f"{round_ms}".encode()).decode())
         for round_ms in (10.0, 12.0)
     ]
     run._write_results(argparse.Namespace(json=tmp_path / "all.json", repeat=2), results, ME)

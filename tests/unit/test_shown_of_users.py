@@ -29,7 +29,7 @@ from testbed.records.store import Store
 from testbed.report.console import standard_output
 from testbed.webpage.page import RECORDS, shown
 from tests.processes import ENCLOSURES
-from tests.unit import recorded
+from tests.unit import recorded, results
 from tests.unit.page_world import World
 from tests.unit.test_page_records import RESULT_OF_RUN, written
 from tests.unit.test_terminal_text import ALL, is_clean
@@ -71,7 +71,8 @@ def poison(place: Path) -> None:
     set_up["testbed"] |= {"name": FORGED}
     set_up["inputs"] = [{"role": FORGED, "path": FORGED, "bytes": 1, "sha256": "0", "copy": "inputs/a"}]
     data["runs"][0] |= {"failure": FORGED, "verdict": FORGED}
-    data["runs"][0]["steps"] = [{"run_s": 1.0, "script": FORGED, "command": FORGED, "exit_code": 1}]
+    step = {"run_s": 1.0, "script": FORGED, **results.step(FORGED, exit_code=1, output=FORGED, error=FORGED)}
+    data["runs"][0]["steps"] = [step]
     file.write_text(json.dumps(data))
     result.write_text(json.dumps(poisoned(json.loads(result.read_text()))))
     (place / "inputs").mkdir()
@@ -149,7 +150,7 @@ def test_the_page_of_what_lives_with_the_controller_s_history(tmp_path: Path) ->
     world.changes[0]["added"] = [[f"u1o1{FORGED}", "u2o1"]]
     view = world.source.look()
     assert is_clean(repr(view.changes))
-    assert view.changes[0]["added"][0][0].startswith("u1o1\\x1b")
+    assert view.changes[0].added[0][0].startswith("u1o1\\x1b")
 
 
 # ------------------------------------------------------------------ host commands

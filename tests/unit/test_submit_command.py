@@ -17,6 +17,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import HostError, RequestError
 from testbed.queue.submission import parse
+from tests.unit import results
 
 JOB = {"name": "a", "script": __file__, "iterations": 1, "megabytes": 1.0, "workers": 2}
 
@@ -48,13 +49,6 @@ def test_a_file_that_is_wrong_or_not_there_is_named(tmp_path: Path) -> None:
         submit.main(["--slot", "0.5", str(jobs)])
 
 
-COUNTS = (
-    *("done", "reconfigured_connections", "reconfigurations", "overruns"),
-    "policy_failures",
-)
-BECAME: dict[str, Any] = {"failure": None, "cancelled": False, "run": None}
-
-
 @pytest.mark.parametrize(
     ("where", "said"),
     [
@@ -79,17 +73,15 @@ def test_a_result_that_was_not_written_is_not_success(
 ) -> None:
     jobs, lost = tmp_path / "jobs.yaml", "result x.json: No space left on device"
     jobs.write_text(yaml.safe_dump({"jobs": [JOB]}))
-    counts = dict.fromkeys((*COUNTS, "failed", "cancelled"), 0)
-    result = {
-        "policy": "inc-fcfs",
-        "jobs": [],
-        "total_jct_s": 0.0,
-        "policy_s_max": 0.0,
-        "lost": lost,
-        **counts,
-    }
     monkeypatch.setattr(Runtime, "require_alive", lambda _: None)
-    monkeypatch.setattr(submit, "_follow", lambda *_: (result, interrupted))
+    monkeypatch.setattr(submitting, "submit", lambda *_: results.read_submission(lost=lost))
+
+    class Follower(submit._Follower):
+        def __init__(self, runtime: Runtime, caller: Caller) -> None:
+            super().__init__(runtime, caller)
+            self.interrupted = interrupted
+
+    monkeypatch.setattr(submit, "_Follower", Follower)
     if interrupted:
         assert submit.main(["--name", "mine", str(jobs)]) == 130
         assert capsys.readouterr().err.endswith(f"testbed submit: {lost}\n")
@@ -99,19 +91,15 @@ def test_a_result_that_was_not_written_is_not_success(
 
 
 def test_the_columns_of_the_summary_are_as_wide_as_what_is_in_them() -> None:
-    times = dict.fromkeys(("waiting_s", "training_s", "jct_s"), 1.0)
-    jobs = [{"name": f"job-{mode}", "mode": mode, **BECAME, **times} for mode in ("ps", "chain.py:Chain")]
-    counts = dict.fromkeys(COUNTS, 0)
-    result = {"policy": "inc-tw", "jobs": jobs, "total_jct_s": 0.0, "policy_s_max": 0.0, **counts}
-    head, *rows, _ = submit._summary(result).splitlines()
+    jobs = [results.queued(name=f"job-{mode}", mode=mode, run=None) for mode in ("ps", "chain.py:Chain")]
+    head, *rows, _ = submit._summary(results.read_submission(*jobs)).splitlines()
     assert {len(row) for row in rows} == {len(head)}
 
 
 def summary_of(jobs: list[dict[str, Any]], **more: object) -> list[str]:
     times = dict.fromkeys(("waiting_s", "training_s", "jct_s"))
-    rows = [{"mode": None, **times, **BECAME, **job} for job in jobs]
-    result = {"policy": "inc-tw", "jobs": rows, "total_jct_s": 0.0, "policy_s_max": 0.0}
-    return submit._summary({**result, **dict.fromkeys(COUNTS, 0), **more}).splitlines()
+    rows = [results.queued(**{"mode": None, "run": None, **times, **job}) for job in jobs]
+    return submit._summary(results.read_submission(*rows, policy="inc-tw", **more)).splitlines()
 
 
 def test_who_was_cancelled_has_not_failed() -> None:
@@ -126,7 +114,8 @@ def test_who_was_cancelled_has_not_failed() -> None:
 
 def test_the_summary_says_whose_numbers_can_be_trusted() -> None:
     def judged(name: str, trustworthy: bool | None, line: str = "") -> dict[str, Any]:
-        return {"name": name, "run": {"verdict": {"trustworthy": trustworthy, "line": f"verdict: {line}"}}}
+        verdict = {**results.TRUSTED, "trustworthy": trustworthy, "line": f"verdict: {line}"}
+        return {"name": name, "run": results.result(verdict=verdict)}
 
     lines = summary_of([judged("a", True), judged("b", False, "not trustworthy: late"), judged("c", None)])
     assert lines[-2:] == ["verdicts: 1 of 2 jobs are trustworthy", "  b: not trustworthy: late"]

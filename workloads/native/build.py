@@ -171,8 +171,8 @@ def _compile(target: Path) -> None:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
-    """Return the compiler's exit code and what it said of errors. It ends with whoever waits for it, and so
-    do the processes that it starts: g++ is a driver.
+    """Return the compiler's exit code and what it said of errors. An error or an interrupt here ends it with
+    all that it started, for g++ is a driver; a signal that ends this process at once does not.
     """
     with subprocess.Popen(
         argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True

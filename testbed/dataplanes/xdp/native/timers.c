@@ -382,7 +382,7 @@ void timers_set_bits(uint64_t *word, uint64_t bits)
 	__atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST);
 }
 
-/* Has a floor rise that programs have rise at the same time, or stay; as raise_floor() in bpf/systems/blocks.h. */
+/* Raises a floor that programs raise at the same time, or keeps it: raise_floor() of bpf/systems/blocks.h. */
 void timers_raise(uint64_t *floor, uint32_t to)
 {
 	uint64_t old = __atomic_load_n(floor, __ATOMIC_SEQ_CST);
