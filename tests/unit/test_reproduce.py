@@ -58,8 +58,11 @@ def timeless(report: dict[str, object]) -> object:
 
 
 def test_fig8_is_printed_written_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = ran("fig8", tmp_path)
+    report = ran("fig8", tmp_path, "--records", str(tmp_path / "records"))
     printed = capsys.readouterr().out
+    (result,) = (tmp_path / "records").glob("*/runs/1/result.json")
+    assert report["claims"]
+    assert json.loads(result.read_text())["claims"] == report["claims"]
     assert "Fig. 8: numbers of training jobs, reading: batch" in printed
     assert "The paper's statements, and what our runs say of each" in printed
     assert "92.8%" in printed
