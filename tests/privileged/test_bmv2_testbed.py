@@ -144,10 +144,15 @@ def test_without_simple_switch_nothing_is_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("bmv2")
-def test_an_mtu_without_a_program_is_told_before_anything_is_started(tmp_path: Path) -> None:
-    config = configured(tmp_path, "{units: [{hosts: 2, engine: bmv2}], mtu: 1400}")
-    up = command("testbed.up", "--config", config, "--name", "no-program")
-    assert up.returncode == 2
-    assert "for 1500" in up.stderr
-    assert up.stderr.count("\n") == 1
+def test_a_program_that_does_not_compile_is_told_before_anything_is_started(tmp_path: Path) -> None:
+    p4c = tmp_path / "p4c-bm2-ss"
+    p4c.write_text("#!/bin/sh\necho 'sum.p4(3): error: no such header' >&2\nexit 1\n")
+    p4c.chmod(0o755)
+    config = configured(tmp_path, "{units: [{hosts: 2, engine: bmv2}], mtu: 1293}")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    up = command("testbed.up", "--config", config, "--name", "no-program", env=env)
+    assert up.returncode == 1
+    compiling, error = up.stderr.splitlines()
+    assert compiling.startswith("bmv2: compiling wide-sum-blocks-owned-")
+    assert error == "testbed up: compile p4/: sum.p4(3): error: no such header"
     assert not Runtime.of("no-program").folder.exists()
