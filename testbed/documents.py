@@ -138,7 +138,7 @@ def options() -> str:
 
 
 TABLES = {"configuration.md": {"keys": configuration}, "scheduling.md": {"options": options}}
-"""By document its tables, by their marks."""
+"""The tables of each document, by their marks."""
 
 
 # ---- the schema ----

@@ -121,4 +121,4 @@ COMPLETERS: dict[str, Completer] = {
     "HOST": _hosts,
     "LINK": _links,
 }
-"""By an option, or by the metavar of its value."""
+"""The completers, by an option or by the metavar of its value."""

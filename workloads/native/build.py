@@ -174,19 +174,20 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     """Return the compiler's exit code and what it said of errors. An error or an interrupt here ends it with
     all that it started, for g++ is a driver; a signal that ends this process at once does not.
     """
-    with subprocess.Popen(
-        argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as compiler:
-        try:
-            _, printed = compiler.communicate(timeout=_LIMIT_S)
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(
-                f"{SOURCE.name}: {Path(argv[0]).name} had not compiled it after {_LIMIT_S:g} s; a quiet "
-                f"machine takes 15 s"
-            ) from error
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(compiler.pid, signal.SIGKILL)
+    try:
+        with subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as compiler:
+            try:
+                _, printed = compiler.communicate(timeout=_LIMIT_S)
+            except BaseException:
+                os.killpg(compiler.pid, signal.SIGKILL)  # not reaped yet: the number is still its own
+                raise
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(
+            f"{SOURCE.name}: {Path(argv[0]).name} had not compiled it after {_LIMIT_S:g} s; a quiet "
+            f"machine takes 15 s"
+        ) from error
     return compiler.returncode, printed
 
 

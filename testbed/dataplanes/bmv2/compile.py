@@ -9,7 +9,6 @@ a stale one is told without a compiler.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
@@ -165,21 +164,22 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     """Return p4c's exit code and what it printed. It ends with whoever waits for it, and so does what it
     starts: the driver p4c starts a preprocessor and a backend.
     """
-    with subprocess.Popen(
-        argv,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "LC_ALL": "C"},
-    ) as p4c:
-        try:
-            printed, _ = p4c.communicate(timeout=_TIMEOUT_S)
-        except subprocess.TimeoutExpired as late:
-            raise TestbedError(f"compile p4/: {argv[0]} did not end within {_TIMEOUT_S:g} s") from late
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(p4c.pid, signal.SIGKILL)
+    try:
+        with subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C"},
+        ) as p4c:
+            try:
+                printed, _ = p4c.communicate(timeout=_TIMEOUT_S)
+            except BaseException:
+                os.killpg(p4c.pid, signal.SIGKILL)  # not reaped yet: the number is still its own
+                raise
+    except subprocess.TimeoutExpired as late:
+        raise TestbedError(f"compile p4/: {argv[0]} did not end within {_TIMEOUT_S:g} s") from late
     return p4c.returncode, printed
 
 
