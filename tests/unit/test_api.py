@@ -327,9 +327,9 @@ def test_a_job_that_failed_names_the_record_s_copy_of_its_log(
 ) -> None:
     log = tmp_path / "jobs" / "3" / "worker-1.log"
     log.parent.mkdir(parents=True)
-    log.write_text("it fell over\n")
 
     def run(runtime: Any, options: Any, caller: Any, on_event: Callable[..., None]) -> RunResult:
+        log.write_text("it fell over\n")  # within the run: a record has no copy of what was written before
         on_event({"logs": str(log.parent)})
         return read_answer(failure=f"worker 1 on u1h2 exited with code 1 (log: {log})")
 
