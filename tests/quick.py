@@ -45,7 +45,7 @@ HEAVY = frozenset(
 WORLD = HEAVY | frozenset(
     re.findall(
         r"\w+",
-        """asyncio ctypes fcntl mmap multiprocessing psutil pty pyroute2 resource select selectors signal
+        """asyncio ctypes fcntl mmap multiprocessing psutil pty resource select selectors signal
         socket subprocess termios threading""",
     )
 )

@@ -30,7 +30,7 @@ from testbed.records.record import INPUTS, Input
 from testbed.report import host
 
 MOST_INPUT_BYTES = 1 << 20
-PACKAGES = ("optinc", "torch", "numpy", "scipy", "os-ken", "pyroute2", "highspy", "simpy")
+PACKAGES = ("optinc", "torch", "numpy", "scipy", "os-ken", "highspy", "simpy")
 HEEDED = re.compile(
     r"(BLIS|CUDA|GLOO|GOMP|KMP|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|PYTHON|PYTORCH|TORCH)[A-Z_]*"
 )

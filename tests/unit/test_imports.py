@@ -103,7 +103,7 @@ IMPURE = frozenset(
             "socket",
             "subprocess",
         ),
-        *("tempfile", "threading", "time", "psutil", "pyroute2", "torch", "os_ken", "mininet", "bcc"),
+        *("tempfile", "threading", "time", "psutil", "torch", "os_ken", "mininet", "bcc"),
         *("bm_runtime", "sswitch_runtime", "thrift"),
     )
 )
