@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -77,9 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(gate.Skips(), "skips")
         config.pluginmanager.register(costs.ByFile(), "costs by file")
         if hasattr(config, "workerinput"):  # of pytest-xdist
-            config.pluginmanager.register(lanes.Lane(Path(config.option.basetemp).parent), "lane")
+            config.pluginmanager.register(lanes.Lane.of(config), "lane")
         else:
             config.pluginmanager.register(gate.UnderWay(), "under way")
+            config.pluginmanager.register(lanes.Dealer(), "dealer")
 
 
 def _parts(setting: str) -> list[str]:

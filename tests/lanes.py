@@ -1,16 +1,20 @@
 """The gate's lanes: pytest-xdist's workers, each in namespaces of its own, and what keeps them apart.
 
-Most of a test of a testbed waits, so that two at once fill two processors. A lane has its own network and
-mount namespaces, runtime folders and pinned BPF objects: tests see there what they made themselves, and
+Most of a test of a testbed waits, so that more lanes than processors fill these. A lane has its own network
+and mount namespaces, runtime folders and pinned BPF objects: tests see there what they made themselves, and
 neither what other lanes make nor what other programs on the machine do. Tests on the real kernel that run
-without lanes enter such namespaces as well (`enter`). A test marked `alone`, which measures, has the machine
-to itself; files with such tests come first, then testbeds, and the tests without root fill the gaps at the
-end.
+without lanes enter such namespaces as well (`enter`).
+
+A test marked `alone`, which measures, has the machine to itself. Those come first, one after the other in the
+first lane. Then files stay whole, for their tests share testbeds: the lanes take testbeds, and the last one
+takes files from the other end, which need no root and are mostly computing, so that they fill what the
+testbeds leave of the processors, at a lower priority than these.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shlex
 import subprocess
@@ -20,12 +24,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from testbed.emulation.namespaces import CLONE_NEWNET, call_libc
 from tests.limits import CALL_S
 
 RUNTIME, PINS = Path("/run/optinc"), Path("/sys/fs/bpf")
 MARK = "alone"
+FIRST = "gw0"  # the lane of the tests that are alone
+LOWER = 5  # of the priority of tests without root, by which their processes are nicer
 CLONE_NEWNS = 0x00020000
 
 
@@ -65,21 +74,16 @@ def _run(*argv: str) -> None:
     subprocess.run(argv, check=True, timeout=CALL_S)
 
 
-class Rooms:
-    """Locks of files that let in any number of tests, or one alone.
-
-    Each goes through a door that whoever waits for the room keeps shut: nobody overtakes it.
-    """
+class Room:
+    """A lock of a file that lets in any number of tests, or one alone."""
 
     def __init__(self, folder: Path) -> None:
-        self._door, self._room = folder / "door.lock", folder / "room.lock"
+        self._file = folder / "room.lock"
 
     @contextmanager
     def entered(self, alone: bool) -> Iterator[None]:
         """Run the body beside others that are not alone, or beside nobody."""
-        with ExitStack() as stack:
-            with _locked(self._door, fcntl.LOCK_EX):
-                stack.enter_context(_locked(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        with _locked(self._file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
             yield
 
 
@@ -94,15 +98,58 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
         os.close(file)
 
 
+class Deal(LoadFileScheduling):  # type: ignore[misc]
+    """The order in which lanes get work: the tests that are alone are one piece, which the first lane gets;
+    others are a piece a file. The last lane takes the last piece, all others the next.
+    """
+
+    def __init__(self, config: pytest.Config, log: Producer, folder: Path) -> None:
+        super().__init__(config, log)
+        self._folder = folder
+        self._alone = frozenset[str]()
+
+    def schedule(self) -> None:
+        """Deal the first work, or more of it."""
+        if self.collection is None:
+            self._alone = frozenset(json.loads(_alone_file(self._folder).read_text()))
+            lanes = sorted(self.nodes, key=lambda lane: str(lane.gateway.id))  # they came in any order
+            self.assigned_work = {lane: self.assigned_work[lane] for lane in lanes}
+            self._last = lanes[-1]
+        super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return MARK if nodeid in self._alone else str(super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node is self._last:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+
+class Dealer:
+    """A plugin of the process that deals work to lanes."""
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Deal:
+        return Deal(config, log, config._tmp_path_factory.getbasetemp())  # in which lanes have theirs
+
+
 class Lane:
     """A plugin of a worker: its namespaces made ready, its tests in order, each of them let in.
 
     `folder` is all lanes' own.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._rooms = Rooms(folder)
+        self._folder, self._name = folder, name
+        self._room = Room(folder)
+        self._alone = ExitStack()  # in the room, until the last test that is alone
+        self._is_alone = False
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Lane:
+        """Return that of a worker of pytest-xdist."""
+        return cls(Path(config.option.basetemp).parent, config.workerinput["workerid"])
 
     def pytest_sessionstart(self) -> None:
         make_ready()
@@ -111,17 +158,52 @@ class Lane:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = in_order(items)
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Say which tests are alone, and have the room before anybody has work."""
+        if self._name != FIRST:
+            return
+        alone = [item.nodeid for item in session.items if is_alone(item)]
+        _alone_file(self._folder).write_text(json.dumps(alone))
+        if alone:
+            self._enter()
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the test's time limit: to wait is not the test's
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        with self._rooms.entered(item.get_closest_marker(MARK) is not None):
+        needs_root = item.get_closest_marker("privileged") is not None
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if needs_root else LOWER)
+        if is_alone(item):
+            self._enter()
             return (yield)
+        self._leave()
+        with self._room.entered(alone=False):
+            return (yield)
+
+    def pytest_sessionfinish(self) -> None:
+        self._leave()
+
+    def _enter(self) -> None:
+        if not self._is_alone:
+            self._alone.enter_context(self._room.entered(alone=True))
+            self._is_alone = True
+
+    def _leave(self) -> None:
+        self._alone.close()
+        self._is_alone = False
+
+
+def _alone_file(folder: Path) -> Path:
+    return folder / "alone.json"
+
+
+def is_alone(item: pytest.Item) -> bool:
+    """Say whether a test has the machine to itself."""
+    return item.get_closest_marker(MARK) is not None
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests by files: those with one that is alone, other privileged ones, the rest."""
-    alone = {item.path for item in items if item.get_closest_marker(MARK)}
+    """Return the tests in order: those that are alone, other privileged ones, the rest."""
 
     def rank(item: pytest.Item) -> int:
-        return 0 if item.path in alone else 1 if item.get_closest_marker("privileged") else 2
+        return 0 if is_alone(item) else 1 if item.get_closest_marker("privileged") else 2
 
     return sorted(items, key=rank)

@@ -1,6 +1,4 @@
-"""The testbed on Debian 12's own kernel, on an emulated machine: the short form of tests/kernels. Alone, for
-the machine's two processors are this host's.
-"""
+"""The testbed on Debian 12's own kernel, on an emulated machine: the short form of tests/kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +25,6 @@ STEPS = (
 )
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(LIMIT_S + 60)
 def test_the_short_form_passes_on_debians_kernel() -> None:
     if platform.machine() != "x86_64" or shutil.which("qemu-system-x86_64") is None:

@@ -1,4 +1,4 @@
-"""The gate's lanes on the real kernel: two at once, in namespaces of their own, and one alone."""
+"""The gate's lanes on the real kernel: one alone, and then two at once, in namespaces of their own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from tests.privileged.host_state import RUNTIME
 pytestmark = pytest.mark.needs("namespaces")
 
 CONFTEST = """
-import pathlib
 from tests import lanes
 
 
 def pytest_configure(config):
-    if hasattr(config, "workerinput"):
-        config.pluginmanager.register(lanes.Lane(pathlib.Path(config.option.basetemp).parent), "lane")
+    is_lane = hasattr(config, "workerinput")
+    config.pluginmanager.register(lanes.Lane.of(config) if is_lane else lanes.Dealer(), "lanes")
 """
 MEETING = """
 import os, pathlib, socket, time
@@ -54,6 +53,7 @@ def test_beside_another_and_apart_from_it():
 @pytest.mark.alone
 @pytest.mark.parametrize("number", range(3))
 def test_alone(number):
+    assert not list(FOLDER.glob("*-began")), "another lane's test began before"
     busy = FOLDER / "busy"
     busy.mkdir()
     time.sleep(0.1)
@@ -62,8 +62,8 @@ def test_alone(number):
 
 
 def test_lanes_meet_and_see_nothing_of_each_other(tmp_path: Path) -> None:
-    """Each of two files finds the other's test under way; neither sees the other's folder or devices; the
-    tests that are alone never find another such one's folder.
+    """Tests that are alone, of both files, find nobody's folder. Then each file finds the other's test under
+    way; neither sees the other's folder or devices.
     """
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone\naddopts = -p no:dash\n")
@@ -71,7 +71,7 @@ def test_lanes_meet_and_see_nothing_of_each_other(tmp_path: Path) -> None:
         text = MEETING.format(folder=str(tmp_path), runtime=str(RUNTIME), names=names)
         (tmp_path / f"test_{names[0]}.py").write_text(text)
     before = sorted(RUNTIME.iterdir()) if RUNTIME.exists() else []
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *lanes.options(2)]
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *lanes.options(3)]
     argv += [f"--basetemp={tmp_path}/files", "-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -31,7 +31,8 @@ from tests.conftest import lacking
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, WAIT_S, Testbed, bounded, command, running, start, wait_for
 
-pytestmark = [pytest.mark.alone, pytest.mark.needs("xdp", "ovs")]
+pytestmark = pytest.mark.needs("xdp", "ovs")
+alone = pytest.mark.alone  # what a verdict says of a quiet machine, and whatever takes all of it
 
 SLOW_MBPS, FAST_MBPS = 10, 400
 SLOW = (
@@ -147,6 +148,7 @@ def test_a_job_that_sends_nothing_has_no_verdict(testbed: Testbed, tmp_path: Pat
     assert result["telemetry"]["sampled_s"] > 1
 
 
+@alone
 @pytest.mark.parametrize("sync", ["inc", "ring"])
 def test_a_job_that_slow_links_bound_is_trustworthy(testbed: Testbed, tmp_path: Path, sync: str) -> None:
     result, line = run_in_quiet(testbed, tmp_path, "--sync", sync, PACED, *SLOW)
@@ -176,6 +178,7 @@ def test_a_job_that_slow_links_bound_is_trustworthy(testbed: Testbed, tmp_path: 
         assert int(carried[link["name"]]) == pytest.approx(link["bytes"], rel=0.01)
 
 
+@alone
 def test_a_script_that_uses_gloo_itself_is_judged_by_how_full_its_links_were(
     testbed: Testbed, tmp_path: Path
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_script_that_uses_gloo_itself_is_judged_by_how_full_its_links_were(
     )  # nobody saw that it computes half of the time
 
 
+@alone
 def test_overload_turns_the_verdict(tmp_path: Path) -> None:
     with a_testbed(tmp_path, f"{FAST_MBPS}") as testbed, every_core_taken():
         result, line = run(testbed, tmp_path, PACED, *FAST)
@@ -238,6 +242,7 @@ def a_neighbour_across(testbed: Testbed) -> Iterator[None]:
 ACROSS = "units: [{{hosts: 3}}, {{hosts: 2}}]\nhost_rate_mbps: {}\noptical_rate_mbps: {}\nscale: 1\n"
 
 
+@alone
 def test_a_neighbours_full_link_excuses_no_delay(tmp_path: Path) -> None:
     """An optical link is full all the while, of a job beside this one, which stays in its unit."""
     config = tmp_path / "testbed.yaml"
@@ -344,6 +349,7 @@ def a_job_across(tmp_path: Path, rounds: int) -> Iterator[Testbed]:
             job.communicate(timeout=280)
 
 
+@alone
 def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tmp_path: Path) -> None:
     table = tmp_path / "table.yaml"
     table.write_text(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from xdist.remote import Producer
 
 from tests import gate, lanes
 
@@ -20,12 +22,12 @@ class Guest(threading.Thread):
 
     def __init__(self, folder: Path, alone: bool) -> None:
         super().__init__(daemon=True)
-        self._rooms, self._alone = lanes.Rooms(folder), alone
+        self._room, self._alone = lanes.Room(folder), alone
         self.is_in, self._may_leave = threading.Event(), threading.Event()
         self.start()
 
     def run(self) -> None:
-        with self._rooms.entered(self._alone):
+        with self._room.entered(self._alone):
             self.is_in.set()
             self._may_leave.wait(WAIT_S)
 
@@ -50,25 +52,11 @@ def test_tests_run_beside_each_other_but_for_those_that_are_alone(tmp_path: Path
     other.leave()
 
 
-def test_who_waits_to_be_alone_is_let_in_before_those_that_come_later(tmp_path: Path) -> None:
-    """Or tests of another lane, one after the other, would keep it waiting to the end."""
-    first = Guest(tmp_path, False)
-    assert first.is_in.wait(WAIT_S)
-    measures = Guest(tmp_path, True)
-    assert not measures.is_in.wait(BEFORE_S)
-    later = Guest(tmp_path, False)
-    assert not later.is_in.wait(BEFORE_S)
-    first.leave()
-    assert measures.is_in.wait(WAIT_S)
-    assert not later.is_in.is_set()
-    measures.leave()
-    assert later.is_in.wait(WAIT_S)
-    later.leave()
-
-
-def test_files_that_measure_come_first_and_those_without_root_last() -> None:
+def test_tests_that_measure_come_first_and_those_without_root_last() -> None:
     def item(file: str, name: str, *marks: str) -> Any:
-        return SimpleNamespace(path=Path(file), name=name, get_closest_marker=lambda mark: mark in marks)
+        return SimpleNamespace(
+            path=Path(file), name=name, get_closest_marker=lambda mark: {*marks} & {mark} or None
+        )
 
     items = [
         item("unit", "a"),
@@ -77,7 +65,44 @@ def test_files_that_measure_come_first_and_those_without_root_last() -> None:
         item("rates", "d", "privileged", "alone"),
         item("unit 2", "e"),
     ]
-    assert [each.name for each in lanes.in_order(items)] == ["c", "d", "b", "a", "e"]
+    assert [each.name for each in lanes.in_order(items)] == ["d", "b", "c", "a", "e"]
+
+
+class Hand:
+    """A lane that is dealt work: notes what it got, and is done with it when it is told to."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.got: list[int] = []
+        self.shutting_down = False
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        self.got += tests
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_the_first_lane_is_alone_and_the_last_takes_from_the_end(tmp_path: Path) -> None:
+    files = {"rates": ["alone", "beside"], "testbeds": ["1", "2", "3"], "ends": ["1"], "pure": [*"1234"]}
+    tests = [f"{file}.py::{test}" for file, names in files.items() for test in names]
+    (tmp_path / "alone.json").write_text(json.dumps(tests[:1]))
+    config: Any = SimpleNamespace(
+        getvalue=lambda name: ["popen"] * 3 if name == "tx" else None,
+        option=SimpleNamespace(loadscopereorder=False, debug=False),
+    )
+    deal = lanes.Deal(config, Producer("deal", enabled=False), tmp_path)
+    hands = {name: Hand(name) for name in ("gw2", "gw0", "gw1")}  # in the order in which they were ready
+    for hand in hands.values():
+        deal.add_node(cast(Any, hand))
+        deal.add_node_collection(cast(Any, hand), tests)
+    deal.schedule()
+    dealt = {name: [tests[each] for each in hand.got] for name, hand in sorted(hands.items())}
+    assert dealt == {
+        "gw0": ["rates.py::alone", "testbeds.py::1", "testbeds.py::2", "testbeds.py::3"],
+        "gw1": ["rates.py::beside", "ends.py::1"],
+        "gw2": ["pure.py::1", "pure.py::2", "pure.py::3", "pure.py::4"],
+    }
 
 
 @pytest.mark.parametrize(("count", "options"), [(1, 0), (2, 7), (5, 7)])
