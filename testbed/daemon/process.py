@@ -242,7 +242,7 @@ class Daemon:
             work = self._jobs.run if operation == "run" else self._scheduler.submit
             asker.check_may_act(self._owner)
             try:
-                return work(request, asker, emit, disconnected)
+                return work(request, asker, lambda event: emit(as_json(event)), disconnected)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 traceback.print_exc()
                 raise TestbedError(

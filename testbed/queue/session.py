@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
@@ -25,6 +25,7 @@ from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
 from testbed.jobs.supply import Start
 from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.events import Event, JobNote
 from testbed.messages.submission import SlotRecord
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
@@ -255,9 +256,9 @@ class Session:
     # ------------------------------------------------------------------ a job's thread
 
     def _terms(self, queued: Queued) -> Terms:
-        def hear(event: dict[str, Any]) -> None:
-            if "note" in event:
-                self._note(f"scheduler: job {queued.id} ({queued.spec.name}): {event['note']}")
+        def hear(event: Event) -> None:
+            if isinstance(event, JobNote):
+                self._note(f"scheduler: job {queued.id} ({queued.spec.name}): {event.note}")
 
         return Terms(start=None, emit=hear, freed=partial(self._freed, queued))
 
