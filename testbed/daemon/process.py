@@ -108,7 +108,7 @@ class Daemon:
         self._state = "starting"
         self._end = EndWish()
         self._controller_restarts = 0
-        self._circuits: list[list[str]] | None = None
+        self._circuits: tuple[tuple[str, str], ...] | None = None
         self._journal = Journal()
 
     def run(self) -> None:
@@ -216,7 +216,7 @@ class Daemon:
             self._circuits = None
             return
         with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
-            circuits = self._ask_controller("circuits")["circuits"]
+            circuits = decode(LitCircuits, self._ask_controller("circuits"), "circuits").circuits
             if circuits != self._circuits and self._circuits is not None:
                 # not on this thread, which starts the controller again when it ends
                 threading.Thread(
@@ -264,7 +264,7 @@ class Daemon:
             return answer
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts
-            return circuits.answer(self._topology, layouts, self._network.ask, request)
+            return as_json(circuits.answer(self._topology, layouts, self._network.ask, request))
         if operation == "capture":
             asker.check_may_act(self._owner)
 
@@ -288,7 +288,7 @@ class Daemon:
         return {
             "units": len(self._topology.units),
             "hosts": len(self._topology.host_names),
-            "circuits": self._network.ask("circuits")["circuits"],
+            "circuits": decode(LitCircuits, self._network.ask("circuits"), "circuits").circuits,
             "datapath": self._network.machine.datapath,
         }
 

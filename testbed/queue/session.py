@@ -24,7 +24,8 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
 from testbed.jobs.supply import Start
-from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.coding import UNSET, UnsetType, decode
+from testbed.messages.controller import LitCircuits
 from testbed.messages.events import Event, JobNote
 from testbed.messages.submission import SlotRecord
 from testbed.ocs.circuits import Circuit, checked
@@ -294,7 +295,8 @@ class Session:
 
     def _lit(self) -> frozenset[Circuit]:
         """Return the circuits of the plane that policies decide on; those of others stay as they are."""
-        every = checked(self._controller("circuits")["circuits"], self._topology.planes)
+        lit = decode(LitCircuits, self._controller("circuits"), "circuits")
+        every = checked(lit.circuits, self._topology.planes)
         self._others = frozenset(each for each in every if each.a not in self._theirs)
         return every - self._others
 

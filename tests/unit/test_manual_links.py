@@ -20,6 +20,7 @@ from testbed.emulation.manual_links import LinksByHand
 from testbed.errors import HostError, RequestError
 from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.coding import as_json
+from testbed.messages.controller import CircuitsMade, JobCircuitLoss
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
 from testbed.ocs.circuits import circuit
@@ -28,7 +29,7 @@ from testbed.status import circuits_text, uses_lines
 from testbed.topology import catalogue
 from testbed.topology.units import checked_unit
 from testbed.wire.transports import PACKETS
-from tests.unit import page_world
+from tests.unit import page_world, results
 
 TOPOLOGY = catalogue.ready("default")
 RING = frozenset(circuit(*pair) for pair in TOPOLOGY.ocs.circuits)
@@ -225,12 +226,12 @@ class Controller:
 
     def __call__(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": [list(each.ports) for each in sorted(RING)]}
+            return {"circuits": [list(each.ports) for each in sorted(RING)], "dark": [], "failed_locks": {}}
         if operation == "plan":
-            return {"target": self.planned}
+            return {"target": self.planned, "removed": [], "added": []}
         assert operation == "apply"
         self.applied.append(arguments["circuits"])
-        return {"id": 1}
+        return results.event(1)
 
 
 LAYOUTS = {3: Layout("inc", ((U1, 1), (U2, 1)), PACKETS, demands=((U1, U2),))}
@@ -256,13 +257,13 @@ def test_a_job_s_circuits_are_taken_by_force_alone(request_: dict[str, Any]) -> 
         by_hand(controller, **request_)
     assert not controller.applied
     answer = by_hand(controller, **request_, force=True)
-    assert answer["lost"] == [{"job": 3, "circuits": [["u1o1", "u2o1"]], "cut_off": [["u1", "u2"]]}]
+    assert answer.lost == (JobCircuitLoss(3, (("u1o1", "u2o1"),), (("u1", "u2"),)),)
     assert controller.applied == [[] if request_["action"] == "clear" else [["u1o1", "u3o1"]]]
 
 
 def test_what_takes_no_job_s_circuits_is_done_at_once() -> None:
     controller = Controller()
-    assert by_hand(controller, action="reset") == {"event": {"id": 1}, "lost": []}
+    assert by_hand(controller, action="reset") == CircuitsMade(results.read_event(1), ())
     by_hand(controller, action="set", circuits=[["u2o1", "u1o1"]])
     assert controller.applied == [[list(each.ports) for each in sorted(RING)], [["u1o1", "u2o1"]]]
 

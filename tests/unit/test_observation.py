@@ -18,6 +18,8 @@ from testbed.errors import TestbedError
 from testbed.jobs.observation import Observation, Observed, faults_in_words
 from testbed.jobs.surroundings import Surroundings
 from testbed.local.counters import KernelCounters
+from testbed.messages.coding import as_json
+from testbed.messages.controller import NetworkLight
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
@@ -177,7 +179,7 @@ def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:
     def controller(op: str, **_: object) -> Any:
         asked.set()
         assert answers.wait(CALL_S)
-        return [] if op == "history" else {}
+        return [] if op == "history" else as_json(NetworkLight((), (), {}, (), 0))
 
     around = Surroundings("h", two_units(), controller, list, KernelCounters())
     with ThreadPoolExecutor(1) as pool:
