@@ -259,7 +259,7 @@ class Daemon:
             self._note_by_hand("fault", request)
             return answer
         if operation == "link":
-            answer = links.answer(self._network.machine.by_hand, self._jobs, request)
+            answer = as_json(links.answer(self._network.machine.by_hand, self._jobs, request))
             self._note_by_hand("link", request)
             return answer
         if operation == "circuits":

@@ -5,6 +5,7 @@ lose.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,7 @@ from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.coding import as_json
 from testbed.messages.controller import CircuitsMade, JobCircuitLoss
 from testbed.messages.jobs import NetworkUse
+from testbed.messages.links import LinkSetting
 from testbed.messages.status import CircuitUse
 from testbed.ocs.circuits import circuit
 from testbed.ocs.using import losing, used
@@ -90,11 +92,11 @@ def asked(fabric: Fabric, jobs: Jobs | None = None, **request: Any) -> Any:
 def test_links_are_set_read_back_and_reset() -> None:
     fabric, jobs = Fabric(), Jobs()
     (set_,) = asked(fabric, jobs, links=["u1h1"], rate_mbps=50, up=False)
-    assert (set_["rate_mbps"], set_["configured_mbps"], set_["up"]) == (50, 200, False)
+    assert (set_.rate_mbps, set_.configured_mbps, set_.up) == (50, 200, False)
     assert (fabric.hand.rate_mbps("u1h1"), fabric.hand.rate_mbps("u1o1")) == (50, None)
-    assert [each["link"] for each in asked(fabric, links=["u1"], up=True)] == ["u1h1", "u1o1"]
+    assert [each.link for each in asked(fabric, links=["u1"], up=True)] == ["u1h1", "u1o1"]
     assert not fabric.down
-    assert [each["rate_mbps"] for each in asked(fabric, action="reset", links=["all"])] == [200, 100]
+    assert [each.rate_mbps for each in asked(fabric, action="reset", links=["all"])] == [200, 100]
     assert fabric.hand.rate_mbps("u1h1") is None
     assert (set(fabric.hand.ever()), jobs.heard) == ({"u1h1", "u1o1"}, 1)
 
@@ -102,13 +104,13 @@ def test_links_are_set_read_back_and_reset() -> None:
 def test_links_delay_and_are_reset() -> None:
     fabric = Fabric()
     (set_,) = asked(fabric, links=["u1h1"], delay="5ms", jitter="250us")
-    assert (set_["delay_ms"], set_["jitter_ms"], set_["rate_mbps"]) == (5, 0.25, 200)
+    assert (set_.delay_ms, set_.jitter_ms, set_.rate_mbps) == (5, 0.25, 200)
     assert command.table([set_]) == "u1h1          200 Mb/s, delays 5 ms each way, 0.25 ms more or less"
     asked(fabric, links=["all"], delay="0.1s")
     assert fabric.hand.delays() == dict.fromkeys(("u1h1", "u1o1"), LinkDelay(100))
     asked(fabric, links=["u1h1"], delay="0ms")
     assert list(fabric.hand.delays()) == ["u1o1"]
-    assert [each["delay_ms"] for each in asked(fabric, action="reset", links=["all"])] == [0, 0]
+    assert [each.delay_ms for each in asked(fabric, action="reset", links=["all"])] == [0, 0]
     assert fabric.hand.ever() == {"u1h1", "u1o1"}
 
 
@@ -189,10 +191,9 @@ def test_a_rate_that_a_policy_decides_on_is_not_set_by_hand_but_the_link_may_be_
 
 
 def test_links_as_they_are_shown() -> None:
-    link = {"link": "u1h1", "rate_mbps": 50.0, "configured_mbps": 200.0, "up": False}
-    link |= {"delay_ms": 0.0, "jitter_ms": 0.0}
+    link = LinkSetting("u1h1", 50.0, 200.0, None, up=False, delay_ms=0.0, jitter_ms=0.0)
     assert command.table([link]) == "u1h1           50 Mb/s (configured 200), down"
-    assert command.table([{**link, "rate_mbps": 200.0, "up": True}]) == "u1h1          200 Mb/s"
+    assert command.table([replace(link, rate_mbps=200.0, up=True)]) == "u1h1          200 Mb/s"
     assert command.table([]) == "this testbed has no link with a rate"
 
 
