@@ -21,8 +21,6 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.api.links import FaultControl
     from testbed.client.runtime import Runtime
-    from testbed.messages.coding import decode
-    from testbed.messages.links import FaultStatus
 
     arguments = _parser().parse_args(argv)
     control = FaultControl(Runtime.meant(arguments.name))
@@ -34,6 +32,9 @@ def main(argv: list[str]) -> int:
     if arguments.json:
         print(json.dumps(faults, indent=2))
     else:
+        from testbed.messages.coding import decode
+        from testbed.messages.links import FaultStatus
+
         print(table(decode(tuple[FaultStatus, ...], faults, "faults")))
     return 0
 

@@ -22,8 +22,6 @@ def main(argv: list[str]) -> int:
     """Return the exit code; see testbed/errors.py."""
     from testbed.api.links import LinkControl
     from testbed.client.runtime import Runtime
-    from testbed.messages.coding import decode
-    from testbed.messages.links import LinkSetting
 
     arguments = _parser().parse_args(argv)
     control = LinkControl(Runtime.meant(arguments.name))
@@ -40,6 +38,9 @@ def main(argv: list[str]) -> int:
     if arguments.json:
         print(json.dumps(links, indent=2))
     else:
+        from testbed.messages.coding import decode
+        from testbed.messages.links import LinkSetting
+
         print(table(decode(tuple[LinkSetting, ...], links, "links")))
     return 0
 
