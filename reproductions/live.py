@@ -5,6 +5,7 @@ on it with their output in a file, the folder of runs, and the sum of their verd
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from testbed.client import rpc, temporary
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError, from_exit_code
+from testbed.messages.coding import decode
+from testbed.messages.result import RunResult
+from testbed.messages.submission import SubmissionResult
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.yaml_text import written
@@ -72,6 +76,16 @@ def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed
     name = f"{what}-{os.getpid()}"
     with temporary.running(name, str(file)):
         yield TestbedOfFigures(name, parse(config, name), log)
+
+
+def run_result(file: Path) -> RunResult:
+    """Return the result that `testbed run --json` left in a file."""
+    return decode(RunResult, json.loads(file.read_text()), file.name)
+
+
+def submission_result(file: Path) -> SubmissionResult:
+    """Return the result that `testbed submit --json` left in a file."""
+    return decode(SubmissionResult, json.loads(file.read_text()), file.name)
 
 
 def trust(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.api.capturing import CapturedFrames
+    from testbed.messages.events import LinkTapped
 
 _CHUNK_BYTES = 1 << 16
 
@@ -56,17 +57,17 @@ def main(argv: list[str]) -> int:
     runtime, caller = Runtime.meant(options.name), Caller.of_this_process()
     copying: list[threading.Thread] = []
 
-    def on_event(event: dict[str, Any]) -> None:
-        print(f"testbed capture: {event['capturing']}: to {output}", file=sys.stderr, flush=True)
-        if "fd" in event:
-            copying.append(threading.Thread(target=_copy, args=(event["fd"],), daemon=True))
+    def on_tap(event: LinkTapped, fd: int | None) -> None:
+        print(f"testbed capture: {event.capturing}: to {output}", file=sys.stderr, flush=True)
+        if fd is not None:
+            copying.append(threading.Thread(target=_copy, args=(fd,), daemon=True))
             copying[0].start()
 
     usual = MOST if to_stdout else {"count": COUNT, "seconds": SECONDS}
     count = int(usual["count"]) if options.count is None else options.count
     seconds = usual["seconds"] if options.seconds is None else options.seconds
     try:
-        result = capture(runtime, caller, options.link, output, count, seconds, on_event)
+        result = capture(runtime, caller, options.link, output, count, seconds, on_tap)
     except KeyboardInterrupt:
         if to_stdout:
             return 0 if _gone else environment.INTERRUPTED

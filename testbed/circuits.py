@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.client import environment, runtime
@@ -14,6 +14,8 @@ from testbed.errors import RequestError
 
 if TYPE_CHECKING:
     from testbed.api.circuits import CircuitChange, CircuitControl
+    from testbed.messages.controller import ReconfigurationEvent
+    from testbed.messages.timetable import TimetableStatus
 
 ACTIONS = {
     "list": "those that are lit",
@@ -67,6 +69,9 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
     """Return what an action comes to: of changes the event, None where nothing had to change. Jobs that lost
     circuits by it are said. RequestError for too much behind the action, or too little.
     """
+    from testbed.messages.coding import decode
+    from testbed.messages.controller import CircuitsMade
+
     if action == "schedule" and len(rest) != 1:
         raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
     if rest and action not in ("plan", "request", "set", "schedule"):
@@ -78,60 +83,68 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
         return getattr(control, "now" if action == "list" else action)(*rest)
     ask: Callable[..., CircuitChange] = getattr(control, action)
     change = ask(*rest, force=force)
-    for job in change["lost"]:
-        cut = ", ".join("-".join(pair) for pair in job["cut_off"])
-        lost = f"lost {_shown(job['circuits'])}{f', and is cut off: {cut}' if cut else ''}"
-        print(f"testbed circuits: job {job['job']} {lost}", file=sys.stderr)
+    for loss in decode(CircuitsMade, change, "circuits").lost:
+        cut = ", ".join("-".join(pair) for pair in loss.cut_off)
+        lost = f"lost {_shown(loss.circuits)}{f', and is cut off: {cut}' if cut else ''}"
+        print(f"testbed circuits: job {loss.job} {lost}", file=sys.stderr)
     return change["event"]
 
 
 def _lines(action: str, answer: Any) -> list[str]:
+    from testbed.messages.coding import decode
+    from testbed.messages.controller import CircuitTargets, CrossedFrames, LitCircuits, ReconfigurationEvent
+    from testbed.messages.timetable import TimetableStatus
+
     if action == "list":
-        lines = [f"{a} - {b}" for a, b in answer["circuits"]]
-        lines += [f"{port} is dark" for port in answer["dark"]]
-        return _schedule(answer["schedule"]) + lines if "schedule" in answer else lines
+        now = decode(LitCircuits, answer, "circuits")
+        lines = [f"{a} - {b}" for a, b in now.circuits]
+        lines += [f"{port} is dark" for port in now.dark]
+        return _schedule(now.timetable) + lines if now.timetable else lines
     if action == "schedule":
-        return _schedule(answer)
+        return _schedule(decode(TimetableStatus, answer, "schedule"))
     if action == "unschedule":
         return ["circuits are as they were before the schedule"]
     if action == "crossings":
         return [
-            f"{port}: {counts['lit']} crossed, {counts['dark']} lost in the dark, {counts['unlit']} "
-            f"without a circuit"
-            for port, counts in answer.items()
+            f"{port}: {frames.lit} crossed, {frames.dark} lost in the dark, {frames.unlit} without a circuit"
+            for port, frames in decode(dict[str, CrossedFrames], answer, "crossings").items()
         ]
     if action == "plan":
-        return [f"{name}: {_shown(answer[name])}" for name in ("target", "removed", "added")]
+        plan = decode(CircuitTargets, answer, "plan")
+        planned = {"target": plan.target, "removed": plan.removed, "added": plan.added}
+        return [f"{name}: {_shown(circuits)}" for name, circuits in planned.items()]
     events = answer if action == "history" else [answer] if answer else []
-    return [_event(event) for event in events] or ["nothing changed"]
+    changes = decode(tuple[ReconfigurationEvent, ...], events, "history")
+    return [_event(event) for event in changes] or ["nothing changed"]
 
 
-def _schedule(schedule: dict[str, Any]) -> list[str]:
-    head = f"every {schedule['period_ms']:g} ms, each dark for {schedule['guard_ms']:g} ms first:"
-    return [head] + [
-        f"from {matching['start_ms']:g} ms: {_shown(matching['circuits'])}"
-        for matching in schedule["matchings"]
-    ]
+def _schedule(table: TimetableStatus) -> list[str]:
+    head = f"every {table.period_ms:g} ms, each dark for {table.guard_ms:g} ms first:"
+    return [head] + [f"from {each.start_ms:g} ms: {_shown(each.circuits)}" for each in table.matchings]
 
 
-def _event(event: dict[str, Any]) -> str:
-    measured = "no new circuit" if event["measured_ms"] is None else f"measured {event['measured_ms']:.3f} ms"
+def _event(event: ReconfigurationEvent) -> str:
+    measured = "no new circuit" if event.measured_ms is None else f"measured {event.measured_ms:.3f} ms"
     return (
-        f"{event['id']}: dark {event['asked_ms']:.3f} ms asked, {measured}; "
-        f"removed {_shown(event['removed'])}; added {_shown(event['added'])}{_locks(event)}"
+        f"{event.id}: dark {event.asked_ms:.3f} ms asked, {measured}; "
+        f"removed {_shown(event.removed)}; added {_shown(event.added)}{_locks(event)}"
     )
 
 
-def _locks(event: dict[str, Any]) -> str:
+def _locks(event: ReconfigurationEvent) -> str:
     """Return which attempts to lock failed, and how long each circuit was to be dark where not all were
     alike; nothing otherwise.
     """
-    failed = ", ".join(f"{port} {count}" for port, count in event.get("failed_locks", {}).items())
-    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in event.get("circuits_ms", {}).items())
+    from testbed.messages.coding import UnsetType
+
+    counts = {} if isinstance(event.failed_locks, UnsetType) else event.failed_locks
+    times_ms = {} if isinstance(event.circuits_ms, UnsetType) else event.circuits_ms
+    failed = ", ".join(f"{port} {count}" for port, count in counts.items())
+    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in times_ms.items())
     return (f"; attempts to lock that failed: {failed}" if failed else "") + (f"; {times}" if times else "")
 
 
-def _shown(circuits: list[list[str]]) -> str:
+def _shown(circuits: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{a}-{b}" for a, b in circuits) or "none"
 
 

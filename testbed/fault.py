@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.api.links import FaultState
+    from testbed.messages.links import FaultStatus
 
 
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
@@ -29,7 +29,13 @@ def main(argv: list[str]) -> int:
         faults = control.set(*arguments.link, direction=arguments.direction, prefix="--", **given)
     else:
         faults = control.clear(*arguments.link) if arguments.action == "clear" else control.now()
-    print(json.dumps(faults, indent=2) if arguments.json else table(faults))
+    if arguments.json:
+        print(json.dumps(faults, indent=2))
+    else:
+        from testbed.messages.coding import decode
+        from testbed.messages.links import FaultStatus
+
+        print(table(decode(tuple[FaultStatus, ...], faults, "faults")))
     return 0
 
 
@@ -84,23 +90,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def words(fault: Mapping[str, Any]) -> str:
+def words(fault: FaultStatus) -> str:
     """Return what befalls a direction's frames."""
-    rates = [f"{name} {100 * fault[name]:g}%" for name in _RATES if fault[name]]
-    rates += [f"by {fault['distance']}"] if fault["reorder"] else []
+    rates = [f"{name} {100 * getattr(fault, name):g}%" for name in _RATES if getattr(fault, name)]
+    rates += [f"by {fault.distance}"] if fault.reorder else []
     return ", ".join(rates)
 
 
-def table(faults: Sequence[FaultState]) -> str:
+def table(faults: Sequence[FaultStatus]) -> str:
     """Return the faults, a direction a line, with what they did since they were set."""
     if not faults:
         return "no faults are set"
     lines = [f"{'link':<8} {'':<5}" + "".join(f"{name:>11}" for name in _COUNTERS) + "  fault"]
     for fault in faults:
-        counts = "".join(f"{fault['counters'][name]:>11}" for name in _COUNTERS)
-        lines.append(
-            f"{fault['link']:<8} {fault['direction']:<5}{counts}  {words(fault)}, seed {fault['seed']}"
-        )
+        counts = "".join(f"{fault.counters[name]:>11}" for name in _COUNTERS)
+        lines.append(f"{fault.link:<8} {fault.direction:<5}{counts}  {words(fault)}, seed {fault.seed}")
     return "\n".join(lines)
 
 

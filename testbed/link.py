@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from testbed.client import environment
 
 if TYPE_CHECKING:
-    from testbed.api.links import LinkState
+    from testbed.messages.links import LinkSetting
 
 LINKS_HELP = (
     "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, u1c: that "
@@ -35,7 +35,13 @@ def main(argv: list[str]) -> int:
         )
     else:
         links = control.reset(*arguments.link) if arguments.action == "reset" else control.now()
-    print(json.dumps(links, indent=2) if arguments.json else table(links))
+    if arguments.json:
+        print(json.dumps(links, indent=2))
+    else:
+        from testbed.messages.coding import decode
+        from testbed.messages.links import LinkSetting
+
+        print(table(decode(tuple[LinkSetting, ...], links, "links")))
     return 0
 
 
@@ -92,19 +98,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def table(links: Sequence[LinkState]) -> str:
+def table(links: Sequence[LinkSetting]) -> str:
     """Return the links, one a line, with what the configuration says where that is something else."""
     if not links:
         return "this testbed has no link with a rate"
-    return "\n".join(f"{link['link']:<8} {_words(link)}" for link in links)
+    return "\n".join(f"{link.link:<8} {_words(link)}" for link in links)
 
 
-def _words(link: LinkState) -> str:
-    rate, configured = link["rate_mbps"], link["configured_mbps"]
+def _words(link: LinkSetting) -> str:
+    rate, configured = link.rate_mbps or 0.0, link.configured_mbps
     other = "" if rate == configured else f" (configured {configured:g})"
-    jitter = f", {link['jitter_ms']:g} ms more or less" if link["jitter_ms"] else ""
-    delay = f", delays {link['delay_ms']:g} ms each way{jitter}" if link["delay_ms"] else ""
-    return f"{rate:>8g} Mb/s{other}{delay}" + ("" if link["up"] else ", down")
+    jitter = f", {link.jitter_ms:g} ms more or less" if link.jitter_ms else ""
+    delay = f", delays {link.delay_ms:g} ms each way{jitter}" if link.delay_ms else ""
+    return f"{rate:>8g} Mb/s{other}{delay}" + ("" if link.up else ", down")
 
 
 if __name__ == "__main__":

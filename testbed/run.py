@@ -7,20 +7,21 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from testbed.client import environment, output
 from testbed.client.terminal_text import line as one_line
 from testbed.client.terminal_text import raw
 
 if TYPE_CHECKING:
-    from testbed.api.running import RunOptions
+    from testbed.api.running import OnEvent, RunOptions
     from testbed.api.starts import Beginning
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.messages.events import Event
     from testbed.messages.result import RepeatedRuns, RunResult
     from testbed.records.recorder import Recorder
 
@@ -318,7 +319,7 @@ class Follower:
         self._missed_lines = self._missed_bytes = 0
         self.interrupted = False
 
-    def on_event(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: Event) -> None:
         """Show an event. The job ends where nobody reads what it prints any more."""
         try:
             self._show(event)
@@ -327,21 +328,21 @@ class Follower:
                 raise
             self._stop("the reader of the output of testbed run has gone")
 
-    def _show(self, event: dict[str, Any]) -> None:
-        if "output" in event:
+    def _show(self, event: Event) -> None:
+        from testbed.messages.events import JobBegun, JobNote, OutputLine, OutputMissed
+
+        if isinstance(event, OutputLine):
             own = raw(self._shown_on)  # the job is of who reads it
-            print(f"[{event['label']}] {event['output']}", file=own, flush=True)
-        elif "job" in event:
-            self._job, self._logs = int(event["job"]), str(event["logs"])
-            ps = f", {event['service']} on {event['ps_host']}" if event["ps_host"] else ""
-            print(
-                f"testbed run: job {self._job} on {' '.join(event['hosts'])}{ps}", file=sys.stderr, flush=True
-            )
-        elif "missed" in event:
-            self._missed_lines += event["missed"]["lines"]
-            self._missed_bytes += event["missed"]["bytes"]
-        elif "note" in event:
-            print(f"testbed run: job {self._job}: {one_line(event['note'])}", file=sys.stderr, flush=True)
+            print(f"[{event.label}] {event.output}", file=own, flush=True)
+        elif isinstance(event, JobBegun):
+            self._job, self._logs = event.job, event.logs
+            ps = f", {event.service} on {event.ps_host}" if event.ps_host else ""
+            print(f"testbed run: job {self._job} on {' '.join(event.hosts)}{ps}", file=sys.stderr, flush=True)
+        elif isinstance(event, OutputMissed):
+            self._missed_lines += event.missed.lines
+            self._missed_bytes += event.missed.bytes
+        elif isinstance(event, JobNote):
+            print(f"testbed run: job {self._job}: {one_line(event.note)}", file=sys.stderr, flush=True)
 
     def tell_missed(self) -> None:
         """Say how much of the output was not shown, of all that was not."""
@@ -371,7 +372,7 @@ def follow(
     options: RunOptions,
     caller: Caller,
     shown_on: TextIO,
-    hear: Callable[[dict[str, Any]], None] = lambda event: None,
+    hear: OnEvent = lambda event: None,
 ) -> tuple[RunResult, bool]:
     """Run the job, with what it prints on `shown_on`, and its events told to `hear`; return its result, and
     whether it was interrupted.
@@ -380,7 +381,7 @@ def follow(
 
     follower = Follower(runtime, shown_on)
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         hear(event)
         follower.on_event(event)
 

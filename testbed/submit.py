@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.client import environment, output
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from testbed.api.submitting import QueueRequest
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
+    from testbed.messages.events import Event
     from testbed.messages.submission import QueuedRun, SubmissionResult
     from testbed.records.recorder import Recorder
 
@@ -163,7 +164,7 @@ class _Follower:
         self._missed_lines = 0
         self.interrupted = False
 
-    def on_event(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: Event) -> None:
         """Show an event. The jobs end where nobody reads what becomes of them any more."""
         try:
             self._show(event)
@@ -172,16 +173,18 @@ class _Follower:
                 raise
             self._cancel("the reader of the output of testbed submit has gone")
 
-    def _show(self, event: dict[str, Any]) -> None:
-        if "queued" in event:
-            self._jobs = list(event["queued"])
-            line = f"{event['what']} queued; policy {event['policy']}, slots of {event['slot_s']:g} s"
-        elif "missed" in event:
-            self._missed_lines += event["missed"]["lines"]
-            return
+    def _show(self, event: Event) -> None:
+        from testbed.messages.events import BatchQueued, OutputMissed, QueueNews
+
+        if isinstance(event, BatchQueued):
+            self._jobs = list(event.queued)
+            line = f"{event.what} queued; policy {event.policy}, slots of {event.slot_s:g} s"
+        elif isinstance(event, QueueNews):
+            line = f"{event.at_s:7.1f} s  {event.about}{event.what}"
         else:
-            who = f"job {event['job']} ({event['name']}): " if "job" in event else ""
-            line = f"{event['at_s']:7.1f} s  {who}{event['what']}"
+            if isinstance(event, OutputMissed):
+                self._missed_lines += event.missed.lines
+            return
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
 
     def tell_missed(self) -> None:
@@ -211,7 +214,7 @@ class _Follower:
 def _following(follower: _Follower, hear: OnEvent) -> Iterator[OnEvent]:
     """Tell of jobs that are queued in the block, whose events go to `hear`, too."""
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         hear(event)
         follower.on_event(event)
 

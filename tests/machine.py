@@ -17,8 +17,8 @@ import numpy as np
 
 from testbed.errors import RequestError
 from testbed.machine.interface import DeviceProgram, EndedSwitch
-from testbed.machine.links import NO_DELAY, Captured, LinkDelay, LinkFault
-from testbed.messages.links import FaultStatus
+from testbed.machine.links import NO_DELAY, Captured, LinkDelay, LinkDisturbance, LinkFault
+from testbed.messages.links import FaultStatus, LinkSetting
 from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.other_programs import Spent
 from testbed.telemetry.traffic import SeenPorts
@@ -77,10 +77,10 @@ class MemoryLinks:
     def ever_by_hand(self) -> set[str]:
         return self.ever
 
-    def fault_states(self) -> list[Mapping[str, Any]]:
+    def fault_states(self) -> list[LinkDisturbance]:
         return []
 
-    def ended_faults(self, since_s: float) -> list[Mapping[str, Any]]:
+    def ended_faults(self, since_s: float) -> list[LinkDisturbance]:
         return []
 
     def names(self, words: Sequence[str]) -> list[str]:
@@ -111,18 +111,19 @@ class MemoryLinks:
                 changed.pop(name, None)
         self.down -= {*names}
 
-    def states(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "link": name,
-                "rate_mbps": counted.rate_mbps,
-                "configured_mbps": self.made[name],
-                "by_hand_mbps": self.by_hand.get(name),
-                "up": counted.is_up,
+    def states(self) -> tuple[LinkSetting, ...]:
+        return tuple(
+            LinkSetting(
+                link=name,
+                rate_mbps=counted.rate_mbps,
+                configured_mbps=made,
+                by_hand_mbps=self.by_hand.get(name),
+                up=counted.is_up,
                 **asdict(self.delays.get(name, NO_DELAY)),
-            }
+            )
             for name, counted in self.statistics().items()
-        ]
+            if (made := self.made[name]) is not None
+        )
 
 
 @dataclass(slots=True)

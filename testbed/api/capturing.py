@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
-from testbed.api.running import OnEvent
 from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
+from testbed.messages.coding import decode
+from testbed.messages.events import LinkTapped
 
 COUNT, SECONDS = 10_000, 10.0
 MOST = {"count": 1_000_000, "seconds": 3600.0}  # what a testbed accepts
@@ -32,15 +34,22 @@ CapturedFrames = TypedDict(
 )
 
 
+OnTap = Callable[[LinkTapped, int | None], None]  # gets the pipe to read frames from, with STDOUT
+
+
 def capture(
-    runtime: Runtime, caller: Caller, link: str, output: str, count: int, seconds: float, on_event: OnEvent
+    runtime: Runtime, caller: Caller, link: str, output: str, count: int, seconds: float, on_tap: OnTap
 ) -> CapturedFrames:
-    """Write the frames of a link to a file, or pass them on to who gets the events (STDOUT). Return how many
+    """Write the frames of a link to a file, or pass them on to `on_tap` (STDOUT). Return how many
     there were each way, and how many more it was too slow for. Who is interrupted finds the file whole.
     """
     runtime.require_alive()
     file = output if output == STDOUT else str(Path(output).absolute())
     asked = {"link": link, "output": file, "count": count, "seconds": seconds, "uid": caller.uid}
+
+    def on_event(data: dict[str, Any], fd: int | None) -> None:
+        on_tap(decode(LinkTapped, data, "event"), fd)
+
     try:
         frames = rpc.call(runtime.socket, "capture", on_event=on_event, timeout_s=None, **asked)
     except KeyboardInterrupt:

@@ -33,6 +33,7 @@ from testbed.client.temporary import ENDING, handling
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.options import AS_USUAL, DEFAULTS, OPTIONS, JobOptions
 from testbed.messages.coding import encoded
+from testbed.messages.events import Event, JobBegun, OutputLine
 from testbed.messages.status import LivingStatus, Status
 from testbed.records.recorder import Asked, Recorder, RunRecorder, recording
 from testbed.records.store import Store
@@ -170,14 +171,14 @@ class Testbed:
         output: list[tuple[str, str]] = []
         jobs: list[int] = []
 
-        def on_event(event: dict[str, Any]) -> None:
+        def on_event(event: Event) -> None:
             recorded.hear(event)
-            if "job" in event:
-                jobs.append(int(event["job"]))
-            elif "output" in event:
-                output.append((event["label"], event["output"]))
+            if isinstance(event, JobBegun):
+                jobs.append(event.job)
+            elif isinstance(event, OutputLine):
+                output.append((event.label, event.output))
                 if show is not None:
-                    print(f"[{event['label']}] {event['output']}", file=show, flush=True)
+                    print(f"[{event.label}] {event.output}", file=show, flush=True)
 
         caller = Caller.of_this_process()
         check(self._runtime, asked_for, caller)
@@ -246,7 +247,7 @@ class Testbed:
     ) -> CapturedFrames:
         """Write the frames of a link to a pcap file until so many, or so many seconds, are over."""
         caller = Caller.of_this_process()
-        return capture(self._runtime, caller, link, str(output), count, seconds, lambda _: None)
+        return capture(self._runtime, caller, link, str(output), count, seconds, lambda *_: None)
 
     def status(self) -> dict[str, Any]:
         """Return what `testbed status --json` prints (docs/schemas/status.json)."""

@@ -17,13 +17,14 @@ from testbed.errors import RequestError
 from testbed.jobs.options import AS_USUAL, JobOptions
 from testbed.jobs.placement import parse_place, parse_server
 from testbed.messages.coding import decode
+from testbed.messages.events import Event, event_of
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 
 if TYPE_CHECKING:
     from testbed.messages.result import RunResult
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,20 @@ def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "
         check_python(caller, options.python, prefix)
 
 
+def decoded(on_event: OnEvent) -> Callable[[dict[str, Any], int | None], None]:
+    """Return what tells `on_event` of each event that this version knows."""
+
+    def hear(data: dict[str, Any], _fd: int | None) -> None:
+        if event := event_of(data):
+            on_event(event)
+
+    return hear
+
+
 def run(runtime: Runtime, options: RunOptions, caller: Caller, on_event: OnEvent) -> RunResult:
     """Run a job that was checked to its end, and return its result: that it failed is in there."""
     from testbed.messages.result import RunResult  # late: a job begins before its result is read
 
     request = options.request(caller)
-    answer = rpc.call(runtime.socket, "run", on_event=on_event, timeout_s=None, **request)
+    answer = rpc.call(runtime.socket, "run", on_event=decoded(on_event), timeout_s=None, **request)
     return decode(RunResult, answer, "result")

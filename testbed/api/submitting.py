@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.api.files import check_job, check_result
-from testbed.api.running import OnEvent
+from testbed.api.running import OnEvent, decoded
 from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
@@ -102,7 +102,7 @@ def queue(
 
 
 def _asked(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> Any:
-    return rpc.call(runtime.socket, "submit", on_event=on_event, timeout_s=None, **request)
+    return rpc.call(runtime.socket, "submit", on_event=decoded(on_event), timeout_s=None, **request)
 
 
 def check_files(

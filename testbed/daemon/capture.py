@@ -23,6 +23,8 @@ from testbed.jobs.request import absolute
 from testbed.jobs.user_files import UserFiles
 from testbed.machine.interface import LinkTap
 from testbed.machine.links import Captured
+from testbed.messages.coding import as_json
+from testbed.messages.events import LinkTapped
 from testbed.topology.fields import shown
 
 STDOUT = "-"  # in the place of a file: the client is handed what to write there
@@ -53,7 +55,7 @@ def answer(
         return {**asdict(_to_client(tap, count, seconds, emit, stop)), **_ends(tap)}
     path = absolute(request.get("output"), "--output")
     with tap, _file(path, caller, files) as file:
-        emit({"capturing": tap.link})
+        emit(as_json(LinkTapped(tap.link)))
         try:
             done = tap.capture(partial(_write_whole, file), count, seconds, stop)
         except OSError as error:
@@ -87,7 +89,7 @@ def _to_client(tap: LinkTap, count: int, seconds: float, emit: Emit, stop: Calla
     try:
         with tap:
             os.set_blocking(reader, True)  # the client's end
-            emit({"capturing": tap.link}, reader)
+            emit(as_json(LinkTapped(tap.link)), reader)
             os.close(reader)
             reader = -1
             try:

@@ -10,6 +10,14 @@ from typing import Any
 
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
+from testbed.messages.coding import decode
+from testbed.messages.controller import (
+    CircuitsMade,
+    CircuitTargets,
+    JobCircuitLoss,
+    LitCircuits,
+    ReconfigurationEvent,
+)
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
 from testbed.ocs.circuits import Circuit, checked, circuit
@@ -28,7 +36,7 @@ def answer(
     layouts: Callable[[], Mapping[int, Layout]],
     controller: Controller,
     request: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> CircuitsMade:
     """Make the circuits that are asked for, and answer with the history's event, None where nothing had to
     change, and the jobs that lost circuits by it. RequestError names these, unless it is `force`d.
     """
@@ -38,13 +46,15 @@ def answer(
     if not isinstance(force, bool):
         raise RequestError(f"force: {shown(force)}; true or false is accepted")
     target = _target(topology, controller, request)
-    now = frozenset(circuit(*pair) for pair in controller("circuits")["circuits"])
+    lit = decode(LitCircuits, controller("circuits"), "circuits").circuits
+    now = frozenset(circuit(*pair) for pair in lit)
     units = [unit.index for unit in topology.units]
     lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None)
     if lost and not force:
         raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
-    event = controller("apply", circuits=_names(target))
-    return {"event": event, "lost": [_lost(job, *lost[job]) for job in sorted(lost)]}
+    made = controller("apply", circuits=[list(pair) for pair in _names(target)])
+    event = decode(ReconfigurationEvent, made, "apply") if made else None
+    return CircuitsMade(event, tuple(_lost(job, *lost[job]) for job in sorted(lost)))
 
 
 def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
@@ -60,8 +70,8 @@ def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
 def _target(topology: Topology, controller: Controller, request: Mapping[str, Any]) -> frozenset[Circuit]:
     action = request["action"]
     if action == "request":
-        planned = controller("plan", demands=request.get("demands"))["target"]
-        return frozenset(circuit(*pair) for pair in planned)
+        planned = decode(CircuitTargets, controller("plan", demands=request.get("demands")), "plan")
+        return frozenset(circuit(*pair) for pair in planned.target)
     if action == "clear":
         return frozenset()
     pairs = topology.ocs.circuits if action == "reset" else request.get("circuits")
@@ -80,13 +90,13 @@ def _pairs(layouts: Mapping[int, Layout]) -> dict[int, tuple[UnitPair, ...]]:
     return {job: layout.demands for job, layout in layouts.items() if layout.demands}
 
 
-def _names(circuits: frozenset[Circuit]) -> list[list[str]]:
-    return [[each.a, each.b] for each in sorted(circuits)]
+def _names(circuits: frozenset[Circuit]) -> tuple[tuple[str, str], ...]:
+    return tuple((each.a, each.b) for each in sorted(circuits))
 
 
-def _lost(job: int, circuits: frozenset[Circuit], cut: list[UnitPair]) -> dict[str, Any]:
-    pairs = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in cut]
-    return {"job": job, "circuits": _names(circuits), "cut_off": pairs}
+def _lost(job: int, circuits: frozenset[Circuit], cut: list[UnitPair]) -> JobCircuitLoss:
+    pairs = tuple((addresses.unit_name(a), addresses.unit_name(b)) for a, b in cut)
+    return JobCircuitLoss(job, _names(circuits), pairs)
 
 
 def uses(
@@ -100,7 +110,7 @@ def uses(
     by_job = used(lit, units, _pairs(layouts), topology.core_link is not None)
     of_jobs = {
         job: NetworkUse(
-            circuits=tuple((each.a, each.b) for each in sorted(by_job.get(job, ()))),
+            circuits=_names(by_job.get(job, frozenset())),
             links=(
                 *_links(layout, by_job.get(job, frozenset())),
                 *(_core_links(layout, lit) if topology.core_link else ()),

@@ -12,6 +12,7 @@ from testbed.errors import RequestError
 from testbed.jobs.manager import Jobs
 from testbed.machine.interface import ByHand
 from testbed.machine.links import LinkDelay
+from testbed.messages.links import LinkSetting
 from testbed.topology.fields import shown
 
 MOST_MBPS = 400_000.0
@@ -21,7 +22,7 @@ _UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _ACTIONS = ("set", "reset", "list")
 
 
-def answer(links: ByHand, jobs: Jobs, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answer(links: ByHand, jobs: Jobs, request: Mapping[str, Any]) -> tuple[LinkSetting, ...]:
     """Do what `action` says, and answer with the links as the kernel has them then. All of the links that are
     named are set, or none.
     """
@@ -49,7 +50,7 @@ def answer(links: ByHand, jobs: Jobs, request: Mapping[str, Any]) -> list[dict[s
             _check_no_policy(jobs, names)
         links.set(names, rate_mbps, is_up, delay)
     jobs.hear_rates()
-    return [state for state in links.states() if state["link"] in names]
+    return tuple(state for state in links.states() if state.link in names)
 
 
 def _rate(value: Any) -> float | None:

@@ -108,7 +108,7 @@ class Daemon:
         self._state = "starting"
         self._end = EndWish()
         self._controller_restarts = 0
-        self._circuits: list[list[str]] | None = None
+        self._circuits: tuple[tuple[str, str], ...] | None = None
         self._journal = Journal()
 
     def run(self) -> None:
@@ -216,7 +216,7 @@ class Daemon:
             self._circuits = None
             return
         with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
-            circuits = self._ask_controller("circuits")["circuits"]
+            circuits = decode(LitCircuits, self._ask_controller("circuits"), "circuits").circuits
             if circuits != self._circuits and self._circuits is not None:
                 # not on this thread, which starts the controller again when it ends
                 threading.Thread(
@@ -242,7 +242,7 @@ class Daemon:
             work = self._jobs.run if operation == "run" else self._scheduler.submit
             asker.check_may_act(self._owner)
             try:
-                return work(request, asker, emit, disconnected)
+                return work(request, asker, lambda event: emit(as_json(event)), disconnected)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 traceback.print_exc()
                 raise TestbedError(
@@ -259,12 +259,12 @@ class Daemon:
             self._note_by_hand("fault", request)
             return answer
         if operation == "link":
-            answer = links.answer(self._network.machine.by_hand, self._jobs, request)
+            answer = as_json(links.answer(self._network.machine.by_hand, self._jobs, request))
             self._note_by_hand("link", request)
             return answer
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts
-            return circuits.answer(self._topology, layouts, self._network.ask, request)
+            return as_json(circuits.answer(self._topology, layouts, self._network.ask, request))
         if operation == "capture":
             asker.check_may_act(self._owner)
 
@@ -288,7 +288,7 @@ class Daemon:
         return {
             "units": len(self._topology.units),
             "hosts": len(self._topology.host_names),
-            "circuits": self._network.ask("circuits")["circuits"],
+            "circuits": decode(LitCircuits, self._network.ask("circuits"), "circuits").circuits,
             "datapath": self._network.machine.datapath,
         }
 

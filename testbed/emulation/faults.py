@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from testbed.dataplanes.xdp.link_faults import PROGRAM, FaultProgram
 from testbed.emulation.ingress import attach, detach
@@ -22,7 +21,7 @@ from testbed.emulation.links import WireSpec, inner_devices
 from testbed.emulation.namespaces import entered
 from testbed.emulation.netlink import FAULT_PRIORITY, RouteSocket
 from testbed.errors import RequestError, TestbedError
-from testbed.machine.links import DIRECTIONS, LinkFault
+from testbed.machine.links import DIRECTIONS, LinkDisturbance, LinkFault
 from testbed.messages.links import FaultStatus
 
 MOST_ENDED = 4_096  # faults that are remembered when they have ended: the newest
@@ -52,7 +51,7 @@ class LinkFaults:
             self._route = RouteSocket()
         self._program: FaultProgram | None = None
         self._stages: dict[tuple[str, str], _Stage] = {}
-        self._ended: deque[tuple[float, dict[str, Any]]] = deque(maxlen=MOST_ENDED)
+        self._ended: deque[tuple[float, LinkDisturbance]] = deque(maxlen=MOST_ENDED)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -95,22 +94,21 @@ class LinkFaults:
                 FaultStatus(
                     link, towards, **asdict(stage.fault), counters=self._program.counters(stage.ifindex)
                 )
-                for (link, towards), stage in sorted(
-                    self._stages.items(), key=lambda item: self._place(*item[0])
-                )
+                for (link, towards), stage in self._in_order()
             )
 
-    def ended(self, since_s: float) -> list[dict[str, Any]]:
-        """Return the faults that were cleared, or replaced, since a moment of the monotonic clock: link,
-        direction and the fault's fields.
-        """
+    def now(self) -> list[LinkDisturbance]:
+        """Return every direction's fault, without its counters."""
         with self._lock:
-            return [state for at_s, state in self._ended if at_s >= since_s]
+            return [LinkDisturbance(*key, stage.fault) for key, stage in self._in_order()]
+
+    def ended(self, since_s: float) -> list[LinkDisturbance]:
+        """Return the faults that were cleared, or replaced, since a moment of the monotonic clock."""
+        with self._lock:
+            return [fault for at_s, fault in self._ended if at_s >= since_s]
 
     def _note_end(self, key: tuple[str, str]) -> None:
-        link, towards = key
-        state = {"link": link, "direction": towards, **asdict(self._stages[key].fault)}
-        self._ended.append((time.monotonic(), state))
+        self._ended.append((time.monotonic(), LinkDisturbance(*key, self._stages[key].fault)))
 
     def counters(self, link: str, direction: str) -> dict[str, int]:
         """testbed.dataplanes.xdp.link_faults.COUNTERS of one direction. RequestError if it has no fault."""
@@ -119,6 +117,9 @@ class LinkFaults:
             if stage is None or self._program is None:
                 raise RequestError(f"link {link}, {direction}: it has no fault")
             return self._program.counters(stage.ifindex)
+
+    def _in_order(self) -> list[tuple[tuple[str, str], _Stage]]:
+        return sorted(self._stages.items(), key=lambda item: self._place(*item[0]))
 
     def _place(self, link: str, towards: str) -> tuple[int, int]:
         return list(self._wires).index(link), DIRECTIONS.index(towards)

@@ -11,11 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from testbed.emulation.links import Wires, WireSpec
 from testbed.errors import RequestError
 from testbed.machine.links import NO_DELAY, LinkDelay
+from testbed.messages.links import LinkSetting
 from testbed.topology.link_names import meant
 
 MOST_ENDED = 4_096  # delays that are remembered when they have ended: the newest
@@ -109,18 +109,18 @@ class LinksByHand:
         with self._lock:
             return frozenset(self._ever)
 
-    def states(self) -> list[dict[str, Any]]:
+    def states(self) -> tuple[LinkSetting, ...]:
         """Return each link as the kernel has it now, beside what the configuration says."""
         statistics, delays = self._wires.statistics(), self._wires.delays()
-        return [
-            {
-                "link": name,
-                "rate_mbps": statistics[name].rate_mbps,
-                "configured_mbps": made,
-                "by_hand_mbps": self._rates.get(name),
-                "up": statistics[name].is_up,
-                "delay_ms": delays.get(name, NO_DELAY).delay_ms,
-                "jitter_ms": delays.get(name, NO_DELAY).jitter_ms,
-            }
+        return tuple(
+            LinkSetting(
+                link=name,
+                rate_mbps=statistics[name].rate_mbps,
+                configured_mbps=made,
+                by_hand_mbps=self._rates.get(name),
+                up=statistics[name].is_up,
+                delay_ms=delays.get(name, NO_DELAY).delay_ms,
+                jitter_ms=delays.get(name, NO_DELAY).jitter_ms,
+            )
             for name, made in self._made.items()
-        ]
+        )

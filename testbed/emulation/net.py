@@ -29,8 +29,7 @@ from testbed.emulation.template import Forked, Template
 from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_isolation import HostsApart
 from testbed.errors import RequestError
-from testbed.machine.links import LinkDelay
-from testbed.messages.coding import as_json
+from testbed.machine.links import LinkDelay, LinkDisturbance
 from testbed.topology import addresses
 
 
@@ -307,13 +306,13 @@ class FabricNet(FabricView):
             raise RequestError("link faults: the fabric is not up")
         return self._faults
 
-    def fault_states(self) -> list[dict[str, Any]]:
-        """The faults that are set on links, each direction with its counters, and their delays."""
-        return [*as_json(self.faults.states()), *_delay_states(self.by_hand.delays().items())]
+    def fault_states(self) -> list[LinkDisturbance]:
+        """The faults that are set on links, and their delays."""
+        return [*self.faults.now(), *_delayed(self.by_hand.delays().items())]
 
-    def ended_faults(self, since_s: float) -> list[dict[str, Any]]:
+    def ended_faults(self, since_s: float) -> list[LinkDisturbance]:
         """The faults and delays that ended since a moment of the monotonic clock."""
-        return [*self.faults.ended(since_s), *_delay_states(self.by_hand.ended_delays(since_s))]
+        return [*self.faults.ended(since_s), *_delayed(self.by_hand.ended_delays(since_s))]
 
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
         """Every ToR port, for whoever attaches programs to them."""
@@ -324,6 +323,5 @@ class FabricNet(FabricView):
         return self._parts.oxc_devices
 
 
-def _delay_states(delays: Iterable[tuple[str, LinkDelay]]) -> Iterator[dict[str, Any]]:
-    for link, delay in delays:
-        yield {"link": link, "direction": "both ways", "delay": f"{delay}"}
+def _delayed(delays: Iterable[tuple[str, LinkDelay]]) -> list[LinkDisturbance]:
+    return [LinkDisturbance(link, "both ways", delay) for link, delay in delays]

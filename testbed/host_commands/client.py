@@ -91,9 +91,10 @@ class _Attendance:
             self._over.set()
             os.write(self._wake, b"\0")
 
-    def _on_event(self, event: dict[str, Any]) -> None:
+    def _on_event(self, _event: object, fd: int | None) -> None:
         """Hand the command's streams to its keeper, which has started."""
-        control = socket.socket(fileno=event["fd"])
+        assert fd is not None
+        control = socket.socket(fileno=fd)
         mask = os.umask(0o077)
         os.umask(mask)
         streams = STANDARD if self._terminal is None else self._terminal.streams()

@@ -38,6 +38,7 @@ from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.machine.interface import Machine
 from testbed.messages.coding import UNSET, UnsetType, as_json, decode
+from testbed.messages.events import JobBegun, JobNote
 from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
 from testbed.messages.result import AttemptResult, OpticalEvents, RunResult
 from testbed.messages.verdict import JobVerdict
@@ -287,8 +288,7 @@ class Job:
         try:
             logs = request.logs or means.executor.folder_of(self.id)
             service = self.layout.service.name if self.layout.service else "parameter server"
-            described = {"hosts": self.hosts, "ps_host": self.ps_host, "service": service, "logs": str(logs)}
-            terms.emit({"job": self.id, **described})
+            terms.emit(JobBegun(self.id, tuple(self.hosts), self.ps_host, service, str(logs)))
             history = 0 if terms.start is None else result.last_id(means.controller("history"))
             self._require_network()
             if terms.start is not None:
@@ -407,7 +407,7 @@ class Job:
 
         def hear(departures: list[Departure], now: float) -> None:
             for line in self._absences.add(departures, now):
-                self._terms.emit({"note": line})
+                self._terms.emit(JobNote(line))
             board.set_left(self._absences.out())
 
         def every_s() -> float:  # a queued job is admitted when it is told to start
@@ -616,5 +616,5 @@ class Job:
 
     def _tell_notes(self) -> None:
         for note in self.notes[self._notes_told :]:
-            self._terms.emit({"note": note})
+            self._terms.emit(JobNote(note))
         self._notes_told = len(self.notes)

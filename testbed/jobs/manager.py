@@ -30,6 +30,7 @@ from testbed.jobs.user_files import UserFiles
 from testbed.jobs.user_system import UserSystem
 from testbed.machine.interface import Machine
 from testbed.messages.coding import as_json
+from testbed.messages.events import Event, JobNote
 from testbed.messages.jobs import JobStatus
 from testbed.messages.journal import RunningJob
 from testbed.messages.result import RunResult
@@ -135,9 +136,9 @@ class Jobs:
         if queued is not None:
             return terms
 
-        def hear(event: dict[str, Any]) -> None:
-            if "note" in event:
-                self._journal("job", f"job {number}: {event['note']}")
+        def hear(event: Event) -> None:
+            if isinstance(event, JobNote):
+                self._journal("job", f"job {number}: {event.note}")
             terms.emit(event)
 
         return replace(terms, emit=hear)

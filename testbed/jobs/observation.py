@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from testbed.aggregation.system import Layout
 from testbed.errors import ChangedError
@@ -18,7 +18,7 @@ from testbed.jobs.environment import OWN_SIGNS
 from testbed.jobs.result import link_deltas, unused
 from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
 from testbed.machine.interface import Hosts, Links
-from testbed.machine.links import burst_bytes
+from testbed.machine.links import LinkDisturbance, burst_bytes
 from testbed.messages.links import LinkDelta
 from testbed.messages.result import BoundResult, JobDelays, JobTelemetry, OpticalLosses, OthersTraffic
 from testbed.messages.statistics import Statistics
@@ -236,15 +236,6 @@ def _held_by_others(recording: Recording, job: int) -> set[str]:
     return {host for sample in recording.samples for host, holder in sample.holders.items() if holder != job}
 
 
-def faults_in_words(states: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def faults_in_words(faults: Sequence[LinkDisturbance]) -> list[tuple[str, str]]:
     """Return the link of each fault, and a phrase that says it; one that came again once."""
-    faults = []
-    for state in states:
-        rates = [
-            f"{name} {100 * state[name]:g}%"
-            for name in ("loss", "duplicate", "reorder", "corrupt")
-            if state.get(name)
-        ]
-        rates += [f"delay {state['delay']}"] if "delay" in state else []
-        faults.append((state["link"], f"{state['link']} {state['direction']} {', '.join(rates)}"))
-    return list(dict.fromkeys(faults))
+    return list(dict.fromkeys((fault.link, str(fault)) for fault in faults))

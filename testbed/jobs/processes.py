@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from testbed.errors import TestbedError
 from testbed.jobs import watch
@@ -27,6 +27,7 @@ from testbed.jobs.board import JobBoard
 from testbed.jobs.logs import Outputs
 from testbed.jobs.process_activity import doing
 from testbed.machine.process import Process, exit_in_words
+from testbed.messages.events import Event, JobNote, OutputLine
 
 GRACE_S = 10.0
 TERM_S = 5.0
@@ -37,7 +38,7 @@ _FRAME = re.compile(
     r"frame #\d+: |Exception raised from \S+ at |C\+\+ CapturedTraceback:|#\d+ .* from .+:\d+$"
 )
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class JobProcesses:
 
     def _hear(self, label: str, line: str) -> None:
         if not is_frame(line):
-            self._emit({"output": line, "label": label})
+            self._emit(OutputLine(line, label))
 
     def _ask_for_stacks(self, now: float) -> None:
         """Have each worker leave the stacks of its threads, as they are at the job's first failure."""
@@ -257,7 +258,7 @@ class JobProcesses:
         )
         self._board.waiting = self._watch.line
         for line in lines:
-            self._emit({"note": line})
+            self._emit(JobNote(line))
         return None if left is None else self._left_early(left)
 
     def _fault(self, failed: Child) -> tuple[str, int | None]:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from testbed.aggregation.system import Layout
 from testbed.errors import TestbedError
 from testbed.jobs.environment import MASTER_PORT_BASE, PS_PORT_BASE
+from testbed.jobs.result import events_in
 from testbed.machine.interface import Counters
+from testbed.messages.coding import decode
+from testbed.messages.controller import NetworkLight, ReconfigurationEvent
 from testbed.messages.result import OthersTraffic
 from testbed.telemetry.network import LitNetwork, network
 from testbed.telemetry.other_programs import Company, Spent, company
@@ -32,8 +35,8 @@ class Surrounding:
 
     spent: Spent
     faults: Sequence[tuple[str, str]]
-    light: Mapping[str, Any] | None
-    events: Sequence[Mapping[str, Any]]
+    light: NetworkLight | None
+    events: Sequence[ReconfigurationEvent]
     ahead_s: float
     why: str = ""
 
@@ -72,7 +75,8 @@ class Surroundings:
         testbeds = self._testbeds()  # before the moment of the reading: it takes a while
         now = self._counters.spent(time.monotonic(), testbeds)
         try:
-            light, events = self._controller("light"), self._controller("history")
+            light = decode(NetworkLight, self._controller("light"), "light")
+            events = events_in(self._controller("history"))
         except TestbedError as error:
             return Surrounding(now, faults, None, (), ahead_s, str(error))
         return Surrounding(now, faults, light, events, ahead_s)
@@ -96,7 +100,7 @@ class Surroundings:
         """Return the network between two looks."""
         if began.light is None or ended.light is None:
             return LitNetwork(self._units, self._has_core, unknown=began.why or ended.why)
-        events = [event for event in ended.events if event["id"] > began.light["last_event"]]
+        events = [event for event in ended.events if event.id > began.light.last_event]
         return network(
             self._units,
             self._has_core,
@@ -124,7 +128,7 @@ class Surroundings:
             return []
         ports = {MASTER_PORT_BASE + job % 1000, PS_PORT_BASE + job % 1000}
         owner = Owner({addresses.host_name(*host) for host in layout.hosts()}, ports, seen)
-        flows = grown(began.light["flows"], ended.light["flows"])
+        flows = grown(began.light.flows, ended.light.flows)
         names = {address: self._host(address) for flow in flows for address in flow[:2]}
         known = {address: name for address, name in names.items() if name}
         return others(flows, known, owner, held, over_time, over_time.links(layout))

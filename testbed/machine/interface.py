@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from testbed.aggregation import place_interfaces
-from testbed.machine.links import Captured, LinkDelay, LinkFault
+from testbed.machine.links import Captured, LinkDelay, LinkDisturbance, LinkFault
 from testbed.machine.process import EnclosureHandle, Process, Spawned
-from testbed.messages.links import FaultStatus
+from testbed.messages.links import FaultStatus, LinkSetting
 from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.other_programs import Spent
 from testbed.telemetry.samples import LinkCounters
@@ -45,10 +45,10 @@ class Links(Protocol):
     def ever_by_hand(self) -> Collection[str]:
         """Return the links that a user has set something on, if only for a while."""
 
-    def fault_states(self) -> Sequence[Mapping[str, Any]]:
-        """Return the faults that are set, each direction with its counters, and the delays."""
+    def fault_states(self) -> Sequence[LinkDisturbance]:
+        """Return the faults that are set, and the delays."""
 
-    def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]:
+    def ended_faults(self, since_s: float) -> Sequence[LinkDisturbance]:
         """Return the faults and delays that ended since a moment of the monotonic clock."""
 
 
@@ -73,7 +73,7 @@ class ByHand(Protocol):
     def rate_mbps(self, name: str) -> float | None:
         """Return the rate that a user has given to a link; None where nobody has."""
 
-    def states(self) -> list[dict[str, Any]]:
+    def states(self) -> tuple[LinkSetting, ...]:
         """Return each link as it is now, beside what the configuration says."""
 
 

@@ -90,6 +90,23 @@ class LinkFault:
         return min(self.distance + 1, math.ceil(mean + 6 * math.sqrt(mean)) + 8)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkDisturbance:
+    """The fault of one direction of a link, or the delay of both."""
+
+    link: str
+    direction: str
+    what: LinkFault | LinkDelay
+
+    def __str__(self) -> str:
+        if isinstance(self.what, LinkDelay):
+            words = f"delay {self.what}"
+        else:
+            rates = {name: getattr(self.what, name) for name in _RATES}
+            words = ", ".join(f"{name} {100 * rate:g}%" for name, rate in rates.items() if rate)
+        return f"{self.link} {self.direction} {words}"
+
+
 def _whole(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise RequestError(f"{name}: {value!r}; a whole number from {low} to {high} is accepted")

@@ -47,3 +47,64 @@ class ReconfigurationEvent:
     removed: tuple[tuple[str, str], ...]
     added: tuple[tuple[str, str], ...]
     relit: tuple[tuple[str, str], ...] | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class CrossedFrames:
+    """The frames of an optical port that crossed, that were lost in the dark, and for which no circuit was
+    there.
+    """
+
+    lit: int
+    dark: int
+    unlit: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSchedule:
+    """A timetable that was kept, and when, by the monotonic clock; `ended_ns` None: it still is."""
+
+    schedule: TimetableStatus
+    began_ns: int
+    ended_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLight:
+    """The parts of the network over a job's time: circuits and timetables, frames by optical port, bytes of
+    plain traffic by sender, receiver, protocol and port, and the number of the last reconfiguration.
+    """
+
+    circuits: tuple[tuple[str, str], ...]
+    timetables: tuple[KeptSchedule, ...]
+    crossings: dict[str, CrossedFrames]
+    flows: tuple[tuple[str, str, int, int, int], ...]
+    last_event: int
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitTargets:
+    """The circuits that would be, and what would change for them."""
+
+    target: tuple[tuple[str, str], ...]
+    removed: tuple[tuple[str, str], ...]
+    added: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobCircuitLoss:
+    """The circuits that a running job lost, and the pairs of units that this cut off."""
+
+    job: int
+    circuits: tuple[tuple[str, str], ...]
+    cut_off: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitsMade:
+    """The reconfiguration that a request came to, None where nothing had to change, and the jobs that lost
+    circuits by it. The daemon's answer, which knows whose circuits they are.
+    """
+
+    event: ReconfigurationEvent | None
+    lost: tuple[JobCircuitLoss, ...]

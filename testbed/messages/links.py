@@ -38,6 +38,26 @@ class LinkDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkSetting:
+    """A link as the kernel has it, beside the rate that the configuration says and the one that was set by
+    hand.
+    """
+
+    link: str
+    rate_mbps: Number | None
+    configured_mbps: Number
+    by_hand_mbps: Number | None
+    up: bool
+    delay_ms: Number
+    jitter_ms: Number
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether something is set on it by hand."""
+        return self.by_hand_mbps is not None or not self.up or bool(self.delay_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class FaultStatus:
     """The fault of one direction of a link, rates as shares of its frames, and its counters since it was set
     (testbed/dataplanes/xdp/link_faults.py, COUNTERS).

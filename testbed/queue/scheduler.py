@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
-from testbed.client.rpc import Emit
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
+from testbed.jobs.processes import Emit
 from testbed.jobs.request import JobRequest, absolute
 from testbed.messages.coding import as_json
+from testbed.messages.events import BatchQueued, QueueNews
 from testbed.messages.queue import QueueStatus
 from testbed.messages.submission import QueuedJobs
 from testbed.plugins.policies import choice
@@ -58,7 +59,7 @@ class Batch:
     left: set[int]
     complaints: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: str | None = None
-    said: queue.SimpleQueue[dict[str, Any] | None] = field(default_factory=queue.SimpleQueue)
+    said: queue.SimpleQueue[QueueNews | None] = field(default_factory=queue.SimpleQueue)
 
 
 class Scheduler:
@@ -90,18 +91,12 @@ class Scheduler:
         first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": without_inc.name}, caller)
         with self._submitting:
             batch = self._queue(wanted, first, asked, disconnected)
-        emit(
-            {
-                "queued": [queued.id for queued in batch.jobs],
-                "policy": batch.session.rules.policy,
-                "slot_s": batch.session.rules.limits.slot_s,
-                "what": submission.kinds(wanted),
-            }
-        )
+        numbers, rules = tuple(queued.id for queued in batch.jobs), batch.session.rules
+        emit(BatchQueued(numbers, rules.policy, rules.limits.slot_s, submission.kinds(wanted)))
         if not asked.get("wait", True):
             if disconnected.is_set():  # nobody has learned that they are queued
-                batch.session.cancel({queued.id for queued in batch.jobs}, _WENT_AWAY)
-            return as_json(QueuedJobs(tuple(queued.id for queued in batch.jobs)))
+                batch.session.cancel(set(numbers), _WENT_AWAY)
+            return as_json(QueuedJobs(numbers))
         while True:
             with suppress(queue.Empty):
                 event = batch.said.get(timeout=0.2)
@@ -110,7 +105,7 @@ class Scheduler:
                     return as_json(replace(result, lost=batch.lost))
                 emit(event)
             if disconnected.is_set():
-                batch.session.cancel({queued.id for queued in batch.jobs}, _WENT_AWAY)
+                batch.session.cancel(set(numbers), _WENT_AWAY)
 
     def cancel(self, ids: list[int], reason: str, asker: Caller) -> list[int]:
         """End queued and running jobs of that user, by number, or all of them; return the numbers of those
@@ -289,9 +284,8 @@ class Scheduler:
         """
         with self._lock:
             for batch in [batch for batch in self._batches if queued.id in batch.left]:
-                batch.said.put(
-                    {"job": queued.id, "name": queued.spec.name, "at_s": batch.session.clock(), "what": what}
-                )
+                at_s = batch.session.clock()
+                batch.said.put(QueueNews(job=queued.id, name=queued.spec.name, at_s=at_s, what=what))
                 if queued.state == "ended":
                     batch.left.remove(queued.id)
                 if not batch.left:
@@ -310,7 +304,7 @@ class Scheduler:
             is_new = not any(kind in batch.complaints for batch in batches)
             for batch in batches:
                 if kind not in batch.complaints:
-                    batch.said.put({"at_s": batch.session.clock(), "what": line})
+                    batch.said.put(QueueNews(at_s=batch.session.clock(), what=line))
                 first, count = batch.complaints.get(kind, (line, 0))
                 batch.complaints[kind] = first, count + 1
         if is_new:
@@ -321,7 +315,7 @@ class Scheduler:
         for first, count in batch.complaints.values():
             if count > 1:
                 what = f"{first}: {count} times in all"
-                batch.said.put({"at_s": batch.session.clock(), "what": what})
+                batch.said.put(QueueNews(at_s=batch.session.clock(), what=what))
                 with suppress(OSError):  # as the session's notes
                     self._note(f"scheduler: {what}")
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.segments import NoRoomError
@@ -24,7 +24,9 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs
 from testbed.jobs.supply import Start
-from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.coding import UNSET, UnsetType, decode
+from testbed.messages.controller import LitCircuits
+from testbed.messages.events import Event, JobNote
 from testbed.messages.submission import SlotRecord
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.exact import counted, exact
@@ -255,9 +257,9 @@ class Session:
     # ------------------------------------------------------------------ a job's thread
 
     def _terms(self, queued: Queued) -> Terms:
-        def hear(event: dict[str, Any]) -> None:
-            if "note" in event:
-                self._note(f"scheduler: job {queued.id} ({queued.spec.name}): {event['note']}")
+        def hear(event: Event) -> None:
+            if isinstance(event, JobNote):
+                self._note(f"scheduler: job {queued.id} ({queued.spec.name}): {event.note}")
 
         return Terms(start=None, emit=hear, freed=partial(self._freed, queued))
 
@@ -293,7 +295,8 @@ class Session:
 
     def _lit(self) -> frozenset[Circuit]:
         """Return the circuits of the plane that policies decide on; those of others stay as they are."""
-        every = checked(self._controller("circuits")["circuits"], self._topology.planes)
+        lit = decode(LitCircuits, self._controller("circuits"), "circuits")
+        every = checked(lit.circuits, self._topology.planes)
         self._others = frozenset(each for each in every if each.a not in self._theirs)
         return every - self._others
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from testbed.messages.coding import decode
+from testbed.messages.controller import LitCircuits
 from testbed.ocs.plan import PortTable
 from testbed.ocs.timetable import as_data
 from testbed.scheduling import live
@@ -26,7 +28,7 @@ class Turning:
             return False
         timetable = None if rotation is None else as_data(live.timetable_of(rotation, self._ports))
         if self.rotation is not None:
-            if "schedule" in self._controller("circuits"):
+            if decode(LitCircuits, self._controller("circuits"), "circuits").timetable:
                 self._controller("unschedule")
             self.rotation = None
         if timetable is not None:

@@ -24,6 +24,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.events import BatchQueued, Event, JobBegun, OutputLine, OutputMissed
 from testbed.messages.script import StepOfRun
 from testbed.records import logs, set_up
 from testbed.records.record import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from testbed.records.outcome import Outcome, Taken
 
 _INTERRUPTED = "interrupted"
-_OF_WORK = {"output", "missed", "queued"}  # events of a job whose request was taken
+_OF_WORK = (OutputLine, OutputMissed, BatchQueued)  # events of a job whose request was taken
 
 Say = Callable[[str], None]
 _write = partial(write_whole, on_disk=True)
@@ -93,13 +94,13 @@ class RunRecorder:
         self._taken: Taken | None = None
         self.interrupted = False
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def hear(self, event: Event) -> None:
         """Hear an event of the job: the folder of its logs among them. One that has its hosts can be refused
         still; one whose workers print, or that is queued, cannot.
         """
-        self._recorder.has_run |= not _OF_WORK.isdisjoint(event)
-        if "logs" in event:
-            self._logs.add(Path(event["logs"]))
+        self._recorder.has_run |= isinstance(event, _OF_WORK)
+        if isinstance(event, JobBegun):
+            self._logs.add(Path(event.logs))
 
     def take(self, result: Outcome, interrupted: bool = False) -> None:
         """Take the result, and the samples that came along in it. Of jobs it says why they failed, and their

@@ -24,7 +24,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
 from testbed.messages.coding import as_json, decode
-from testbed.messages.links import FaultStatus
+from testbed.messages.links import FaultStatus, LinkSetting
 from testbed.messages.status import Status
 from testbed.records.record import INPUTS, Input
 from testbed.report import host
@@ -195,14 +195,14 @@ def network_of(runtime: Runtime) -> dict[str, Any]:
     """Return what is lit and set on a testbed now; nothing where it does not answer."""
     with contextlib.suppress(TestbedError, KeyError):
         status = decode(Status, rpc.call(runtime.socket, "status", timeout_s=_ANSWER_S), "status")
-        links = rpc.call(runtime.socket, "link", timeout_s=_ANSWER_S, action="list")
+        answer = rpc.call(runtime.socket, "link", timeout_s=_ANSWER_S, action="list")
+        links = [link for link in decode(tuple[LinkSetting, ...], answer, "links") if link.is_changed]
         return {
             "circuits": sorted(sorted(pair) for pair in status.circuits or []),
             "faults": _faults(status.faults),
             "links": [
-                {key: link[key] for key in ("link", "by_hand_mbps", "up", "delay_ms", "jitter_ms")}
+                {key: getattr(link, key) for key in ("link", "by_hand_mbps", "up", "delay_ms", "jitter_ms")}
                 for link in links
-                if link["by_hand_mbps"] is not None or not link["up"] or link["delay_ms"]
             ],
         }
     return {}

@@ -10,9 +10,10 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from testbed.aggregation.system import Layout
+from testbed.messages.coding import plain
+from testbed.messages.controller import CrossedFrames, NetworkLight, ReconfigurationEvent
 from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.routes import next_hops
 from testbed.ocs.timetable import Timetable, TimetableRun, parse
@@ -221,9 +222,9 @@ def _unit_name(port: str) -> str:
 def network(
     units: Sequence[Unit],
     has_core: bool,
-    before: Mapping[str, Any],
-    after: Mapping[str, Any],
-    events: Sequence[Mapping[str, Any]],
+    before: NetworkLight,
+    after: NetworkLight,
+    events: Sequence[ReconfigurationEvent],
     began_s: float,
     unix_minus_s: float,
 ) -> LitNetwork:
@@ -231,18 +232,17 @@ def network(
     job's begin and end, `events` the reconfigurations between them; their clock is ahead by `unix_minus_s`.
     """
     runs = [
-        TimetableRun(parse(run["schedule"], None), run["began_ns"], run["ended_ns"])
-        for run in after["timetables"]
+        TimetableRun(parse(plain(run.schedule), None), run.began_ns, run.ended_ns) for run in after.timetables
     ]
     runs = [run for run in runs if run.ended_ns is None or run.ended_ns / 1e9 > began_s]
-    circuits = frozenset(circuit(*pair) for pair in before["circuits"])
+    circuits = frozenset(circuit(*pair) for pair in before.circuits)
     points: list[tuple[float, frozenset[Circuit], frozenset[str]]] = [(began_s, circuits, frozenset())]
     for event in events:
-        dark_s = event["time"] - unix_minus_s
-        removed, added = (frozenset(circuit(*p) for p in event[key]) for key in ("removed", "added"))
+        dark_s = event.time - unix_minus_s
+        removed, added = (frozenset(circuit(*p) for p in pairs) for pairs in (event.removed, event.added))
         circuits = (circuits - removed) | added
-        points.append((dark_s, circuits, frozenset(event["ports"])))
-        lit_ms = event["measured_ms"] if event["measured_ms"] is not None else event["asked_ms"]
+        points.append((dark_s, circuits, frozenset(event.ports)))
+        lit_ms = event.measured_ms if event.measured_ms is not None else event.asked_ms
         points.append((dark_s + lit_ms / 1e3, circuits, frozenset()))
     points.sort(key=lambda point: point[0])
     ends = [point[0] for point in points[1:]] + [math.inf]
@@ -252,9 +252,9 @@ def network(
         if end_s > max(at_s, began_s)
     ]
     lost = {
-        name: (counts["dark"] - then["dark"], counts["unlit"] - then["unlit"])
-        for name, counts in after["crossings"].items()
-        for then in [before["crossings"].get(name, {"dark": 0, "unlit": 0})]
+        name: (counts.dark - then.dark, counts.unlit - then.unlit)
+        for name, counts in after.crossings.items()
+        for then in [before.crossings.get(name, CrossedFrames(0, 0, 0))]
     }
     stretches = tuple(_with_timetables(by_hand, runs, began_s))
     return LitNetwork(tuple(units), has_core, stretches, lost, tuple(run.table for run in runs))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from testbed.messages.result import OthersTraffic
 from testbed.telemetry.demand import is_between_units, unit_of
@@ -15,6 +14,7 @@ LEAST_BYTES = 10_000  # less is a ping, or a name that was looked up
 EPHEMERAL = 32_768  # ports from here on are the kernel's to give, as gloo's connections have
 
 Flow = tuple[str, str, int, int]  # sender and receiver by address, protocol, port
+FlowBytes = tuple[str, str, int, int, int]
 
 
 @dataclass(slots=True)
@@ -48,16 +48,16 @@ class Owner:
         return ends.isdisjoint(self.seen.others) and (port >= EPHEMERAL or not ends.isdisjoint(self.seen.own))
 
 
-def grown(before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> dict[Flow, int]:
+def grown(before: Iterable[FlowBytes], after: Iterable[FlowBytes]) -> dict[Flow, int]:
     """Return by how many bytes each flow grew between two answers of the controller."""
-    then = {tuple(row[:4]): row[4] for row in before}
+    then = {row[:4]: row[4] for row in before}
     flows = {}
-    for *flow, count in after:
-        source, goal, protocol, port = flow
+    for row in after:
+        flow, count = row[:4], row[4]
         # one that was dropped from the map meanwhile began again
-        since = then.get(tuple(flow), 0)
+        since = then.get(flow, 0)
         if more := count - since if count >= since else count:
-            flows[source, goal, protocol, port] = more
+            flows[flow] = more
     return flows
 
 

@@ -13,7 +13,7 @@ from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.messages.coding import decode
-from testbed.messages.controller import ReconfigurationEvent
+from testbed.messages.controller import CircuitsMade
 from testbed.messages.status import Status
 from testbed.webpage.view import change_text
 
@@ -36,9 +36,9 @@ class PageActions:
             demands=demands_of("request", words),
             timeout_s=ANSWER_TIMEOUT_S,
         )
-        lost = "".join(f"; job {job['job']} lost circuits" for job in answer["lost"])
-        made = answer["event"]
-        what = change_text(decode(ReconfigurationEvent, made, "event")) if made else "nothing had to change"
+        made = decode(CircuitsMade, answer, "circuits")
+        lost = "".join(f"; job {loss.job} lost circuits" for loss in made.lost)
+        what = change_text(made.event) if made.event else "nothing had to change"
         return what + lost
 
     def end_job(self, text: str) -> str:

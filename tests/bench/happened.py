@@ -147,7 +147,7 @@ def run(testbed: Testbed, case: Case, folder: Path) -> dict[str, Any]:
         if case.happens == "timetable":  # a job across units must have its circuits before
             later.start()
         try:
-            result = rpc.call(socket, "run", on_event=lambda event: None, timeout_s=None, **request)
+            result = rpc.call(socket, "run", timeout_s=None, **request)
         finally:
             if case.happens == "timetable":
                 later.join()

@@ -200,9 +200,7 @@ def run(testbed: Testbed, series: Series, rate: int, kind: Kind, load: Load) -> 
         "preload": True,  # a start of torch takes longer than what is measured
     }
     with beside(load):
-        result = rpc.call(
-            Runtime.of(testbed.name).socket, "run", on_event=lambda event: None, timeout_s=None, **request
-        )
+        result = rpc.call(Runtime.of(testbed.name).socket, "run", timeout_s=None, **request)
     if result["failure"]:
         raise SystemExit(f"{kind.name} at {rate} Mb/s: {result['failure']}")
     return {

@@ -18,8 +18,11 @@ from reproductions.aleph.live.setting import ALEPH, PRINTED, PS, RING, WAYS
 from reproductions.live import trust
 from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.errors import RequestError
+from testbed.messages.coding import decode
+from testbed.messages.result import RunResult
 from testbed.plugins.papers import figures_of
 from testbed.topology.load import parse
+from tests.unit import results
 
 FIGURES = figures_of("aleph")
 CORES = {"process_cores": 0.1, "kernel_cores": 0.2}
@@ -160,13 +163,13 @@ def test_roles_are_told_by_rates() -> None:
         topology = parse({**example.example(100), "units": example.example(100)["units"]}, "made up")
 
     links = [
-        {"name": "u1h1", "rate_mbps": 100.0, "bytes_up": 1_000_000, "bytes_down": 500_000},
-        {"name": "u1h2", "rate_mbps": 100.0, "bytes_up": 500_000, "bytes_down": 500_000},
-        {"name": "u1h4", "rate_mbps": 300.0, "bytes_up": 0, "bytes_down": 3_000_000},
-        {"name": "u1o1", "rate_mbps": 100.0, "bytes_up": 9e9, "bytes_down": 9e9},
+        results.link("u1h1", 1_000_000, 500_000, rate_mbps=100.0),
+        results.link("u1h2", 500_000, 500_000, rate_mbps=100.0),
+        results.link("u1h4", 0, 3_000_000, rate_mbps=300.0),
+        results.link("u1o1", 9_000_000_000, 9_000_000_000, rate_mbps=100.0),
     ]
-    workers = [{"host": "u1h1", "rank": 0}, {"host": "u1h2", "rank": 1}, {"host": "u1h4", "rank": 2}]
-    result = {"telemetry": {"traffic_s": 2.0}, "links": links, "workers": workers}
+    telemetry = {**results.TELEMETRY, "traffic_s": 2.0}
+    result = decode(RunResult, results.result(links=links, telemetry=telemetry), "result")
     cores = {"u1h1": TakenCores(0.1, 0.1), "u1h2": TakenCores(0.2, 0.3), "u1h4": TakenCores(0.5, 1.5)}
     roles = training.roles(result, Up, cores)  # type: ignore[arg-type]
     assert set(roles) == {"worker", "Agg2"}

@@ -29,6 +29,7 @@ from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.jobs.options import JobOptions
 from testbed.messages.coding import UNSET, decode
+from testbed.messages.events import JobBegun
 from testbed.messages.result import RunResult
 from testbed.messages.submission import SubmissionResult
 from testbed.telemetry.summary import series
@@ -330,7 +331,7 @@ def test_a_job_that_failed_names_the_record_s_copy_of_its_log(
 
     def run(runtime: Any, options: Any, caller: Any, on_event: Callable[..., None]) -> RunResult:
         log.write_text("it fell over\n")  # within the run: a record has no copy of what was written before
-        on_event({"logs": str(log.parent)})
+        on_event(JobBegun(3, ("u1h1",), None, "parameter server", str(log.parent)))
         return read_answer(failure=f"worker 1 on u1h2 exited with code 1 (log: {log})")
 
     monkeypatch.setattr(handle, "check", lambda *_: None)

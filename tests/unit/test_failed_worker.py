@@ -15,6 +15,8 @@ from testbed.api import submitting
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
+from testbed.messages.coding import as_json
+from testbed.messages.events import JobBegun
 from testbed.records import Store, logs
 from testbed.records.recorder import Asked, recording
 from tests.unit import recorded, results
@@ -88,7 +90,7 @@ def test_a_failure_names_the_record_s_copy_of_the_log(
     def command() -> None:
         with run.exception_shown(ME), recording(Asked("run", ["x.py"], {}), store, ME) as record:
             with record.run() as recorder:
-                recorder.hear({"job": 3, "logs": str(log.parent)})
+                recorder.hear(JobBegun(3, ("u1h2",), None, "parameter server", str(log.parent)))
                 log.write_text(OWN)
                 recorder.take(recorded.result(failure=failure))
             raise TestbedError(f"job 3 failed: {recorder.with_kept_log(failure)}")
@@ -108,7 +110,7 @@ def test_without_a_record_the_log_is_the_job_s(tmp_path: Path, capsys: pytest.Ca
     log.write_text(OWN)
     failure = f"worker 1 on u1h2 exited with code 1 (log: {log})"
     with recording(Asked("run", ["x.py"], {}), None, ME) as record, record.run() as recorder:
-        recorder.hear({"job": 3, "logs": str(tmp_path)})
+        recorder.hear(JobBegun(3, ("u1h2",), None, "parameter server", str(tmp_path)))
         assert recorder.with_kept_log(failure) == failure
     with pytest.raises(TestbedError), run.exception_shown(ME):
         raise TestbedError(f"job 3 failed: {failure}")
@@ -122,9 +124,9 @@ def test_what_was_not_shown_is_counted_and_said_once(
 
     def call(path: Path, op: str, *, on_event: Any = None, **_: Any) -> dict[str, Any]:
         queued = {"queued": [1], "what": "1 job", "policy": "p", "slot_s": 1.0}
-        begins = {"job": 3, "hosts": ["u1h1"], "ps_host": None, "logs": "/l"} if op == "run" else queued
-        for event in [begins, *missed]:
-            on_event(event)
+        begins = as_json(JobBegun(3, ("u1h1",), None, "parameter server", "/l"))
+        for event in [begins if op == "run" else queued, *missed]:
+            on_event(event, None)
         return results.result() if op == "run" else results.submission(lost=None)
 
     class Request:

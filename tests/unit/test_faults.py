@@ -17,8 +17,7 @@ from testbed.api.links import share as read_share
 from testbed.daemon.faults import answer
 from testbed.emulation.faults import LinkFaults, _Stage
 from testbed.errors import RequestError
-from testbed.machine.links import MAX_DISTANCE, LinkFault
-from testbed.messages.coding import decode
+from testbed.machine.links import MAX_DISTANCE, LinkDisturbance, LinkFault
 from testbed.messages.links import FaultStatus
 
 
@@ -115,23 +114,13 @@ def test_room_for_frames_held() -> None:
 
 def test_what_is_shown() -> None:
     counters = {name: 7 for name in ("seen", "lost", "duplicated", "held", "released", "corrupted")}
-    fault = {
-        "link": "u1h1",
-        "direction": "up",
-        "loss": 0.0001,
-        "duplicate": 0.0,
-        "reorder": 0.01,
-        "corrupt": 0.0,
-    }
-    fault |= {"distance": 50, "seed": 3, "counters": counters}
+    fault = FaultStatus("u1h1", "up", 0.0001, 0.0, 0.01, 0.0, distance=50, seed=3, counters=counters)
     assert command.words(fault) == "loss 0.01%, reorder 1%, by 50"
     assert command.table([]) == "no faults are set"
     header, line = command.table([fault]).splitlines()
     assert header.split()[:3] == ["link", "seen", "lost"]
     assert line.endswith("loss 0.01%, reorder 1%, by 50, seed 3")
-    assert status.faults_text([decode(FaultStatus, fault, "fault")]) == (
-        "on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted"
-    )
+    assert status.faults_text([fault]) == ("on u1h1: 7 lost, 7 duplicated, 7 held, 7 corrupted")
 
 
 def test_a_fault_that_ended_is_remembered_with_its_time() -> None:
@@ -141,6 +130,5 @@ def test_a_fault_that_ended_is_remembered_with_its_time() -> None:
     before_s = time.monotonic()
     assert faults.ended(before_s) == []
     faults._note_end(("u1h1", "up"))
-    (state,) = faults.ended(before_s)
-    assert (state["link"], state["direction"], state["loss"]) == ("u1h1", "up", 0.1)
+    assert faults.ended(before_s) == [LinkDisturbance("u1h1", "up", LinkFault(loss=0.1))]
     assert faults.ended(time.monotonic() + 1) == []

@@ -147,7 +147,7 @@ def test_the_working_folder_and_the_mask_are_the_client_s(served: Served, tmp_pa
 
 def test_a_folder_that_cannot_be_entered_is_named(served: Served) -> None:
     request: dict[str, Any] = {"host": "u1h1", "argv": ["true"], "cwd": "/nonesuch", "environ": {}}
-    assert rpc.call(served.socket, "exec", on_event=lambda event: os.close(event["fd"]), **request) == {
+    assert rpc.call(served.socket, "exec", on_event=lambda _, fd: os.close(fd or -1), **request) == {
         "exit_code": 126,
         "failure": "enter /nonesuch: No such file or directory",
     }
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_entered_is_named(served: Served) -> None:
 def test_one_clear_line(served: Served, changes: dict[str, Any], says: str) -> None:
     request = {"host": "u1h1", "argv": ["true"], "cwd": "/", "environ": {}} | changes
     with pytest.raises(RequestError, match=says) as caught:
-        rpc.call(served.socket, "exec", on_event=lambda event: os.close(event["fd"]), **request)
+        rpc.call(served.socket, "exec", on_event=lambda _, fd: os.close(fd or -1), **request)
     assert "\n" not in str(caught.value)
 
 
@@ -250,14 +250,13 @@ def test_a_client_that_takes_no_part_is_not_waited_for(served: Served) -> None:
     request: dict[str, Any] = {"host": "u1h1", "argv": ["true"], "cwd": "/", "environ": {}}
     given: list[int] = []
     with pytest.raises(TestbedError, match="no answer in 1 s"):
-        rpc.call(
-            served.socket, "exec", on_event=lambda event: given.append(event["fd"]), timeout_s=1, **request
-        )
+        rpc.call(served.socket, "exec", on_event=lambda _, fd: given.append(fd or -1), timeout_s=1, **request)
     os.close(given.pop())
 
-    def nonsense(event: dict[str, Any]) -> None:
-        os.write(event["fd"], b"sxyz")
-        os.close(event["fd"])
+    def nonsense(_: object, fd: int | None) -> None:
+        assert fd is not None
+        os.write(fd, b"sxyz")
+        os.close(fd)
 
     assert rpc.call(served.socket, "exec", on_event=nonsense, **request)["exit_code"] == 126
 

@@ -194,6 +194,7 @@ REACHES = {
     "testbed.emulation": "namespaces, links and polling threads of their own; processes that end with theirs",
     "testbed.interpreters": "the start of Python in a process of their own",
     "testbed.jobs": "the hosts that a queued job gets, for a prediction of it",
+    "testbed.messages": "the results that `testbed run` and `testbed submit` left in files",
 }
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import
 # at once.

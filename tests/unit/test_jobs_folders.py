@@ -85,7 +85,7 @@ def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[
             board=board,
             groups=groups,
             gates=None,
-            emit=lambda event: said.append(event["output"]),
+            emit=lambda event: said.append(event.output),
             started=lambda: None,
             orders=Orders(),
         )

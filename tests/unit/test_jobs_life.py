@@ -24,6 +24,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.jobs.leaving import Looks
 from testbed.jobs.manager import Jobs
+from testbed.messages.events import Event, JobNote
 from testbed.systems.p4inc.system import P4inc
 from testbed.systems.switches.system import Switches
 from tests.limits import CALL_S
@@ -39,7 +40,7 @@ class Run:
         self.machine = Machine()
         self.machine.may_end.set()
         self.jobs: Jobs = jobs_on(self.machine, folder)
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
 
     def __call__(self, **asked: Any) -> dict[str, Any]:
         request = {"script": "x.py", "arguments": [], "cwd": "/", "environ": {}, "place": "u1:2", **asked}
@@ -83,7 +84,7 @@ def test_a_job_without_room_is_summed_by_the_system_named_for_that(run: Run) -> 
     assert (result["sync"], result["asked_sync"]) == ("ps", "inc")
     note = "no room (u1: no room): summed by ps, whose server is on u4h1"
     assert result["notes"] == [note]
-    assert {"note": note} in run.events
+    assert JobNote(note) in run.events
     with pytest.raises(RequestError, match=r"^u1: no room$") as refused:
         run(sync="switches")
     assert isinstance(refused.value.__cause__, NoRoomError)

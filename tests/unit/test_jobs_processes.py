@@ -23,6 +23,7 @@ from testbed.jobs.board import LAYOUT, GroupState, JobBoard, WorkerState
 from testbed.jobs.logs import LAST_BYTES
 from testbed.jobs.processes import Ending, JobProcesses, Orders, Patience, ProcessSpec, Starts
 from testbed.jobs.user_files import UserFiles
+from testbed.messages.events import Event, JobNote, OutputLine
 from tests.limits import CALL_S
 from tests.processes import ENCLOSURES, alive, spawn
 
@@ -66,12 +67,12 @@ class Fixture:
 
     def __init__(self, tmp_path: Path) -> None:
         self.folder = tmp_path
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.board = JobBoard(8)
         self.stop_reason: str | None = None
         self.broken: str | None = None
         self.dismisses: Callable[[], bool] = lambda: False
-        self.listen: Callable[[dict[str, Any]], Any] = self.events.append
+        self.listen: Callable[[Event], Any] = self.events.append
         self.starter: Starts = Here(tmp_path)
         self.open_logs, self.spawner = open_logs, Spawner()
         self.most_log_bytes: int | None = None
@@ -115,7 +116,7 @@ class Fixture:
             return processes.wait(orders)
 
     def lines(self) -> list[str]:
-        return [f"[{event['label']}] {event['output']}" for event in self.events]
+        return [f"[{event.label}] {event.output}" for event in self.events if isinstance(event, OutputLine)]
 
 
 def says(board: JobBoard, rank: int, phase: GroupState, asked: int = 0, waits_for: int = 0) -> None:
@@ -275,9 +276,9 @@ def test_whom_the_others_wait_for_is_told_and_noted(job: Fixture) -> None:
     until = "import pathlib, time\nwhile not pathlib.Path('told').exists(): time.sleep(0.01)"
     lines: list[str] = []
 
-    def listen(event: dict[str, Any]) -> None:
-        if "note" in event:
-            lines.append(event["note"])
+    def listen(event: Event) -> None:
+        if isinstance(event, JobNote):
+            lines.append(event.note)
             (job.folder / "told").touch()
 
     job.listen = listen

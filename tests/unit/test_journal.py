@@ -19,6 +19,7 @@ from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.messages.coding import as_json
+from testbed.messages.events import JobNote, OutputLine
 from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
 from testbed.wire.transports import GLOO
@@ -132,9 +133,9 @@ def test_what_befalls_a_job_is_heard_but_of_a_queue_s_which_tells_itself(
     tmp_path: Path, journal: Journal
 ) -> None:
     _, job = living(tmp_path, journal)
-    job._terms.emit({"note": "worker 1 left u1"})
-    job._terms.emit({"output": "hello"})
+    job._terms.emit(JobNote("worker 1 left u1"))
+    job._terms.emit(OutputLine("hello", "u1h1"))
     assert [entry.text for entry in journal.after(0)] == ["job 1: worker 1 left u1"]
     _, queued = living(tmp_path, journal, number=12)
-    queued._terms.emit({"note": "worker 1 left u1"})
+    queued._terms.emit(JobNote("worker 1 left u1"))
     assert len(journal.after(0)) == 1

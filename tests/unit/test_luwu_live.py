@@ -19,14 +19,16 @@ from reproductions.luwu.live.figure import PLANS
 from reproductions.luwu.live.runs import LiveRun
 from reproductions.verdicts import AGREES, DIFFERS, TIE
 from testbed.errors import RequestError
+from testbed.messages.coding import decode
+from testbed.messages.result import RunResult
 from testbed.plugins.papers import figures_of
 from testbed.systems.luwu import pipeline, scaled
 from testbed.systems.luwu.pipeline import Layer, OptimizerNode
+from tests.unit import results
 from workloads.luwu import rates
 from workloads.luwu.jobs.text import ByteModel
 
 FIGURES = figures_of("luwu")
-TRUSTED = {"trustworthy": True, "reasons": []}
 FRAMED = 4 * scaled.PACKET_BYTES / scaled.PAYLOAD_BYTES
 
 
@@ -56,13 +58,12 @@ def worker(asked: LiveRun, iteration_s: float, up: float = FRAMED, down: float =
 
 def row(asked: LiveRun, iteration_s: float = 2.0, **links: float) -> dict[str, Any]:
     workers = [worker(asked, iteration_s, **links) for _ in range(asked.workers)]
-    carried = (asked.steps + runs.WARM_UP) * FRAMED * workers[0]["elements"]
+    carried = round((asked.steps + runs.WARM_UP) * FRAMED * workers[0]["elements"])
     names = [f"u1h{number + 1}" for number in range(asked.workers)]
-    hosts = [{"name": name, "bytes_up": carried, "bytes_down": carried} for name in names]
-    if asked.workers > 1:
-        hosts[0]["bytes_up"] += 1000.0  # first values
-    node = {"name": "u2h1", "bytes_up": carried, "bytes_down": carried + 1000.0 * (asked.workers > 1)}
-    result = {"verdict": TRUSTED, "links": [*hosts, node], "ps_host": "u2h1"}
+    first = 1000 * (asked.workers > 1)  # values, of the first worker
+    links = [results.link(name, carried + first * (name == "u1h1"), carried) for name in names]
+    links.append(results.link("u2h1", carried, carried + first))
+    result = decode(RunResult, results.result(links=links, ps_host="u2h1"), "result")
     return runs.row_of(asked, setting.SCALE, result, workers)
 
 

@@ -5,6 +5,7 @@ lose.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -20,7 +21,9 @@ from testbed.emulation.manual_links import LinksByHand
 from testbed.errors import HostError, RequestError
 from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.coding import as_json
+from testbed.messages.controller import CircuitsMade, JobCircuitLoss
 from testbed.messages.jobs import NetworkUse
+from testbed.messages.links import LinkSetting
 from testbed.messages.status import CircuitUse
 from testbed.ocs.circuits import circuit
 from testbed.ocs.using import losing, used
@@ -28,7 +31,7 @@ from testbed.status import circuits_text, uses_lines
 from testbed.topology import catalogue
 from testbed.topology.units import checked_unit
 from testbed.wire.transports import PACKETS
-from tests.unit import page_world
+from tests.unit import page_world, results
 
 TOPOLOGY = catalogue.ready("default")
 RING = frozenset(circuit(*pair) for pair in TOPOLOGY.ocs.circuits)
@@ -89,11 +92,11 @@ def asked(fabric: Fabric, jobs: Jobs | None = None, **request: Any) -> Any:
 def test_links_are_set_read_back_and_reset() -> None:
     fabric, jobs = Fabric(), Jobs()
     (set_,) = asked(fabric, jobs, links=["u1h1"], rate_mbps=50, up=False)
-    assert (set_["rate_mbps"], set_["configured_mbps"], set_["up"]) == (50, 200, False)
+    assert (set_.rate_mbps, set_.configured_mbps, set_.up) == (50, 200, False)
     assert (fabric.hand.rate_mbps("u1h1"), fabric.hand.rate_mbps("u1o1")) == (50, None)
-    assert [each["link"] for each in asked(fabric, links=["u1"], up=True)] == ["u1h1", "u1o1"]
+    assert [each.link for each in asked(fabric, links=["u1"], up=True)] == ["u1h1", "u1o1"]
     assert not fabric.down
-    assert [each["rate_mbps"] for each in asked(fabric, action="reset", links=["all"])] == [200, 100]
+    assert [each.rate_mbps for each in asked(fabric, action="reset", links=["all"])] == [200, 100]
     assert fabric.hand.rate_mbps("u1h1") is None
     assert (set(fabric.hand.ever()), jobs.heard) == ({"u1h1", "u1o1"}, 1)
 
@@ -101,13 +104,13 @@ def test_links_are_set_read_back_and_reset() -> None:
 def test_links_delay_and_are_reset() -> None:
     fabric = Fabric()
     (set_,) = asked(fabric, links=["u1h1"], delay="5ms", jitter="250us")
-    assert (set_["delay_ms"], set_["jitter_ms"], set_["rate_mbps"]) == (5, 0.25, 200)
+    assert (set_.delay_ms, set_.jitter_ms, set_.rate_mbps) == (5, 0.25, 200)
     assert command.table([set_]) == "u1h1          200 Mb/s, delays 5 ms each way, 0.25 ms more or less"
     asked(fabric, links=["all"], delay="0.1s")
     assert fabric.hand.delays() == dict.fromkeys(("u1h1", "u1o1"), LinkDelay(100))
     asked(fabric, links=["u1h1"], delay="0ms")
     assert list(fabric.hand.delays()) == ["u1o1"]
-    assert [each["delay_ms"] for each in asked(fabric, action="reset", links=["all"])] == [0, 0]
+    assert [each.delay_ms for each in asked(fabric, action="reset", links=["all"])] == [0, 0]
     assert fabric.hand.ever() == {"u1h1", "u1o1"}
 
 
@@ -188,10 +191,9 @@ def test_a_rate_that_a_policy_decides_on_is_not_set_by_hand_but_the_link_may_be_
 
 
 def test_links_as_they_are_shown() -> None:
-    link = {"link": "u1h1", "rate_mbps": 50.0, "configured_mbps": 200.0, "up": False}
-    link |= {"delay_ms": 0.0, "jitter_ms": 0.0}
+    link = LinkSetting("u1h1", 50.0, 200.0, None, up=False, delay_ms=0.0, jitter_ms=0.0)
     assert command.table([link]) == "u1h1           50 Mb/s (configured 200), down"
-    assert command.table([{**link, "rate_mbps": 200.0, "up": True}]) == "u1h1          200 Mb/s"
+    assert command.table([replace(link, rate_mbps=200.0, up=True)]) == "u1h1          200 Mb/s"
     assert command.table([]) == "this testbed has no link with a rate"
 
 
@@ -225,12 +227,12 @@ class Controller:
 
     def __call__(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": [list(each.ports) for each in sorted(RING)]}
+            return {"circuits": [list(each.ports) for each in sorted(RING)], "dark": [], "failed_locks": {}}
         if operation == "plan":
-            return {"target": self.planned}
+            return {"target": self.planned, "removed": [], "added": []}
         assert operation == "apply"
         self.applied.append(arguments["circuits"])
-        return {"id": 1}
+        return results.event(1)
 
 
 LAYOUTS = {3: Layout("inc", ((U1, 1), (U2, 1)), PACKETS, demands=((U1, U2),))}
@@ -256,13 +258,13 @@ def test_a_job_s_circuits_are_taken_by_force_alone(request_: dict[str, Any]) -> 
         by_hand(controller, **request_)
     assert not controller.applied
     answer = by_hand(controller, **request_, force=True)
-    assert answer["lost"] == [{"job": 3, "circuits": [["u1o1", "u2o1"]], "cut_off": [["u1", "u2"]]}]
+    assert answer.lost == (JobCircuitLoss(3, (("u1o1", "u2o1"),), (("u1", "u2"),)),)
     assert controller.applied == [[] if request_["action"] == "clear" else [["u1o1", "u3o1"]]]
 
 
 def test_what_takes_no_job_s_circuits_is_done_at_once() -> None:
     controller = Controller()
-    assert by_hand(controller, action="reset") == {"event": {"id": 1}, "lost": []}
+    assert by_hand(controller, action="reset") == CircuitsMade(results.read_event(1), ())
     by_hand(controller, action="set", circuits=[["u2o1", "u1o1"]])
     assert controller.applied == [[list(each.ports) for each in sorted(RING)], [["u1o1", "u2o1"]]]
 

@@ -27,6 +27,7 @@ from testbed.client.terminal_text import lines
 from testbed.errors import TestbedError
 from testbed.messages import schema
 from testbed.messages.coding import as_json, decode, encoded
+from testbed.messages.events import KINDS, Event, event_of
 from testbed.messages.jobs import BlocksStatus
 from testbed.messages.links import LinkStatus
 from testbed.messages.queue import QueueStatus
@@ -110,6 +111,16 @@ def test_nothing_is_lost_on_the_way(kind: type, data: st.DataObject) -> None:
     written = as_json(message)
     assert list(written) == [name for name in fields_of(kind) if name in written], "in the fields' order"
     assert json.dumps(as_json(copied(message))) == json.dumps(written), "100 stays 100, and 100.0 stays it"
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_an_event_is_known_by_its_fields(data: st.DataObject) -> None:
+    for kind in get_args(Event):
+        event = data.draw(some(kind))
+        assert event_of(json.loads(json.dumps(as_json(event)))) == event
+    assert {*KINDS.values()} == {*get_args(Event)}
+    assert event_of({"of a later version": 1}) is None
 
 
 def fields_of(kind: type) -> list[str]:

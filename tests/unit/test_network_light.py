@@ -5,6 +5,7 @@ goes by it, and the links and losses that are a job's.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.system import Layout
+from testbed.messages.coding import decode
+from testbed.messages.controller import NetworkLight
 from testbed.telemetry.bound import bound
 from testbed.telemetry.demand import Traffic, tcp_framing
 from testbed.telemetry.network import Light, LitNetwork, Windows, network, pair_of
 from testbed.wire.transports import GLOO, PACKETS
 from tests.forests import p4inc
+from tests.unit.results import read_event
 from tests.unit.test_bound import ALONE_S, BEGAN_S, COMPUTING_S, MTU, SIZE_BYTES, Neighbours, the
 
 ROT = {
@@ -34,8 +38,9 @@ UNITS = (1, 2, 3, 4)
 LIT = 4.5 / 15  # of rot's time, for any two units
 
 
-def answer(circuits: list[list[str]] = BY_HAND, tables: Any = (), crossings: Any = None) -> dict[str, Any]:
-    return {"circuits": circuits, "timetables": list(tables), "crossings": crossings or {}, "last_event": 0}
+def answer(circuits: list[list[str]] = BY_HAND, tables: Any = (), crossings: Any = None) -> NetworkLight:
+    light = {"circuits": circuits, "timetables": tables, "crossings": crossings or {}, "flows": []}
+    return decode(NetworkLight, {**light, "last_event": 0}, "light")
 
 
 def kept(began_s: float, ended_s: float | None = None) -> dict[str, Any]:
@@ -44,7 +49,7 @@ def kept(began_s: float, ended_s: float | None = None) -> dict[str, Any]:
 
 
 def made(*tables: dict[str, Any], events: Any = (), has_core: bool = False, **crossed: Any) -> LitNetwork:
-    before = answer(crossings={name: {"dark": 1, "unlit": 1} for name in crossed})
+    before = answer(crossings={name: {"lit": 0, "dark": 1, "unlit": 1} for name in crossed})
     after = answer(tables=tables, crossings=crossed)
     return network(UNITS, has_core, before, after, events, BEGAN_S - 1, 0.0)
 
@@ -74,14 +79,18 @@ def test_a_timetable_lights_two_units_for_its_part_of_the_time() -> None:
 
 
 def test_a_reconfiguration_is_dark_from_its_begin_to_its_light() -> None:
-    event = {
-        **{"id": 1, "time": BEGAN_S + 2, "ports": ["u1o1", "u2o1"], "asked_ms": 400, "measured_ms": 500},
-        **{"removed": [], "added": []},
-    }
+    event = replace(
+        read_event(1, BEGAN_S + 2),
+        ports=("u1o1", "u2o1"),
+        asked_ms=400,
+        measured_ms=500,
+        removed=(),
+        added=(),
+    )
     light = made(events=[event]).lights([(1, 2)])[1, 2]
     assert light.share(BEGAN_S, BEGAN_S + 4) == pytest.approx(3.5 / 4)
     assert light.through_s(BEGAN_S + 1.9, 0.2) == pytest.approx(BEGAN_S + 2.6)
-    gone = {**event, "removed": [["u1o1", "u2o1"]], "added": [["u1o1", "u3o1"]]}
+    gone = replace(event, removed=(("u1o1", "u2o1"),), added=(("u1o1", "u3o1"),))
     lights = made(events=[gone]).lights([(1, 2), (1, 3)])
     assert lights[1, 2].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(0.5)
     assert lights[1, 3].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(1.5 / 4)
@@ -156,10 +165,10 @@ def test_a_job_has_the_links_that_its_traffic_went_by_at_some_time() -> None:
 
 def test_frames_lost_in_the_dark_are_those_of_the_jobs_ports() -> None:
     crossed = {
-        "u1o1": {"dark": 31, "unlit": 1},
-        "u1": {"dark": 1, "unlit": 51},
-        "u3o1": {"dark": 8, "unlit": 9},
-        "u2o1": {"dark": 1, "unlit": 1},
+        "u1o1": {"lit": 0, "dark": 31, "unlit": 1},
+        "u1": {"lit": 0, "dark": 1, "unlit": 51},
+        "u3o1": {"lit": 0, "dark": 8, "unlit": 9},
+        "u2o1": {"lit": 0, "dark": 1, "unlit": 1},
     }
     lost = made(kept(BEGAN_S), **crossed).losses(across((1, 1), (2, 1)))
     assert lost == {"u1o1": (30, 0), "u1": (0, 50)}

@@ -18,6 +18,9 @@ from testbed.errors import TestbedError
 from testbed.jobs.observation import Observation, Observed, faults_in_words
 from testbed.jobs.surroundings import Surroundings
 from testbed.local.counters import KernelCounters
+from testbed.machine.links import LinkDelay, LinkDisturbance, LinkFault
+from testbed.messages.coding import as_json
+from testbed.messages.controller import NetworkLight
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.samples import Recording
@@ -35,20 +38,20 @@ def two_units(engine: str = "xdp") -> Topology:
 
 def test_faults_in_words_by_link_and_direction() -> None:
     states = [
-        {"link": "u1h1", "direction": "up", "loss": 0.1, "duplicate": 0.0},
-        {"link": "u1h1", "direction": "both ways", "delay": "5ms"},
+        LinkDisturbance("u1h1", "up", LinkFault(loss=0.1)),
+        LinkDisturbance("u1h1", "both ways", LinkDelay(5.0)),
     ]
     assert faults_in_words(states) == [
         ("u1h1", "u1h1 up loss 10%"),
-        ("u1h1", "u1h1 both ways delay 5ms"),
+        ("u1h1", "u1h1 both ways delay 5 ms"),
     ]
 
 
 def test_a_fault_that_another_replaced_is_told_as_well() -> None:
-    delays = [{"link": "u1h1", "direction": "both ways", "delay": f"{ms}ms"} for ms in (5, 20, 5)]
+    delays = [LinkDisturbance("u1h1", "both ways", LinkDelay(ms)) for ms in (5.0, 20.0, 5.0)]
     assert [text for _, text in faults_in_words(delays)] == [
-        "u1h1 both ways delay 5ms",
-        "u1h1 both ways delay 20ms",
+        "u1h1 both ways delay 5 ms",
+        "u1h1 both ways delay 20 ms",
     ]
 
 
@@ -81,7 +84,7 @@ class Hosts:
 
     def __init__(self, sent: Mapping[str, int]) -> None:
         self._sent, self._looks = sent, 0
-        self.faults: Sequence[Mapping[str, Any]] = ()
+        self.faults: Sequence[LinkDisturbance] = ()
 
     def statistics(self, queues_only: bool = False) -> Mapping[str, Any]:
         self._looks += 1
@@ -94,10 +97,10 @@ class Hosts:
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]:
         return dict.fromkeys(hosts, 0)
 
-    def fault_states(self) -> Sequence[Mapping[str, Any]]:
+    def fault_states(self) -> Sequence[LinkDisturbance]:
         return self.faults
 
-    def ended_faults(self, since_s: float) -> Sequence[Mapping[str, Any]]:
+    def ended_faults(self, since_s: float) -> Sequence[LinkDisturbance]:
         return ()
 
     def ever_by_hand(self) -> Collection[str]:
@@ -125,7 +128,7 @@ def outlook(
     recording: Recording,
     hosts: Sequence[str] = ("u1h1", "u1h2"),
     flows: Sequence[Sequence[Any]] = (),
-    faults: Sequence[Mapping[str, Any]] = (),
+    faults: Sequence[LinkDisturbance] = (),
 ) -> JobVerdict:
     """Return the verdict on the last seconds of a job at these hosts, after whose begin there were these
     flows and faults.
@@ -167,7 +170,7 @@ def test_the_verdict_so_far_knows_what_happened() -> None:
     recording = made([0.2] * 50, [0.97] * 50)
     crowded = outlook(recording, flows=[["10.0.1.1", "10.0.1.2", 17, 5001, 20_000_000]])
     assert [reason.name for reason in crowded.reasons] == ["other_traffic"]
-    faults = [{"link": "u1h1", "direction": "up", "loss": 0.1}]
+    faults = [LinkDisturbance("u1h1", "up", LinkFault(loss=0.1))]
     assert "faults" in [note.name for note in outlook(recording, faults=faults).notes]
 
 
@@ -177,7 +180,7 @@ def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:
     def controller(op: str, **_: object) -> Any:
         asked.set()
         assert answers.wait(CALL_S)
-        return [] if op == "history" else {}
+        return [] if op == "history" else as_json(NetworkLight((), (), {}, (), 0))
 
     around = Surroundings("h", two_units(), controller, list, KernelCounters())
     with ThreadPoolExecutor(1) as pool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.messages.controller import NetworkLight
 from testbed.messages.result import OthersTraffic
 from testbed.telemetry.events import Happened
 from testbed.telemetry.network import LitNetwork, network
@@ -17,7 +18,7 @@ NONE = SeenPorts()
 
 def joined(*circuits: tuple[str, str], has_core: bool = False) -> LitNetwork:
     """Return three units that these circuits join."""
-    answer = {"circuits": circuits, "timetables": [], "crossings": {}}
+    answer = NetworkLight(circuits, (), {}, (), 0)
     return network((1, 2, 3), has_core, answer, answer, (), 0.0, 0.0)
 
 
@@ -127,8 +128,8 @@ def test_a_few_packets_are_nobodys_traffic() -> None:
 
 
 def test_flows_grow_between_two_looks() -> None:
-    before = [["a", "b", 6, 80, 100], ["a", "c", 6, 80, 100], ["a", "d", 6, 80, 100]]
-    after = [["a", "b", 6, 80, 130], ["a", "c", 6, 80, 100], ["a", "d", 6, 80, 7], ["a", "e", 1, 0, 5]]
+    before = [("a", "b", 6, 80, 100), ("a", "c", 6, 80, 100), ("a", "d", 6, 80, 100)]
+    after = [("a", "b", 6, 80, 130), ("a", "c", 6, 80, 100), ("a", "d", 6, 80, 7), ("a", "e", 1, 0, 5)]
     assert grown(before, after) == {("a", "b", 6, 80): 30, ("a", "d", 6, 80): 7, ("a", "e", 1, 0): 5}
 
 

@@ -250,7 +250,7 @@ def test_with_it_the_commands_requests_are_sent(tmp_path: Path) -> None:
     def call(path: Path, op: str, timeout_s: float = 0.0, **arguments: Any) -> Any:
         sent.append((op, arguments))
         if op == "circuits":
-            return {"event": None, "lost": [{"job": 7}]}
+            return {"event": None, "lost": [{"job": 7, "circuits": [], "cut_off": []}]}
         return world.status if op == "status" else None
 
     actions = PageActions(world.source._runtime, 1000, call)

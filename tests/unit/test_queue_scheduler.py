@@ -16,6 +16,7 @@ from testbed.client.caller import Caller
 from testbed.daemon.process import LASTING
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
+from testbed.messages.events import Event, QueueNews
 from testbed.queue import scheduler
 from testbed.queue.policy_process import Options
 from testbed.queue.queued import Queued
@@ -37,7 +38,7 @@ class Place:
         self.may_start.set()
         self.logs_before: list[bool] = []
         self.notes: list[str] = []
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.jobs = jobs_on(self.machine, folder)
         place = self
 
@@ -95,6 +96,10 @@ class Place:
             )
             time.sleep(0.01)
 
+    @property
+    def news(self) -> list[QueueNews]:
+        return [event for event in self.events if isinstance(event, QueueNews)]
+
     def states(self) -> list[str]:
         status = self.scheduler.status()
         return [entry.state for entry in status.jobs] if status else []
@@ -116,7 +121,7 @@ def test_every_end_is_told_and_the_result_comes_once_when_all_end_at_once(place:
     place.machine.may_end.set()
     thread.join(WAIT_S)
     assert (came[0]["done"], came[0]["failed"]) == (7, 0)
-    assert sum(event.get("what") == "done" for event in place.events) == 7
+    assert sum(news.what == "done" for news in place.news) == 7
     place.until(lambda: place.scheduler.status() is None, "the session ends")
 
 
@@ -243,7 +248,7 @@ def test_who_waits_for_jobs_is_told_what_is_wrong_with_their_policy_once(place: 
     place.policy.spoil = lambda state, decision: decision
     place.machine.may_end.set()
     thread.join(WAIT_S)
-    complaints = [event["what"] for event in place.events if "breaks a constraint" in event.get("what", "")]
+    complaints = [news.what for news in place.news if "breaks a constraint" in news.what]
     first, counted = complaints
     assert first.startswith("the decision breaks a constraint: inc-fcfs, slot")
     (result,) = came

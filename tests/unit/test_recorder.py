@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.messages.coding import decode
+from testbed.messages.events import BatchQueued, Event, JobBegun, JobNote, OutputLine
 from testbed.messages.script import DoneStep, ScriptResult
 from testbed.records import Record, Store, recorder
 from testbed.records.logs import LAST_BYTES, MOST_BYTES
@@ -35,6 +37,8 @@ from tests.unit import recorded, results
 ME = Caller.of_this_process()
 ROOT = Path(__file__).resolve().parents[2]
 ASKED = Asked("run", ["--place", "u1:2", "x.py"], {"place": "u1:2", "records": None})
+BEGUN = JobBegun(3, ("u1h1", "u1h2"), None, "parameter server", "/nowhere")
+QUEUED = BatchQueued((1, 2), "inc-fcfs", 1.0, "2 jobs")
 
 
 @pytest.fixture
@@ -87,7 +91,7 @@ def test_a_job_that_fails(store: Store) -> None:
 def test_a_testbed_that_goes_away_leaves_no_result(store: Store) -> None:
     def command() -> None:
         with recording(ASKED, store, ME) as record, record.run() as run:
-            run.hear({"job": 3, "logs": "/nowhere"})
+            run.hear(BEGUN)
             raise TestbedError("the testbed went away")
 
     with pytest.raises(TestbedError):
@@ -123,11 +127,11 @@ def test_a_defect_is_named(store: Store) -> None:
 
 @pytest.mark.parametrize(
     "events",
-    [[], [{"job": 3, "logs": "/nowhere"}], [{"job": 3, "logs": "/nowhere"}, {"note": "laid out anew"}]],
+    [[], [BEGUN], [BEGUN, JobNote("laid out anew")]],
     ids=["at once", "with hosts", "with hosts and a note"],
 )
 def test_a_request_that_is_refused_leaves_nothing(
-    events: list[dict[str, Any]], store: Store, capsys: pytest.CaptureFixture[str]
+    events: list[Event], store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> None:
         with recording(ASKED, store, ME) as record, record.run() as run:
@@ -142,8 +146,8 @@ def test_a_request_that_is_refused_leaves_nothing(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("event", [{"output": "hello", "label": "u1h1"}, {"queued": [1, 2]}], ids=str)
-def test_what_ran_before_a_request_was_refused_is_kept(event: dict[str, Any], store: Store) -> None:
+@pytest.mark.parametrize("event", [OutputLine("hello", "u1h1"), QUEUED], ids=str)
+def test_what_ran_before_a_request_was_refused_is_kept(event: Event, store: Store) -> None:
     def command() -> None:
         with recording(ASKED, store, ME) as record, record.run() as run:
             run.hear(event)
@@ -181,7 +185,7 @@ def test_each_repeat_is_a_run(store: Store) -> None:
 def test_without_a_store_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     with recording(ASKED, None, ME) as record:
         with record.run() as run:
-            run.hear({"job": 3, "logs": "/nowhere"})
+            run.hear(BEGUN)
             run.take(recorded.run_result())
             assert run.left_to_testbed(["a"], with_logs=True) == {}
         assert record.folder is None
@@ -227,7 +231,7 @@ def test_logs_are_copied_those_of_the_run_alone_and_long_ones_in_part(store: Sto
     (logs / "old.log").write_text("of another run\n")
     os.utime(logs / "old.log", (1.0, 1.0))
     with recording(ASKED, store, ME) as record, record.run() as run:
-        run.hear({"job": 3, "logs": str(logs)})
+        run.hear(replace(BEGUN, logs=str(logs)))
         (logs / "worker-0.log").write_text("word\n")
         with (logs / "worker-1.log").open("wb") as long:
             long.truncate(MOST_BYTES + LAST_BYTES)
@@ -261,7 +265,7 @@ def test_logs_of_a_queue_have_a_folder_each(store: Store, tmp_path: Path) -> Non
 def test_a_detached_queue_is_left_to_the_testbed(store: Store) -> None:
     with recording(Asked("submit", [], {}), store, ME) as record, record.run() as run:
         asked = run.left_to_testbed(["a"], with_logs=True)
-        run.hear({"queued": [1]})
+        run.hear(QUEUED)
     folder = store.folder / store.names()[0] / "runs" / "1"
     assert asked == {
         "record": str(folder / "result.json"),

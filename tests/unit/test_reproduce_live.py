@@ -41,6 +41,7 @@ from testbed.scheduling.model import Decision, Job, State
 from testbed.systems.p4inc.policies import catalogue
 from testbed.systems.p4inc.simulator.fluid import simulate
 from testbed.topology.load import parse
+from tests.unit import results
 from workloads import models
 
 TOPOLOGY = parse(setting.configuration(400, 40.0, 2), "made up")
@@ -345,6 +346,15 @@ def test_trends_count_the_points_at_which_they_hold() -> None:
     assert held([row for row in rows if row["scheme"] != "inc-fcfs"], shortest) == Tally(0, 0, 0)
     last = tables.claims(rows)[-1]
     assert (last["held"], last["tied"], last["of"], last["verdict"]) == (0, 2, 2, TIE)
+
+
+def test_a_trial_s_jobs_are_read_of_its_result() -> None:
+    ended = results.read_submission(results.queued(1)).jobs[0]
+    job = queue.TrainedJob(ended, {"ready_s": 1.0, "done_s": 3.0})
+    assert job.costs() == queue.Costs(start_up_s=0.5, handling_s=0.5, leaving_s=0.5)
+    assert job.less_start_up_s == 3.0
+    with pytest.raises(TestbedError, match="a job has not trained to its end"):
+        queue.TrainedJob(replace(ended, training_s=None), job.script).costs()
 
 
 def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:

@@ -77,9 +77,9 @@ def served(tmp_path: Path) -> Any:
 
 def test_result_events_and_errors(served: Path) -> None:
     assert rpc.call(served, "add", a=2, b=3) == 5
-    events: list[dict[str, Any]] = []
-    assert rpc.call(served, "count", on_event=events.append) == "done"
-    assert [event["number"] for event in events] == [0, 1, 2]
+    events: list[tuple[dict[str, Any], int | None]] = []
+    assert rpc.call(served, "count", on_event=lambda *event: events.append(event)) == "done"
+    assert events == [({"number": number}, None) for number in range(3)]
     with pytest.raises(HostError, match="no tools"):
         rpc.call(served, "host")
     with pytest.raises(RequestError, match="op other"):
@@ -87,13 +87,14 @@ def test_result_events_and_errors(served: Path) -> None:
 
 
 def test_an_event_has_the_descriptor_that_was_sent_with_it(served: Path) -> None:
-    events: list[dict[str, Any]] = []
-    assert rpc.call(served, "pass", on_event=events.append) == "passed"
-    assert events.pop(0) == {"number": 0}
-    for event in events:
-        assert not os.get_inheritable(event["fd"])
-        assert os.read(event["fd"], 9) == b"%d" % event["number"]
-        os.close(event["fd"])
+    events: list[tuple[dict[str, Any], int | None]] = []
+    assert rpc.call(served, "pass", on_event=lambda *event: events.append(event)) == "passed"
+    assert events.pop(0) == ({"number": 0}, None)
+    for event, fd in events:
+        assert fd is not None
+        assert not os.get_inheritable(fd)
+        assert os.read(fd, 9) == b"%d" % event["number"]
+        os.close(fd)
 
 
 def test_descriptors_that_nobody_takes_are_closed(served: Path) -> None:

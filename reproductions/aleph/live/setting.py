@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.example_jobs import JOBS
-from reproductions.live import TestbedOfFigures
+from reproductions.live import TestbedOfFigures, run_result
 from testbed.client.caller import Caller
+from testbed.errors import TestbedError
+from testbed.messages.coding import as_json
+from testbed.messages.result import RunResult
 from testbed.topology import catalogue
 
 MTU = 9000
@@ -56,7 +59,7 @@ def section_6_3(scale: int) -> dict[str, Any]:
     return {**catalogue.READY["aleph"], "mtu": MTU, "scale": scale}
 
 
-def run(testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, *script: str) -> tuple[Any, Any]:
+def run(testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, *script: str) -> tuple[RunResult, Any]:
     """Return a job's result, and what its script wrote. The job has all workers of the first unit; `script`
     is the script's name and arguments.
     """
@@ -65,14 +68,18 @@ def run(testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, *script: 
     words = [str(JOBS / script[0]), *script[1:], "--out", str(out)]
     testbed.command("run", "--place", place, "--sync", way.sync, "--json", str(result), *words)
     with Caller.of_this_process().acting():
-        return json.loads(result.read_text()), json.loads(out.read_text())
+        return run_result(result), json.loads(out.read_text())
 
 
-def shown(result: dict[str, Any]) -> dict[str, Any]:
-    """Return what a run's result says of what the links allow, and whether to trust it."""
+def shown(result: RunResult) -> dict[str, Any]:
+    """Return what a run's result says of what the links allow, and whether to trust it. Raises TestbedError
+    where it has no bound.
+    """
+    if result.bound is None:
+        raise TestbedError(f"job {result.id}: no sums were seen, so that it has no bound")
     return {
-        "bound_ms": result["bound"]["bound_ms"],
-        "measured_ms": result["bound"]["measured_ms"],
-        "ratio": result["bound"]["ratio"],
-        "verdict": result["verdict"],
+        "bound_ms": result.bound.bound_ms,
+        "measured_ms": result.bound.measured_ms,
+        "ratio": result.bound.ratio,
+        "verdict": as_json(result.verdict),
     }

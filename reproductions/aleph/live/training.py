@@ -29,6 +29,7 @@ from reproductions.aleph.live.setting import (
 from reproductions.verdicts import FLAT, of_gain
 from testbed.figures import finished_runs
 from testbed.figures.verdict_gate import runs_of
+from testbed.messages.result import RunResult
 
 MODELS = ("resnet50", "vgg19", "bert")
 BATCHES = {"resnet50": 64, "vgg19": 64, "bert": 16}
@@ -114,29 +115,30 @@ def _row(
         "error_over_bound": script["error_over_bound"],
         "roles": roles(result, testbed, {} if isinstance(cores, str) else cores),
         "cores_unknown": cores if isinstance(cores, str) else None,
-        "cores_busy": math.fsum(core["busy"]["median"] for core in result["telemetry"]["cores"]),
+        "cores_busy": math.fsum(core.busy.median or 0.0 for core in result.telemetry.cores),
         **shown(result),
     }
 
 
 def roles(
-    result: Mapping[str, Any], testbed: live.TestbedOfFigures, cores: Mapping[str, TakenCores]
+    result: RunResult, testbed: live.TestbedOfFigures, cores: Mapping[str, TakenCores]
 ) -> dict[str, dict[str, float]]:
     """Return, by role, means over its hosts: Gb/s at the declared rates in the busier direction while there
     was traffic, the share of their rate, and the cores that its processes took and the kernel for it, if
     that is known: of each host `cores`.
     """
-    scale, traffic_s = testbed.topology.scale, result["telemetry"]["traffic_s"]
+    scale, traffic_s = testbed.topology.scale, result.telemetry.traffic_s
     by: dict[str, list[dict[str, float]]] = {}
-    for link in result["links"]:
-        role = ROLES.get(round(link["rate_mbps"] * scale, 3))
-        if role is None or "h" not in link["name"]:
+    for link in result.links:
+        rate_mbps = (link.rate_mbps or 0.0) * scale
+        role = ROLES.get(round(rate_mbps, 3))
+        if role is None or "h" not in link.name:
             continue
-        most_bytes = max(link["bytes_up"], link["bytes_down"])
+        most_bytes = max(link.bytes_up, link.bytes_down)
         gbps = most_bytes * 8 / traffic_s * scale / 1e9
-        its = {"gbps": gbps, "share": gbps / (link["rate_mbps"] * scale / 1e3)}
+        its = {"gbps": gbps, "share": gbps / (rate_mbps / 1e3)}
         if cores:
-            taken = cores[link["name"]]
+            taken = cores[link.name]
             its |= {"process_cores": taken.process, "kernel_cores": taken.kernel}
         by.setdefault(role, []).append(its)
     return {

@@ -19,6 +19,8 @@ from reproductions.luwu.live import setting
 from reproductions.luwu.live.setting import DDP, FSDP, LUWU, ON_DISKS, TUNED, WAYS, TrainingWay
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
+from testbed.messages.coding import as_json
+from testbed.messages.result import RunResult
 from testbed.systems.luwu import scaled
 
 Row = dict[str, Any]
@@ -81,7 +83,7 @@ def _row(testbed: live.TestbedOfFigures, run: LiveRun, scale: int, stem: str, fo
         with caller.acting():
             shutil.rmtree(states, ignore_errors=True)
     with caller.acting():
-        result = json.loads(result_file.read_text())
+        result = live.run_result(result_file)
         workers = [json.loads(out.with_name(f"{out.name}.{rank}").read_text()) for rank in range(run.workers)]
     return row_of(run, scale, result, workers)
 
@@ -106,7 +108,7 @@ def _words(run: LiveRun, way: TrainingWay, scale: int) -> list[str]:
     return [str(word) for pair in words.items() for word in pair]
 
 
-def row_of(run: LiveRun, scale: int, result: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]) -> Row:
+def row_of(run: LiveRun, scale: int, result: RunResult, workers: Sequence[Mapping[str, Any]]) -> Row:
     """Return what a run came to: seconds of a typical iteration, means over the workers; bytes that links
     carried for each element of the model, in an iteration. Pure.
     """
@@ -126,23 +128,21 @@ def row_of(run: LiveRun, scale: int, result: Mapping[str, Any], workers: Sequenc
         "down_bytes": [worker["down_bytes"] / elements for worker in workers],
         "peak_bytes": max(worker["peak_bytes"] for worker in workers),
         "losses": [statistics.fmean(each) for each in zip(*(w["losses"] for w in workers), strict=True)],
-        "verdict": result["verdict"],
+        "verdict": as_json(result.verdict),
     }
     row["node_bytes"] = _node_bytes(run, result, elements) if run.way == LUWU.name else None
     return row
 
 
-def _node_bytes(run: LiveRun, result: Mapping[str, Any], elements: int) -> dict[str, float]:
+def _node_bytes(run: LiveRun, result: RunResult, elements: int) -> dict[str, float]:
     """Return what the optimizer's link carried for each element in an iteration, up (from it) and down; over
     the whole job, but for the first values, which are what the first worker sent more than the second.
     """
-    links = {link["name"]: link for link in result["links"]}
-    first = 0.0
-    if run.workers > 1:
-        first = links["u1h1"]["bytes_up"] - links["u1h2"]["bytes_up"]
-    its = links[result["ps_host"]]
+    links = {link.name: link for link in result.links}
+    first = links["u1h1"].bytes_up - links["u1h2"].bytes_up if run.workers > 1 else 0
+    its = links[result.ps_host or ""]
     share = elements * (run.steps + WARM_UP)
-    return {"up": its["bytes_up"] / share, "down": (its["bytes_down"] - first) / share}
+    return {"up": its.bytes_up / share, "down": (its.bytes_down - first) / share}
 
 
 def predicted(rows: Sequence[Row], scale: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ from testbed.aggregation.site import racks_of
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
+from testbed.messages.coding import as_json
+from testbed.messages.submission import QueuedRun, SubmissionResult
 from testbed.plugins.policies import choice
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.scheduling.live import gigabits, limits_of
@@ -66,6 +68,50 @@ class Costs:
     start_up_s: float
     handling_s: float
     leaving_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedJob:
+    """A job of a trial that trained to its end, and what its script wrote of itself."""
+
+    job: QueuedRun
+    script: Mapping[str, Any]
+
+    @property
+    def trained_s(self) -> float:
+        """Return the time from its first iteration to its last."""
+        return float(self.script["done_s"] - self.script["ready_s"])
+
+    @property
+    def start_up_s(self) -> float:
+        return _known(self.job.start_up_s)
+
+    @property
+    def less_start_up_s(self) -> float:
+        """Return the time that it waited and trained, without the start of its own processes."""
+        return _known(self.job.waiting_s) - self.start_up_s + self.trained_s
+
+    def costs(self) -> Costs:
+        """Return the costs of processes in it."""
+        job = self.job
+        handling_s = _known(job.training_s) - self.trained_s
+        leaving_s = _known(job.ended_s) - _known(job.trained_s)
+        return Costs(self.start_up_s / job.workers, handling_s, leaving_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The result of a trial, and its jobs, which all have trained."""
+
+    result: SubmissionResult
+    jobs: tuple[TrainedJob, ...]
+
+
+def _known(seconds: float | None) -> float:
+    """Return a time of a job. Raises TestbedError where it did not come to that."""
+    if seconds is None:
+        raise TestbedError("a job has not trained to its end")
+    return seconds
 
 
 def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
@@ -123,10 +169,8 @@ def run(
     slot_s: float,
     folder: Path,
     asked: Sequence[tuple[float, int]] | None = None,
-) -> dict[str, Any]:
-    """Submits a trial's jobs and waits for them; the result of `testbed submit`, each job with what its
-    script wrote as `script`.
-    """
+) -> TrialResult:
+    """Submit a trial's jobs, and return their result when all have trained."""
     asked = demands(trial.jobs, trial.seed, slot_s) if asked is None else asked
     wanted, result = folder / f"{trial.stem}.jobs.yaml", folder / f"{trial.stem}.run.json"
     data = submission(trial, testbed.topology, slot_s, folder, asked)
@@ -138,12 +182,13 @@ def run(
     testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))
     with caller.acting():
-        answer: dict[str, Any] = json.loads(result.read_text())
-        for job, of_job in zip(
-            data["jobs"], sorted(answer["jobs"], key=lambda ended: ended["arrival_s"]), strict=True
-        ):
-            of_job["script"] = json.loads(Path(job["arguments"][-1]).read_text())
-    return answer
+        answer = live.submission_result(result)
+        arrived = sorted(answer.jobs, key=lambda ended: ended.arrival_s)
+        scripts = {
+            ended.id: json.loads(Path(job["arguments"][-1]).read_text())
+            for job, ended in zip(data["jobs"], arrived, strict=True)
+        }
+    return TrialResult(answer, tuple(TrainedJob(job, scripts[job.id]) for job in answer.jobs))
 
 
 def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: int) -> Costs:
@@ -151,61 +196,49 @@ def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: in
     is measured: the medians of so many, after one that loads what workers are forks of.
     """
     trial = LiveTrial(JobKind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
-    jobs = [run(testbed, trial, slot_s, folder, [(0.0, max(WORKERS))])["jobs"][0] for _ in range(1 + times)]
-    known_costs = [costs_of(job) for job in jobs[1:]]
+    jobs = [run(testbed, trial, slot_s, folder, [(0.0, max(WORKERS))]).jobs[0] for _ in range(1 + times)]
+    known_costs = [job.costs() for job in jobs[1:]]
     return Costs(
         *(statistics.median(getattr(known, each.name) for known in known_costs) for each in fields(Costs))
     )
 
 
-def costs_of(job: dict[str, Any]) -> Costs:
-    """Return the costs in such a job's result."""
-    handling_s = job["training_s"] - _trained_s(job)
-    return Costs(job["start_up_s"] / job["workers"], handling_s, job["ended_s"] - job["trained_s"])
-
-
-def _trained_s(job: dict[str, Any]) -> float:
-    return float(job["script"]["done_s"] - job["script"]["ready_s"])
-
-
-def measured(trial: LiveTrial, result: dict[str, Any], topology: Topology, costs_: Costs) -> dict[str, Any]:
+def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: Costs) -> dict[str, Any]:
     """A run's numbers beside what was predicted of them."""
-    jobs = result["jobs"]
-    less = [job["waiting_s"] - job["start_up_s"] + _trained_s(job) for job in jobs]
+    result, jobs = ended.result, [each.job for each in ended.jobs]
     given = predicted_from(trial, result, topology)
     ahead = predicted_ahead(trial, result, topology, costs_)
-    own = {job["id"]: job for job in jobs}
     rows = [
         {
-            "id": id_,
-            "workers": own[id_]["workers"],
-            "mode": own[id_]["mode"],
-            "training_s": _trained_s(own[id_]),
-            "predicted_s": given.ended_s[id_] - given.started_s[id_],
-            "waiting_s": own[id_]["started_s"] - own[id_]["ready_s"],
-            "predicted_waiting_s": max(0.0, given.started_s[id_] - own[id_]["ready_s"]),
-            "late_ms": max(own[id_]["script"]["late_ms_list"]),
-            "error_over_bound": own[id_]["script"]["error_over_bound"],
+            "id": each.job.id,
+            "workers": each.job.workers,
+            "mode": each.job.mode,
+            "training_s": each.trained_s,
+            "predicted_s": given.ended_s[each.job.id] - given.started_s[each.job.id],
+            "waiting_s": _known(each.job.started_s) - _known(each.job.ready_s),
+            "predicted_waiting_s": max(0.0, given.started_s[each.job.id] - _known(each.job.ready_s)),
+            "late_ms": max(each.script["late_ms_list"]),
+            "error_over_bound": each.script["error_over_bound"],
         }
-        for id_ in sorted(own)
+        for each in sorted(ended.jobs, key=lambda each: each.job.id)
     ]
     return {
         "model": trial.kind.model,
         "scheme": trial.scheme,
         "jobs": trial.jobs,
         "seed": trial.seed,
-        "total_jct_s": result["total_jct_s"],
-        "total_jct_less_start_ups_s": math.fsum(less),
-        "connections": result["reconfigured_connections"],
-        "reconfigurations": result["reconfigurations"],
-        "inc_jobs": sum(job["mode"] == choice(trial.scheme).with_inc.name for job in jobs),
-        "ct_bti_s": result["ct_bti_s"],
-        "start_up_s": math.fsum(job["start_up_s"] for job in jobs) / len(jobs),
-        "policy_s_max": result["policy_s_max"],
-        "overruns": result["overruns"],
-        "late_slots": result["late_slots"],
-        "complaints": result["complaints"],
-        "trust": live.trust([job["run"] for job in jobs]),
+        "total_jct_s": result.total_jct_s,
+        "total_jct_less_start_ups_s": math.fsum(each.less_start_up_s for each in ended.jobs),
+        "connections": result.reconfigured_connections,
+        "reconfigurations": result.reconfigurations,
+        "inc_jobs": sum(job.mode == choice(trial.scheme).with_inc.name for job in jobs),
+        "ct_bti_s": result.ct_bti_s,
+        "start_up_s": math.fsum(each.start_up_s for each in ended.jobs) / len(jobs),
+        "policy_s_max": result.policy_s_max,
+        "overruns": result.overruns,
+        "late_slots": result.late_slots,
+        "complaints": result.complaints,
+        "trust": live.trust([{"verdict": as_json(job.run.verdict)} for job in jobs if job.run]),
         "per_job": rows,
         "predicted": {
             "connections": given.connections,
@@ -222,39 +255,40 @@ def _mean_error(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
     return {"mean": math.fsum(errors) / len(errors), "absolute": math.fsum(map(abs, errors)) / len(errors)}
 
 
-def _total_jct_s(predicted: Predicted, jobs: Sequence[dict[str, Any]], costs_: Costs) -> float:
-    return math.fsum(predicted.ended_s[job["id"]] + costs_.handling_s - job["arrival_s"] for job in jobs)
+def _total_jct_s(predicted: Predicted, jobs: Sequence[QueuedRun], costs_: Costs) -> float:
+    return math.fsum(predicted.ended_s[job.id] + costs_.handling_s - job.arrival_s for job in jobs)
 
 
 def pace(kind: JobKind, topology: Topology) -> Pace:
     return Pace(kind, kind.volume_gigabits(topology))
 
 
-def predicted_from(trial: LiveTrial, result: dict[str, Any], topology: Topology) -> Predicted:
+def predicted_from(trial: LiveTrial, result: SubmissionResult, topology: Topology) -> Predicted:
     """Predict with the placements, and the slots in which jobs came to the policy, as they were measured."""
-    model = result["model"]
-    jobs: list[Job] = [job_from_json(job) for job in model["jobs"]]
+    model = result.model
+    jobs: list[Job] = [job_from_json(job) for job in model.jobs]
     policy = catalogue.make(trial.scheme, trial.seed)
-    limits, ports = limits_from_json(model["limits"]), ports_from_json(model["ports"])
+    limits, ports = limits_from_json(model.limits), ports_from_json(model.ports)
     return predict(limits, Given(jobs), policy, ports, pace(trial.kind, topology))
 
 
-def predicted_ahead(trial: LiveTrial, result: dict[str, Any], topology: Topology, costs_: Costs) -> Predicted:
+def predicted_ahead(
+    trial: LiveTrial, result: SubmissionResult, topology: Topology, costs_: Costs
+) -> Predicted:
     """Predict from the submission alone: placements and waiting for hosts are predicted as well. Of the
     result it has only the jobs' numbers.
     """
-    slot_s = result["slot_s"]
+    slot_s = result.slot_s
     volume = gigabits(topology, trial.kind.megabytes(topology.scale), trial.kind.iterations)
     asked = [
-        Asked(job["id"], job["arrival_s"], job["workers"], volume, f"{trial.seed}/place/{index}")
-        for index, job in enumerate(sorted(result["jobs"], key=lambda ended: ended["arrival_s"]))
+        Asked(job.id, job.arrival_s, job.workers, volume, f"{trial.seed}/place/{index}")
+        for index, job in enumerate(sorted(result.jobs, key=lambda ended: ended.arrival_s))
     ]
     racks = racks_of(topology)
-    model = result["model"]
     queue = Queue(racks, asked, costs_.start_up_s, costs_.handling_s + costs_.leaving_s)
     policy = catalogue.make(trial.scheme, trial.seed)
     limits = limits_of(topology, slot_s, STEP_GBPS, choice(trial.scheme).with_inc.programs)
-    return predict(limits, queue, policy, ports_from_json(model["ports"]), pace(trial.kind, topology))
+    return predict(limits, queue, policy, ports_from_json(result.model.ports), pace(trial.kind, topology))
 
 
 def _one(

@@ -21,6 +21,7 @@ from reproductions.verdicts import AGREES, DIFFERS, of_gain
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
 from testbed.figures.verdict_gate import runs_of
+from testbed.messages.coding import as_json
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -76,7 +77,7 @@ def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
     testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
     with Caller.of_this_process().acting():
-        layers, run = json.loads(out.read_text()), json.loads(result.read_text())
+        layers, run = json.loads(out.read_text()), live.run_result(result)
     predicted_s = iteration_s(kind, kind.volume_gigabits(testbed.topology), case.rate_gbps)
     return {
         "model": kind.model,
@@ -87,10 +88,8 @@ def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path
         "predicted_ms": predicted_s * 1e3,
         "late_ms": statistics.median(layers["late_ms_list"]),
         "error_over_bound": layers["error_over_bound"],
-        "verdict": run["verdict"],
-        "fullest_link": max(
-            (each["utilisation"]["max"] or 0.0 for each in run["telemetry"]["links"]), default=0.0
-        ),
+        "verdict": as_json(run.verdict),
+        "fullest_link": max((each.utilisation.max or 0.0 for each in run.telemetry.links), default=0.0),
     }
 
 

@@ -17,6 +17,7 @@ from reproductions.trio.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, Co
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
+from testbed.messages.coding import UnsetType, as_json
 from testbed.wire.stragglers import SlowWorkers
 from workloads import models
 
@@ -84,19 +85,20 @@ def _row(
     words += ["--batch", str(BATCHES[MODEL]), "--compute-ms", f"{compute_ms():g}", "--out", str(stem)]
     testbed.command(*words)
     with Caller.of_this_process().acting():
-        result = json.loads(result_file.read_text())
+        result = live.run_result(result_file)
         workers = [json.loads(stem.with_name(f"{stem.name}.{rank}").read_text()) for rank in range(WORKERS)]
     if len({worker["digest"] for worker in workers}) != 1:
         raise TestbedError(f"{stem.name}: the workers' models differ, see {stem}.*")
+    blocks = None if isinstance(result.blocks, UnsetType) else result.blocks
     return {
         "way": name,
         "seed": seed,
         "accuracy": workers[0]["accuracy"],
         "ended_s": [statistics.fmean(ends) for ends in zip(*(w["ended_s"] for w in workers), strict=True)],
-        "delays": (result["stragglers"] or {}).get("delays", 0),
-        "blocks": (result.get("blocks") or {}).get("made"),
-        "without": (result.get("blocks") or {}).get("without"),
-        "verdict": result["verdict"],
+        "delays": result.stragglers.delays if result.stragglers else 0,
+        "blocks": blocks and blocks.made,
+        "without": blocks and blocks.without,
+        "verdict": as_json(result.verdict),
     }
 
 

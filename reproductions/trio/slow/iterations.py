@@ -35,6 +35,7 @@ from reproductions.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
 from testbed.figures.verdict_gate import runs_of
+from testbed.messages.coding import UnsetType, as_json
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
 from testbed.wire.stragglers import SlowWorkers
 
@@ -100,10 +101,10 @@ def _row(
     words += ["--out", str(script_file), *(["--degraded"] if way is TRIO else [])]
     testbed.command(*words)
     with Caller.of_this_process().acting():
-        result, script = json.loads(result_file.read_text()), json.loads(script_file.read_text())
+        result, script = live.run_result(result_file), json.loads(script_file.read_text())
     typical_ms = typical_ms or statistics.fmean(script["mean_ms_list"])
     expected, replayed = predicted(way, pattern, iterations, typical_ms)
-    blocks = result.get("blocks") or {}
+    blocks = None if isinstance(result.blocks, UnsetType) else result.blocks
     return {
         "model": model,
         "way": way.key,
@@ -113,12 +114,12 @@ def _row(
         "compute_ms": script["compute_ms"],
         "expected_ms": expected * typical_ms,
         "replayed_ms": replayed * typical_ms,
-        "delays": (result["stragglers"] or {}).get("delays", 0),
-        "blocks": blocks.get("made"),
-        "without": blocks.get("without"),
+        "delays": result.stragglers.delays if result.stragglers else 0,
+        "blocks": blocks and blocks.made,
+        "without": blocks and blocks.without,
         "error_over_bound": script["error_over_bound"],
-        "retransmits": sum(worker["stats"]["retransmits"] for worker in result["workers"]),
-        "verdict": result["verdict"],
+        "retransmits": sum(worker.stats["retransmits"] for worker in result.workers if worker.stats),
+        "verdict": as_json(result.verdict),
     }
 
 

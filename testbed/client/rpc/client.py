@@ -34,12 +34,12 @@ def call(
     path: Path,
     op: str,
     *,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_event: Callable[[dict[str, Any], int | None], None] | None = None,
     timeout_s: float | None = 60.0,
     **arguments: Any,
 ) -> Any:
     """Ask, and return the result. Raises the error that the server raised, or TestbedError when it does not
-    answer. An event that came with a descriptor has it as `fd`, which is then the receiver's to close.
+    answer. `on_event` gets an event, and the descriptor that came with it, which is then its own to close.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -57,11 +57,11 @@ def call(
                 for answered, fds in lines:
                     message = json.loads(answered)
                     if "event" in message:
-                        passed = {"fd": fds.pop(0)} if "passes" in message and fds else {}
+                        passed = fds.pop(0) if "passes" in message and fds else None
                         if on_event:
-                            on_event(message["event"] | passed)
-                        elif passed:
-                            os.close(passed["fd"])
+                            on_event(message["event"], passed)
+                        elif passed is not None:
+                            os.close(passed)
                         continue
                     if message["ok"]:
                         return message["result"]
