@@ -17,6 +17,7 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError, from_exit_code
 from testbed.messages.coding import decode
 from testbed.messages.result import RunResult
+from testbed.messages.statistics import Statistics
 from testbed.messages.submission import SubmissionResult
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
@@ -86,6 +87,15 @@ def run_result(file: Path) -> RunResult:
 def submission_result(file: Path) -> SubmissionResult:
     """Return the result that `testbed submit --json` left in a file."""
     return decode(SubmissionResult, json.loads(file.read_text()), file.name)
+
+
+def statistics_of(result: RunResult) -> list[Statistics]:
+    """Return what the scripts of all workers left. TestbedError names workers that left nothing."""
+    left = [worker.stats for worker in result.workers if worker.stats is not None]
+    if len(left) < len(result.workers):
+        silent = [str(worker.rank) for worker in result.workers if worker.stats is None]
+        raise TestbedError(f"job {result.id}: no statistics of worker {', '.join(silent)}")
+    return left
 
 
 def trust(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None
 def _row(testbed: live.TestbedOfFigures, way: Sync, epochs: int, folder: Path) -> dict[str, Any]:
     words = ("digits.py", "--epochs", str(epochs))
     result, script = run(testbed, way, f"fig12.{way.sync}", folder, *words)
-    busy_s = max(worker.stats["allreduce"]["busy_s"] for worker in result.workers if worker.stats)
+    busy_s = max(stats["allreduce"]["busy_s"] for stats in live.statistics_of(result))
     return {
         "way": way.sync,
         "title": way.title,

@@ -27,6 +27,7 @@ from reproductions.aleph.live.setting import (
     shown,
 )
 from reproductions.verdicts import FLAT, of_gain
+from testbed.errors import TestbedError
 from testbed.figures import finished_runs
 from testbed.figures.verdict_gate import runs_of
 from testbed.messages.result import RunResult
@@ -115,9 +116,16 @@ def _row(
         "error_over_bound": script["error_over_bound"],
         "roles": roles(result, testbed, {} if isinstance(cores, str) else cores),
         "cores_unknown": cores if isinstance(cores, str) else None,
-        "cores_busy": math.fsum(core.busy.median or 0.0 for core in result.telemetry.cores),
+        "cores_busy": math.fsum(_sampled(core.busy.median) for core in result.telemetry.cores),
         **shown(result),
     }
+
+
+def _sampled(median: float | None) -> float:
+    """Return a median. TestbedError where nothing was sampled."""
+    if median is None:
+        raise TestbedError("the run was over before its cores were sampled")
+    return median
 
 
 def roles(

@@ -118,7 +118,7 @@ def _row(
         "blocks": blocks and blocks.made,
         "without": blocks and blocks.without,
         "error_over_bound": script["error_over_bound"],
-        "retransmits": sum(worker.stats["retransmits"] for worker in result.workers if worker.stats),
+        "retransmits": sum(stats["retransmits"] for stats in live.statistics_of(result)),
         "verdict": as_json(result.verdict),
     }
 
