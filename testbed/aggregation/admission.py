@@ -17,10 +17,17 @@ from typing import Any
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.grants import Admission, Group, group_ip
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.place_interfaces import Hosts, SummingPlace, SummingSwitches
-from testbed.aggregation.program import SUM, Capacity, DataPlaneProgram, JobBlocks, PlacePool, chosen
+from testbed.aggregation.program import (
+    SUM,
+    Capacity,
+    DataPlaneProgram,
+    Departure,
+    JobBlocks,
+    PlacePool,
+    chosen,
+)
 from testbed.aggregation.segments import NoRoomError
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses

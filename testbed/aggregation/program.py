@@ -14,7 +14,6 @@ from typing import Protocol
 
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.place_interfaces import SummingPlace
 from testbed.aggregation.system import Layout
@@ -71,6 +70,21 @@ class JobBlocks:
     made: int
     active: int
     without: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A source that left at a place, or came back there: a worker by its number, or a place; with all
+    `workers` below it. `events` is how many looks in a row it was missed in, 0 where all sources of a place
+    had left; `made` how many blocks its place had made by then.
+    """
+
+    source: int | Place
+    at: Place
+    is_back: bool
+    made: int
+    workers: tuple[int, ...]
+    events: int = 0
 
 
 @dataclass(slots=True)
@@ -138,12 +152,15 @@ class PlacePool(Protocol):
 class DataPlaneProgram(Protocol):
     """A data-plane program. What it `shares` out of a place has that name: programs that share out the same
     do so from one pool. `sources` has a file by each engine that it is written for, of bpf/ or p4/ unless the
-    path is absolute.
+    path is absolute. `parts` has the classes of its own parts of places, by engine, MODULE:CLASS: what an
+    engine's folder says in its `parts` (PlacePart, SwitchPart). A program without any has slots alone; a
+    user's class may leave them unsaid.
     """
 
     name: str
     shares: str
     sources: Mapping[str, Path]
+    parts: Mapping[str, str]
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Raise RequestError where a job says of its packets what this program does not do. `engines` is by

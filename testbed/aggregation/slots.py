@@ -43,6 +43,7 @@ class SlotProgram:
 
     name, shares = SUM, "slots"
     sources: Mapping[str, Path] = MappingProxyType({"xdp": Path("sum.h"), "bmv2": Path("sum.p4")})
+    parts: Mapping[str, str] = MappingProxyType({})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """A sum waits for every worker, and what is under way is half of a segment. Only the core's sum is

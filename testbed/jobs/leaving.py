@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from testbed.aggregation.leaving import Departure
+from testbed.aggregation.program import Departure
 from testbed.errors import TestbedError
 from testbed.messages.jobs import AbsenceStatus
 from testbed.plugins.user_class import in_a_line

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.grants import Admission, Group
-from testbed.aggregation.leaving import Departure
-from testbed.aggregation.program import JobBlocks
+from testbed.aggregation.program import Departure, JobBlocks
 from testbed.aggregation.system import Layout
 from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result

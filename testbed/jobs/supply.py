@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.grants import Admission, Group
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import JobBlocks
+from testbed.aggregation.program import Departure, JobBlocks
 from testbed.aggregation.result_ports import ways
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps

@@ -11,11 +11,12 @@ import pkgutil
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.program import SUM, DataPlaneProgram, ProgramSource
@@ -190,6 +191,21 @@ def sources(engine: str) -> tuple[ProgramSource, ...]:
         for name in _numbers()
         if name != SUM and engine in programs()[name].sources
     )
+
+
+def part_class(name: str, engine: str) -> Callable[..., Any] | None:
+    """Return the class of a program's own part of a place of this engine (DataPlaneProgram.parts); None for a
+    program that has none there. TestbedError names one that cannot be loaded.
+    """
+    where: str | None = getattr(programs().get(name), "parts", {}).get(engine)
+    if where is None:
+        return None
+    module, _, class_name = where.partition(":")
+    try:
+        made: Callable[..., Any] = getattr(importlib.import_module(module), class_name)
+    except Exception as error:  # a user's own program may say anything
+        raise TestbedError(f"program {name!r}: load {where}: {in_a_line(error)}") from error
+    return made
 
 
 def simulations() -> list[tuple[str, tuple[Figure, ...]]]:

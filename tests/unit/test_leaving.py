@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Node
-from testbed.aggregation.leaving import Departure, TreeStanding, beyond
+from testbed.aggregation.program import Departure
 from testbed.jobs.leaving import Absences
 from testbed.messages.jobs import AbsenceStatus
 from testbed.systems.trio.leaving import Leaving
+from testbed.systems.trio.standing import TreeStanding, beyond
 from testbed.topology.places import switch
 from testbed.wire.mapping import FIRST_VOTE
 

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.dataplanes.bmv2 import timers as mark_timers
 from testbed.dataplanes.bmv2.control_port import AwayError, ControlPort
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError
-from testbed.dataplanes.bmv2.timers import MarkTimers
 from testbed.dataplanes.xdp import syscall
 from testbed.dataplanes.xdp.control import Injector
 from testbed.emulation import ingress, namespaces
@@ -34,6 +32,8 @@ from testbed.emulation.netlink import (
 )
 from testbed.errors import TestbedError
 from testbed.jobs.leaving import Looks
+from testbed.systems.trio.bmv2 import timers as mark_timers
+from testbed.systems.trio.bmv2.timers import MarkTimers
 from testbed.topology.addresses import Dpid
 from workloads import job_env, ps_protocol
 from workloads.luwu.calls import Connection, GoneError

@@ -21,6 +21,12 @@ class OwnedProgram(SlotProgram):
 
     name = "owned"
     sources = MappingProxyType({"xdp": Path("systems/owned.h"), "bmv2": Path("systems/owned.p4")})
+    parts: Mapping[str, str] = MappingProxyType(
+        {
+            "xdp": "testbed.systems.luwu.xdp:OwnedRecords",
+            "bmv2": "testbed.systems.luwu.bmv2:SwitchOwnedRecords",
+        }
+    )
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Nothing is accepted that workers do who have the sums."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from testbed.aggregation.forest import Node
-from testbed.aggregation.leaving import Departure, Reached, TreeStanding, beyond
+from testbed.aggregation.program import Departure
+from testbed.systems.trio.standing import Reached, TreeStanding, beyond
 from testbed.topology.places import Place
 
 

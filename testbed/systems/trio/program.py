@@ -12,13 +12,12 @@ from types import MappingProxyType
 
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.place_interfaces import BlockPlace, LeavingPlace, TimedPlace
-from testbed.aggregation.program import At, Capacity, Grant, JobBlocks, PlacePool
+from testbed.aggregation.program import At, Capacity, Departure, Grant, JobBlocks, PlacePool
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
 from testbed.systems.trio.leaving import Leaving
+from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES
@@ -86,8 +85,8 @@ class BlockGrant(Grant):
         missed: Counter[str] = Counter()
         for number, tree in enumerate(forest.trees):
             for node in tree.top.nodes():
-                place = at(node.place)
-                counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
+                part = at(node.place).part(BLOCKS)
+                counts = part.counts(job, number) if isinstance(part, CountedBlocks) else None
                 if counts is None:
                     continue
                 made += counts.made if node is tree.top else 0
@@ -101,8 +100,8 @@ class BlockGrant(Grant):
         """Return why blocks age out no more, where a place's timers stopped."""
         why = None
         for place in forest.places if self.age_out_ms else ():
-            summing = at(place)
-            if isinstance(summing, TimedPlace) and (failure := summing.failure()):
+            part = at(place).part(BLOCKS)
+            if isinstance(part, TimedBlocks) and (failure := part.failure()):
                 why = f"its blocks age out no more: {place}: {failure}"
         return why
 
@@ -121,9 +120,9 @@ class BlockGrant(Grant):
             self._leaving = [Leaving(tree.top, self.leave_after, self.windows) for tree in forest.trees]
         departures = []
         for number, tree in enumerate(self._leaving):
-            places = {node.place: at(node.place) for node in tree.top.nodes()}
-            able = {place: each for place, each in places.items() if isinstance(each, LeavingPlace)}
-            seen = {place: each.standing(job, number) for place, each in able.items()}
+            parts = {node.place: at(node.place).part(BLOCKS) for node in tree.top.nodes()}
+            able = {place: part for place, part in parts.items() if isinstance(part, LeavingBlocks)}
+            seen = {place: part.standing(job, number) for place, part in able.items()}
             orders, those = tree.look({place: each for place, each in seen.items() if each})
             departures += those
             for (place, source), reached in orders.heard.items():
@@ -138,8 +137,14 @@ class BlockGrant(Grant):
 class BlockProgram:
     """Each tree has block records, of which none is another's."""
 
-    name, shares = "blocks", "block records"
+    name, shares = BLOCKS, "block records"
     sources = MappingProxyType({"xdp": Path("systems/blocks.h"), "bmv2": Path("systems/blocks.p4")})
+    parts = MappingProxyType(
+        {
+            "xdp": "testbed.systems.trio.xdp.table:BlockTable",
+            "bmv2": "testbed.systems.trio.bmv2.blocks:SwitchBlocks",
+        }
+    )
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Places answer no questions about records, and may not go on without a worker."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.aggregation.entries import BlockTerms, Entry
-from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.aggregation.segments import NoRoomError
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import RequestError
+from testbed.systems.trio.parts import BlockCounts
 from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, P4_TERMS, Space
 from testbed.wire.mapping import FIRST_VOTE
 from testbed.wire.places import SLOTS
@@ -76,15 +76,16 @@ class Rows:
 
 
 class BlockRecords:
-    """The records of one switch, while its process runs."""
+    """The records of one switch."""
 
     def __init__(self, client: SwitchClient) -> None:
         self._client = client
         self._rows = Rows()
         self._handles: dict[Tree, tuple[int, int]] = {}  # of its terms, and its job record
 
-    def __contains__(self, tree: Tree) -> bool:
-        return tree in self._handles
+    def trees(self) -> list[Tree]:
+        """Return the trees that are summed here by blocks."""
+        return list(self._handles)
 
     def row(self, tree: Tree) -> BlockRow | None:
         """Return a tree's row, if it is summed here by blocks."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
-from testbed.dataplanes.bmv2.blocks import BlockRow
 from testbed.dataplanes.bmv2.control_port import AwayError
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError, SwitchClient
 from testbed.errors import TestbedError
+from testbed.systems.trio.bmv2.records import BlockRow
 from testbed.topology.addresses import Dpid
 from testbed.wire.blocks import P4_RECORDS
 

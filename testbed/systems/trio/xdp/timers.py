@@ -1,5 +1,5 @@
 """The timers of a place that sums by block records: a compiled thread that ticks blocks which nobody has
-contributed to for their job's timeout (native/timers.c, docs/trio.md).
+contributed to for their job's timeout (testbed/dataplanes/xdp/native/timers.c, docs/trio.md).
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import os
 import socket
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 
 from testbed import native
 from testbed.aggregation.entries import Entry, Tick
@@ -20,7 +18,7 @@ from testbed.errors import HostError
 from testbed.topology.addresses import CONTROL_DEVICES
 from testbed.wire.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 
-_LIBRARY = Path(__file__).with_name("_timers" + EXTENSION_SUFFIXES[0])
+_LIBRARY = native.TIMERS.path
 _SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place
 _QDISC_BYPASS = 20  # PACKET_QDISC_BYPASS
 _SOL_PACKET = 263
