@@ -23,7 +23,7 @@ from testbed.aggregation.program import (
     SUM,
     Capacity,
     DataPlaneProgram,
-    Departure,
+    Findings,
     JobBlocks,
     PlacePool,
     chosen,
@@ -298,13 +298,15 @@ class Places:
                 failures[admission.job] = why
         return failures
 
-    def look(self, job: int) -> list[Departure]:
-        """Look once at who contributes to a job's sums, and return who left, or is back (Grant.look). Nothing
-        for a job that is not admitted.
+    def look(self, job: int, at_s: float) -> Findings:
+        """Look once at who contributes to a job's sums, and return what its program finds (Grant.look).
+        Nothing for a job that is not admitted.
         """
         with self._lock:
             admission = self._admitted.get((job, 0))
-            return admission.grant.look(job, admission.forest, self._at) if admission else []
+            if admission is None:
+                return Findings()
+            return admission.grant.look(job, admission.forest, self._at, at_s)
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
@@ -64,27 +64,24 @@ class Capacity:
 @dataclass(frozen=True, slots=True)
 class JobBlocks:
     """The blocks of a job at all of its places: how many the tops of its trees made, how many are `active`
-    anywhere, and how many went `without` a worker (by its rank, as text) or a place.
+    anywhere, how many went `without` a worker (by its rank, as text) or a place, and who `left` until when
+    (AbsenceStatus, as JSON).
     """
 
     made: int
     active: int
     without: Mapping[str, int]
+    left: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
-    """A source that left at a place, or came back there: a worker by its number, or a place; with all
-    `workers` below it. `events` is how many looks in a row it was missed in, 0 where all sources of a place
-    had left; `made` how many blocks its place had made by then.
+class Findings:
+    """The findings of a look at a job's places: a line for its user on each source that left or came back,
+    and the ranks of all workers that its sums go on without.
     """
 
-    source: int | Place
-    at: Place
-    is_back: bool
-    made: int
-    workers: tuple[int, ...]
-    events: int = 0
+    lines: Sequence[str] = ()
+    absent: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -125,13 +122,20 @@ class Grant:
         """
         return None
 
+    @property
+    def looks(self) -> bool:
+        """Say whether a job's places are looked at while it runs."""
+        return False
+
     def look_every_s(self, forest: Forest) -> float:
         """Return the time between two looks."""
         return 1.0
 
-    def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
-        """Look once at who contributes, and return who left, or is back."""
-        return []
+    def look(self, job: int, forest: Forest, at: At, at_s: float) -> Findings:
+        """Look once at who contributes, so many seconds after the job's attempt began, and return what is
+        new.
+        """
+        return Findings()
 
 
 class PlacePool(Protocol):

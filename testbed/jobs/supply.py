@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from testbed.aggregation.admission import Places
 from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import Departure, JobBlocks
+from testbed.aggregation.program import Findings, JobBlocks
 from testbed.aggregation.result_ports import ways
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
@@ -245,9 +245,9 @@ class Supply:
         """
         return self._places.counts(number)
 
-    def look(self, number: int) -> list[Departure]:
-        """Look once for workers of a job that are to leave it, or are back."""
-        return self._places.look(number)
+    def look(self, number: int, at_s: float) -> Findings:
+        """Look once at a job's places, so many seconds after its attempt began."""
+        return self._places.look(number, at_s)
 
     def taken(self, place: Place) -> int:
         """Return how many jobs have segments at a place."""

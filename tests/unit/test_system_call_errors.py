@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from testbed.aggregation.program import Findings
 from testbed.dataplanes.bmv2.control_port import AwayError, ControlPort
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError
 from testbed.dataplanes.xdp import syscall
@@ -31,7 +32,7 @@ from testbed.emulation.netlink import (
     set_up,
 )
 from testbed.errors import TestbedError
-from testbed.jobs.leaving import Looks
+from testbed.jobs.looks import Looks
 from testbed.systems.trio.bmv2 import timers as mark_timers
 from testbed.systems.trio.bmv2.timers import MarkTimers
 from testbed.topology.addresses import Dpid
@@ -391,10 +392,12 @@ def test_looks_for_stragglers_that_fail_are_told_to_the_job() -> None:
     for code in (errno.EPERM, errno.ENOMEM):
         reasons: list[str] = []
 
-        def look(code: int = code) -> list[Any]:
+        def look(_at_s: float, code: int = code) -> Findings:
             raise OSError(code, f"look up in a map: {os.strerror(code)}")
 
-        with Looks(lambda: 0.0, look, lambda *_: None, reasons.append) as looks:
+        with Looks(lambda: 0.0, look, lambda _: None, reasons.append) as looks:
+            looks.start()
+            assert looks._thread
             looks._thread.join(10.0)
         assert reasons == [f"look for stragglers: look up in a map: {os.strerror(code)}"]
 

@@ -13,10 +13,12 @@ from types import MappingProxyType
 from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import At, Capacity, Departure, Grant, JobBlocks, PlacePool
+from testbed.aggregation.program import At, Capacity, Findings, Grant, JobBlocks, PlacePool
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
-from testbed.systems.trio.leaving import Leaving
+from testbed.messages.coding import as_json
+from testbed.systems.trio.absences import Absences
+from testbed.systems.trio.leaving import Departure, Leaving
 from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
 from testbed.topology import addresses
@@ -48,6 +50,7 @@ class BlockGrant(Grant):
     age_out_ms: float
     leave_after: int | None
     _leaving: list[Leaving] = field(default_factory=list)
+    _absences: Absences = field(default_factory=Absences)
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -94,7 +97,7 @@ class BlockGrant(Grant):
                 below = {child.number: str(child.place) for child in node.below}
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
-        return JobBlocks(made, active, dict(sorted(missed.items())))
+        return JobBlocks(made, active, dict(sorted(missed.items())), as_json(self._absences.status()))
 
     def failure(self, forest: Forest, at: At) -> str | None:
         """Return why blocks age out no more, where a place's timers stopped."""
@@ -105,6 +108,10 @@ class BlockGrant(Grant):
                 why = f"its blocks age out no more: {place}: {failure}"
         return why
 
+    @property
+    def looks(self) -> bool:
+        return self.leave_after is not None
+
     def look_every_s(self, forest: Forest) -> float:
         """Return so many timeouts of the place that waits longest. A block that waits for somebody all the
         time is ticked within 8 of them.
@@ -112,13 +119,13 @@ class BlockGrant(Grant):
         levels = max(max(tree.top.heights().values()) for tree in forest.trees)
         return LOOK_TIMEOUTS * self.age_out_ms * (levels + 1) / 2 / 1e3
 
-    def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
+    def look(self, job: int, forest: Forest, at: At, at_s: float) -> Findings:
         """Have those leave that are permanent stragglers, and return who left, or is back."""
         if not self.leave_after:
-            return []
+            return Findings()
         if not self._leaving:
             self._leaving = [Leaving(tree.top, self.leave_after, self.windows) for tree in forest.trees]
-        departures = []
+        departures: list[Departure] = []
         for number, tree in enumerate(self._leaving):
             parts = {node.place: at(node.place).part(BLOCKS) for node in tree.top.nodes()}
             able = {place: part for place, part in parts.items() if isinstance(part, LeavingBlocks)}
@@ -131,7 +138,7 @@ class BlockGrant(Grant):
                 able[place].rise(job, number, floors)
             for place, sources in orders.leave.items():
                 able[place].leave(job, number, sources)
-        return departures
+        return Findings(self._absences.add(departures, at_s), frozenset(self._absences.out()))
 
 
 class BlockProgram:
