@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.place_interfaces import SummingPlace
@@ -106,8 +105,10 @@ class Grant:
         """Return what a worker's endpoint must know of it, by the names of its settings."""
         return {"window": 0, "vote_window": 0, "spare_bits": 0}
 
-    def terms(self, tree: Tree, place: Place) -> BlockTerms | None:
-        """Return the terms of a tree at a place that sums it; None where slots are all."""
+    def terms(self, tree: Tree, place: Place) -> object | None:
+        """Return what the program says of a tree at a place that sums it (Entry.terms); None where slots are
+        all.
+        """
         return None
 
     def counts(self, job: int, forest: Forest, at: At) -> JobBlocks | None:
@@ -141,7 +142,7 @@ class Grant:
 class PlacePool(Protocol):
     """The part of one place that is shared out among trees."""
 
-    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+    def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
         """Give a tree its share, `is_lent` one of a group, and return its first slot. NoRoomError says who
         has what.
         """

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.program import SUM, Capacity, Grant, Key, PlacePool
@@ -28,7 +27,7 @@ class SlotPool:
 
     segments: Segments
 
-    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+    def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
         return (self.segments.lend if is_lent else self.segments.take)(key, size)
 
     def free(self, key: Key) -> None:

@@ -23,8 +23,8 @@ from testbed.dataplanes.bmv2.routes import mac_number, set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.reference_model.output_ports import Emission, Route, To
-from testbed.reference_model.owned_tree import OwnedTree
 from testbed.systems.luwu.bmv2 import SwitchOwnedRecords
+from testbed.systems.luwu.reference import OwnedTree
 from testbed.topology import addresses
 from testbed.wire.blocks import P4_RECORDS
 from testbed.wire.places import SLOTS as PLACES

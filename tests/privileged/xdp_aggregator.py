@@ -30,11 +30,11 @@ from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP
 from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.pairs import add_pair
 from testbed.reference_model.aggregator import ETH0, LOOP_PORT
-from testbed.reference_model.blocks import JobRecord
 from testbed.reference_model.output_ports import Emission, Route, To
-from testbed.reference_model.owned_tree import OwnedTree
 from testbed.reference_model.pull import Puller, Stored
+from testbed.systems.luwu.reference import OwnedTree
 from testbed.systems.luwu.xdp import OwnedRecords
+from testbed.systems.trio.reference import JobRecord
 from testbed.systems.trio.xdp.table import BlockTable
 from testbed.topology import addresses
 from testbed.topology.addresses import ROOM_DEVICES

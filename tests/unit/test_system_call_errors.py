@@ -35,6 +35,7 @@ from testbed.errors import TestbedError
 from testbed.jobs.looks import Looks
 from testbed.systems.trio.bmv2 import timers as mark_timers
 from testbed.systems.trio.bmv2.timers import MarkTimers
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import Dpid
 from workloads import job_env, ps_protocol
 from workloads.luwu.calls import Connection, GoneError
@@ -380,7 +381,7 @@ def test_timers_say_what_keeps_ticks_from_a_switch_that_runs(
     monkeypatch.setattr(mark_timers, "SwitchClient", Client)
     reasons: list[str] = []
     timers = MarkTimers(Dpid(1), lambda _: None, reasons.append)
-    entry: Any = type("Entry", (), {"tree": 0, "terms": type("Terms", (), {"age_out_ms": 4.0})})
+    entry: Any = type("Entry", (), {"tree": 0, "terms": BlockTerms(1, (1, 1), (1, 1), (1, 1), 4.0)})
     row: Any = None
     timers.set(1, entry, row)
     assert all(looks.acquire(timeout=10.0) for _ in range(3)), "it goes on"

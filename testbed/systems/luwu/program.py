@@ -12,6 +12,7 @@ from testbed.aggregation.packets import Packets
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
+from testbed.reference_model.parts import REFERENCE
 from testbed.topology.units import Unit
 from testbed.wire.recovery import Recovery
 
@@ -25,6 +26,7 @@ class OwnedProgram(SlotProgram):
         {
             "xdp": "testbed.systems.luwu.xdp:OwnedRecords",
             "bmv2": "testbed.systems.luwu.bmv2:SwitchOwnedRecords",
+            REFERENCE: "testbed.systems.luwu.reference:ReferenceOwned",
         }
     )
 

@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.program import At, Capacity, Findings, Grant, JobBlocks, PlacePool
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
 from testbed.messages.coding import as_json
+from testbed.reference_model.parts import REFERENCE
 from testbed.systems.trio.absences import Absences
 from testbed.systems.trio.leaving import Departure, Leaving
 from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Place
@@ -150,6 +151,7 @@ class BlockProgram:
         {
             "xdp": "testbed.systems.trio.xdp.table:BlockTable",
             "bmv2": "testbed.systems.trio.bmv2.blocks:SwitchBlocks",
+            REFERENCE: "testbed.systems.trio.reference:ReferenceBlocks",
         }
     )
 

@@ -11,6 +11,7 @@ from testbed.dataplanes.bmv2.parts import SwitchAccess, SwitchEndedError
 from testbed.systems.trio.bmv2.records import BlockRecords
 from testbed.systems.trio.bmv2.timers import MarkTimers
 from testbed.systems.trio.parts import BlockCounts
+from testbed.systems.trio.terms import terms_of
 
 
 class SwitchBlocks:
@@ -28,7 +29,7 @@ class SwitchBlocks:
         key = (number, entry.tree)
         self._records.admit(key, entry, self._switch.empties)
         row = self._records.row(key)
-        if row and entry.terms and entry.terms.age_out_ms:
+        if row and terms_of(entry).age_out_ms:
             self._timers.set(number, entry, row)
         return {}
 

@@ -25,6 +25,7 @@ from testbed.dataplanes.xdp.syscall import (
 )
 from testbed.systems.trio.parts import BlockCounts
 from testbed.systems.trio.standing import Reached, TreeStanding
+from testbed.systems.trio.terms import terms_of
 from testbed.systems.trio.xdp.shared_records import SharedRecords
 from testbed.systems.trio.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
 from testbed.wire.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
@@ -91,13 +92,12 @@ class BlockTable:
                 self._records[key] = self._cells.take("job_records")
             record = self._record(number, entry)
             map_update(self._programs.map_fd("job_records"), u32(self._records[key]), record.tobytes())
-            if entry.terms and entry.terms.age_out_ms:
+            if terms_of(entry).age_out_ms:
                 self._made_timers().set(self._records[key], int(record["serial"]), number, entry)
         return {"aggregator": self._cell, "record": self._records[key]}
 
     def _record(self, number: int, entry: Entry) -> np.ndarray:
-        assert entry.terms
-        record, terms = np.zeros((), layout.JOB_RECORD), entry.terms
+        record, terms = np.zeros((), layout.JOB_RECORD), terms_of(entry)
         for name, members in (("workers", entry.workers), ("places", entry.places)):
             record[name] = [members >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
         record["serial"], record["expected"] = self._cells.serial(), entry.members.bit_count()

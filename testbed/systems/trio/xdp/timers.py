@@ -15,6 +15,7 @@ from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
+from testbed.systems.trio.terms import terms_of
 from testbed.topology.addresses import CONTROL_DEVICES
 from testbed.wire.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 
@@ -121,10 +122,9 @@ class Timers:
         """Have the blocks of a tree of job `number` age out as its entry says; its job record is that of this
         index and serial number.
         """
-        assert entry.terms
         frame = bytearray(tick_frame(Tick(number, entry.generation, entry.tree, 0, 0, 0), entry))
         frame[_SOURCE] = u32(self._ifindex)
-        timeout_ns = round(entry.terms.age_out_ms * 1e6)
+        timeout_ns = round(terms_of(entry).age_out_ms * 1e6)
         self._library.timers_set(self._handle, record, serial, timeout_ns, bytes(frame), len(frame))
 
     def forget(self, record: int) -> None:
