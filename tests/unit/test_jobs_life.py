@@ -268,7 +268,7 @@ def test_what_a_look_finds_is_told_and_nothing_looks_before_it_is_started() -> N
         looked.set()
         return Findings(["worker 1 left u1"], frozenset({1}))
 
-    with Looks(lambda: 0.0, look, reports.append, reports.append) as looks:
+    with Looks(lambda: 0.0, look, reports.append, pytest.fail) as looks:
         assert not looked.wait(0.05)
         looks.start()
         assert looked.wait(CALL_S)
