@@ -69,9 +69,6 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
     """Return what an action comes to: of changes the event, None where nothing had to change. Jobs that lost
     circuits by it are said. RequestError for too much behind the action, or too little.
     """
-    from testbed.messages.coding import decode
-    from testbed.messages.controller import CircuitsMade
-
     if action == "schedule" and len(rest) != 1:
         raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
     if rest and action not in ("plan", "request", "set", "schedule"):
@@ -83,6 +80,11 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
         return getattr(control, "now" if action == "list" else action)(*rest)
     ask: Callable[..., CircuitChange] = getattr(control, action)
     change = ask(*rest, force=force)
+    if not change["lost"]:
+        return change["event"]
+    from testbed.messages.coding import decode
+    from testbed.messages.controller import CircuitsMade
+
     for loss in decode(CircuitsMade, change, "circuits").lost:
         cut = ", ".join("-".join(pair) for pair in loss.cut_off)
         lost = f"lost {_shown(loss.circuits)}{f', and is cut off: {cut}' if cut else ''}"

@@ -17,10 +17,18 @@ from typing import Any
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.grants import Admission, Group, group_ip
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.place_interfaces import Hosts, SummingPlace, SummingSwitches
-from testbed.aggregation.program import SUM, Capacity, DataPlaneProgram, JobBlocks, PlacePool, chosen
+from testbed.aggregation.program import (
+    SUM,
+    Capacity,
+    Clock,
+    DataPlaneProgram,
+    Findings,
+    JobBlocks,
+    PlacePool,
+    chosen,
+)
 from testbed.aggregation.segments import NoRoomError
 from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
@@ -291,13 +299,15 @@ class Places:
                 failures[admission.job] = why
         return failures
 
-    def look(self, job: int) -> list[Departure]:
-        """Look once at who contributes to a job's sums, and return who left, or is back (Grant.look). Nothing
-        for a job that is not admitted.
+    def look(self, job: int, clock: Clock) -> Findings:
+        """Look once at who contributes to a job's sums, and return what its program finds (Grant.look).
+        Nothing for a job that is not admitted.
         """
         with self._lock:
             admission = self._admitted.get((job, 0))
-            return admission.grant.look(job, admission.forest, self._at) if admission else []
+            if admission is None:
+                return Findings()
+            return admission.grant.look(job, admission.forest, self._at, clock)
 
     def restarts(self) -> int | None:
         """Return how often a switch was started again; None while one is gone."""

@@ -19,29 +19,6 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockTerms:
-    """The terms of a tree at a place that sums it by blocks, not in slots (docs/trio.md): how many active
-    blocks it may have, how many a source has under way at most, how many results are kept, and how far ticks
-    may be ahead of what a source has; the last three of vectors and of votes.
-    """
-
-    cap: int
-    window: tuple[int, int]
-    kept: tuple[int, int]
-    ahead: tuple[int, int]
-    age_out_ms: float = 0.0  # how long a block may wait for a source; 0: as long as it takes
-
-    @property
-    def data(self) -> int:
-        """Return how many slots of a worker's ring are for vectors: those behind are the votes'."""
-        return self.kept[0]
-
-    def records(self, buckets: int) -> int:
-        """Return how many records it may have in one bucket of a table with so many."""
-        return sum(-(-sum(span) // buckets) for span in zip(self.window, self.kept, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """One tree of a job at one place; the fields are those of `struct entry` of the data planes.
 
@@ -62,8 +39,8 @@ class Entry:
     up_ip: str  # of the place above; NO_IP at the top
     group_ip: str  # where results are addressed to; NO_IP: each copy to a member's own address
     lanes: int  # of every packet of the tree
-    program: str = "sum"  # a name of testbed.wire.places.Program, in lower case
-    terms: BlockTerms | None = None  # where that is "blocks"; slots are those of workers' rings then
+    program: str = "sum"
+    terms: object | None = None  # what that program says of the tree here (Grant.terms)
     owner_ip: str = NO_IP  # of an owned tree, at its top: of the owner, whom sums and beats go to
     asks: bool = False  # whether its workers ask which fragments there are
 
@@ -71,11 +48,6 @@ class Entry:
     def members(self) -> int:
         """Bitmap of all contributors."""
         return self.workers | self.places
-
-    @property
-    def is_owned(self) -> bool:
-        """Say whether the tree's sums go to an owner alone (docs/luwu-network.md)."""
-        return self.program == "owned"
 
     @property
     def to_ip(self) -> str:

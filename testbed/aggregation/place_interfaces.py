@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from testbed.aggregation.entries import Entry, Sender, Tick
-from testbed.aggregation.leaving import Reached, TreeStanding
 from testbed.topology.addresses import Dpid
 from testbed.topology.places import Host
 from testbed.wire import spec
@@ -52,51 +51,10 @@ class SummingPlace(Protocol):
         generation, which it cannot add to.
         """
 
-
-@dataclass(frozen=True, slots=True)
-class BlockCounts:
-    """The counts of a tree's blocks at a place: all that were made, those whose sums are not made, and by the
-    number of a source those that went without it.
-    """
-
-    made: int
-    active: int
-    missed: dict[int, int]
-
-
-@runtime_checkable
-class BlockPlace(Protocol):
-    """A place that sums by block records, too."""
-
-    def block_counts(self, number: int, tree: int) -> BlockCounts | None:
-        """Return the counts of a job's tree; None where it is not summed here by blocks."""
-
-
-@runtime_checkable
-class TimedPlace(BlockPlace, Protocol):
-    """A place whose timers may fail, while it sums on."""
-
-    def failure(self) -> str | None:
-        """Return why blocks age out here no more; None where they do, or where none are to."""
-
-
-@runtime_checkable
-class LeavingPlace(BlockPlace, Protocol):
-    """A place that sums by blocks, and goes on without sources that left; `number` is a job's, and nothing is
-    done for a tree that is not summed here. A source that left is back by what it sends.
-    """
-
-    def standing(self, number: int, tree: int) -> TreeStanding | None:
-        """Return how the sources of a tree stand; None where it is not summed here by blocks that age."""
-
-    def leave(self, number: int, tree: int, sources: int) -> None:
-        """Take sources, a bitmap, out of a tree: blocks that are made from now on do not wait for them."""
-
-    def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
-        """Note how far those are who are below a source."""
-
-    def rise(self, number: int, tree: int, floors: Reached) -> None:
-        """Have the floors of a tree rise, or stay."""
+    def part(self, program: str) -> object | None:
+        """Return a program's own part of this place, which that program knows how to ask; None where it has
+        none here. Without a lock.
+        """
 
 
 class HostPlace(SummingPlace, Protocol):

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.place_interfaces import SummingPlace
 from testbed.aggregation.system import Layout
@@ -45,6 +43,10 @@ class ProgramSource:
 Key = tuple[int, int]  # a job, and the number of one of its trees
 At = Callable[[Place], SummingPlace]
 """Finds what sums at a place."""
+Clock = Callable[[], float]
+"""Returns the seconds since a job's attempt began."""
+REFERENCE = "reference"
+"""The engine by which a program names its part of the reference model (DataPlaneProgram.parts)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,24 @@ class Capacity:
 @dataclass(frozen=True, slots=True)
 class JobBlocks:
     """The blocks of a job at all of its places: how many the tops of its trees made, how many are `active`
-    anywhere, and how many went `without` a worker (by its rank, as text) or a place.
+    anywhere, how many went `without` a worker (by its rank, as text) or a place, and who `left` until when
+    (AbsenceStatus, as JSON).
     """
 
     made: int
     active: int
     without: Mapping[str, int]
+    left: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The findings of a look at a job's places: a line for its user on each source that left or came back,
+    and the ranks of all workers that its sums go on without.
+    """
+
+    lines: Sequence[str] = ()
+    absent: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -95,8 +109,10 @@ class Grant:
         """Return what a worker's endpoint must know of it, by the names of its settings."""
         return {"window": 0, "vote_window": 0, "spare_bits": 0}
 
-    def terms(self, tree: Tree, place: Place) -> BlockTerms | None:
-        """Return the terms of a tree at a place that sums it; None where slots are all."""
+    def terms(self, tree: Tree, place: Place) -> object | None:
+        """Return what the program says of a tree at a place that sums it (Entry.terms); None where slots are
+        all.
+        """
         return None
 
     def counts(self, job: int, forest: Forest, at: At) -> JobBlocks | None:
@@ -111,19 +127,24 @@ class Grant:
         """
         return None
 
+    @property
+    def looks(self) -> bool:
+        """Say whether a job's places are looked at while it runs."""
+        return False
+
     def look_every_s(self, forest: Forest) -> float:
         """Return the time between two looks."""
         return 1.0
 
-    def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
-        """Look once at who contributes, and return who left, or is back."""
-        return []
+    def look(self, job: int, forest: Forest, at: At, clock: Clock) -> Findings:
+        """Look once at who contributes, and return what is new. Called where it `looks`."""
+        return Findings()
 
 
 class PlacePool(Protocol):
     """The part of one place that is shared out among trees."""
 
-    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+    def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
         """Give a tree its share, `is_lent` one of a group, and return its first slot. NoRoomError says who
         has what.
         """
@@ -138,12 +159,15 @@ class PlacePool(Protocol):
 class DataPlaneProgram(Protocol):
     """A data-plane program. What it `shares` out of a place has that name: programs that share out the same
     do so from one pool. `sources` has a file by each engine that it is written for, of bpf/ or p4/ unless the
-    path is absolute.
+    path is absolute. `parts` has the classes of its own parts of places, by engine, MODULE:CLASS: what an
+    engine's folder says in its `parts` (PlacePart, SwitchPart). A program without any has slots alone; a
+    user's class may leave them unsaid.
     """
 
     name: str
     shares: str
     sources: Mapping[str, Path]
+    parts: Mapping[str, str]
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Raise RequestError where a job says of its packets what this program does not do. `engines` is by

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.program import SUM, Capacity, Grant, Key, PlacePool
@@ -28,7 +27,7 @@ class SlotPool:
 
     segments: Segments
 
-    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+    def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
         return (self.segments.lend if is_lent else self.segments.take)(key, size)
 
     def free(self, key: Key) -> None:
@@ -43,6 +42,7 @@ class SlotProgram:
 
     name, shares = SUM, "slots"
     sources: Mapping[str, Path] = MappingProxyType({"xdp": Path("sum.h"), "bmv2": Path("sum.p4")})
+    parts: Mapping[str, str] = MappingProxyType({})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """A sum waits for every worker, and what is under way is half of a segment. Only the core's sum is

@@ -122,7 +122,9 @@ def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "
 def decoded(on_event: OnEvent) -> Callable[[dict[str, Any], int | None], None]:
     """Return what tells `on_event` of each event that this version knows."""
 
-    def hear(data: dict[str, Any], _fd: int | None) -> None:
+    def hear(data: dict[str, Any], fd: int | None) -> None:
+        if fd is not None:  # of no event that this version knows
+            os.close(fd)
         if event := event_of(data):
             on_event(event)
 

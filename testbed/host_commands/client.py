@@ -93,7 +93,8 @@ class _Attendance:
 
     def _on_event(self, _event: object, fd: int | None) -> None:
         """Hand the command's streams to its keeper, which has started."""
-        assert fd is not None
+        if fd is None:
+            raise TestbedError("exec: the testbed passed no descriptor")
         control = socket.socket(fileno=fd)
         mask = os.umask(0o077)
         os.umask(mask)

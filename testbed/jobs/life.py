@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.aggregation.grants import Admission, Group
-from testbed.aggregation.leaving import Departure
-from testbed.aggregation.program import JobBlocks
+from testbed.aggregation.program import Findings, JobBlocks
 from testbed.aggregation.system import Layout
 from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result
@@ -30,18 +30,19 @@ from testbed.jobs.forest_names import summing_trees
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.held_hosts import Holdings
-from testbed.jobs.leaving import Absences, Looks
+from testbed.jobs.looks import Looks
 from testbed.jobs.observation import Observation, require_links
 from testbed.jobs.processes import Emit, Ending, Orders, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.machine.interface import Machine
-from testbed.messages.coding import UNSET, UnsetType, as_json, decode
+from testbed.messages.coding import UNSET, UnsetType, decode
 from testbed.messages.events import JobBegun, JobNote
 from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
 from testbed.messages.result import AttemptResult, OpticalEvents, RunResult
 from testbed.messages.verdict import JobVerdict
+from testbed.plugins.user_class import in_a_line
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
@@ -98,7 +99,6 @@ class Job:
         self.stop_reason: str | None = None  # ends it
         self.failure: str | None = None  # ends its present generation: of something that it needs
         self._blocks: BlocksStatus | None = None  # what became of them, where it is summed by blocks
-        self._absences = Absences(time.monotonic())
         self.notes: list[str] = []  # what a reader of the result must know
         self.attempts: list[AttemptResult] = []  # its starts, as far as they have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
@@ -111,6 +111,7 @@ class Job:
         self._share: Share | None = None
         self._spared: set[Host] = set()  # of workers that failed
         self._gates: Gates | None = None
+        self._looks: Looks | None = None  # of this attempt
         self._network_looked_at = 0.0
         self._looking = threading.Lock()  # the fields below; no other is taken under it
         self._board: JobBoard | None = None
@@ -184,8 +185,12 @@ class Job:
             return None
         if not isinstance(blocks, JobBlocks):
             raise TestbedError(f"job {self.id}: its program counts {type(blocks).__name__}, not JobBlocks")
-        left = as_json(self._absences.status())
-        made = {"made": blocks.made, "active": blocks.active, "without": blocks.without, "left": left}
+        made = {
+            "made": blocks.made,
+            "active": blocks.active,
+            "without": blocks.without,
+            "left": blocks.left,
+        }
         return decode(BlocksStatus, made, f"job {self.id}: its program's counts")
 
     def summed_bytes(self) -> int:
@@ -238,6 +243,7 @@ class Job:
                 return False
             self._require_network()
             self._settle(self._means.supply.give(self.id, self.generation, start), start)
+            self._look_if_granted()
             self.started_at = time.monotonic()  # before a worker can begin
             for rank in range(len(self.layout.workers)):
                 settings, fds = self._settings(rank)
@@ -396,30 +402,45 @@ class Job:
                     self._must_end(time.monotonic()), self._why_it_fails, lambda: self.layout.server is None
                 ),
             )
-            if self.request.options.leave_after is not None:
-                stack.enter_context(self._looks(board))
+            looks = stack.enter_context(self._made_looks(board))
+            stack.callback(self._set_looks, None)  # before they end: a start of it may be under way
+            self._set_looks(looks)
             specs, ending = self._means.executor.attempt(attempt)
         self.notes += groups.notes()
         return specs, ending
 
-    def _looks(self, board: JobBoard) -> Looks:
-        """Return what looks for permanent stragglers while its processes run."""
+    def _made_looks(self, board: JobBoard) -> Looks:
+        """Return the looks of its program while its processes run."""
 
-        def hear(departures: list[Departure], now: float) -> None:
-            for line in self._absences.add(departures, now):
+        def tell(findings: Findings) -> None:
+            for line in findings.lines:
                 self._terms.emit(JobNote(line))
-            board.set_left(self._absences.out())
+            board.set_left(findings.absent)
 
-        def every_s() -> float:  # a queued job is admitted when it is told to start
+        def every_s() -> float:
             admission = self._share.admission if self._share else None
             return admission.grant.look_every_s(admission.forest) if admission else 0.1
-
-        self._absences = Absences(time.monotonic())
 
         def failed(why: str) -> None:
             self.fail(self.generation, why)
 
-        return Looks(every_s, lambda: self._means.supply.look(self.id), hear, failed)
+        return Looks(every_s, partial(self._means.supply.look, self.id), tell, failed)
+
+    def _set_looks(self, looks: Looks | None) -> None:
+        with self._lock:
+            self._looks = looks
+            self._look_if_granted()
+
+    def _look_if_granted(self) -> None:
+        """Begin to look, where its grant looks. A queued job is admitted when it is told to start."""
+        admission = self._share.admission if self._share else None
+        if self._looks is None or admission is None:
+            return
+        try:
+            if admission.grant.looks:
+                self._looks.start()
+        except Exception as error:  # a user's own program may raise anything
+            self.fail(self.generation, f"look for stragglers: {in_a_line(error)}")
 
     def _processes_run(self, groups: Groups) -> None:
         groups.are_inherited()

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.grants import Admission, Group
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import JobBlocks
+from testbed.aggregation.program import Clock, Findings, JobBlocks
 from testbed.aggregation.result_ports import ways
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
@@ -26,6 +25,8 @@ from testbed.errors import RequestError, TestbedError
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
+from testbed.messages.coding import decode
+from testbed.messages.controller import LitCircuits
 from testbed.ocs.plan import servable
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
@@ -197,7 +198,7 @@ class Supply:
 
     def site(self, beside: int | None = None, kept: Host | None = None) -> Site:
         """Return the testbed as a system finds it, without regard to what the job `beside` holds."""
-        pairs = self._controller("circuits")["circuits"]
+        pairs = decode(LitCircuits, self._controller("circuits"), "circuits").circuits
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         rates = joined_mbps(self._topology, pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept, joined_mbps=rates)
@@ -246,9 +247,9 @@ class Supply:
         """
         return self._places.counts(number)
 
-    def look(self, number: int) -> list[Departure]:
-        """Look once for workers of a job that are to leave it, or are back."""
-        return self._places.look(number)
+    def look(self, number: int, clock: Clock) -> Findings:
+        """Look once at a job's places."""
+        return self._places.look(number, clock)
 
     def taken(self, place: Place) -> int:
         """Return how many jobs have segments at a place."""

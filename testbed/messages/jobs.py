@@ -30,8 +30,8 @@ class SummingTree:
 @dataclass(frozen=True, slots=True)
 class AbsenceStatus:
     """A worker or a place that left a place `at` which sums it, after so many looks in vain (`events`; 0: all
-    that it sums left). Times are in s since the job's first look; `back_s` and `blocks`, those that were made
-    meanwhile, are None until it is back.
+    that it sums left). Times are in s since the job's attempt began; `back_s` and `blocks`, those that were
+    made meanwhile, are None until it is back.
     """
 
     who: str

@@ -11,11 +11,12 @@ import pkgutil
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.program import SUM, DataPlaneProgram, ProgramSource
@@ -131,6 +132,24 @@ def _check(program: DataPlaneProgram) -> None:
             raise RequestError(
                 f"{path} has {included[0]}: the core's headers are there; no other is accepted"
             )
+    _check_parts(program)
+
+
+def _check_parts(program: DataPlaneProgram) -> None:
+    """Raise RequestError for parts that root would import from elsewhere than the program itself. Those of a
+    system's program may be inherited.
+    """
+    parts = getattr(program, "parts", {})
+    if not isinstance(parts, Mapping):
+        raise RequestError(f"its parts {parts!r}; a mapping of engines to MODULE:CLASS is accepted")
+    own = f"{type(program).__module__}:"
+    for engine, where in parts.items():
+        if not isinstance(where, str) or not where.startswith((own, f"{PACKAGE}.")):
+            raise RequestError(
+                f"its part for {engine!r}, {where!r}; {own}CLASS, and MODULE:CLASS of {PACKAGE} are accepted"
+            )
+    if HOSTS in parts:
+        _class_at(parts[HOSTS])
 
 
 def require_trusted(path: Path) -> None:
@@ -190,6 +209,26 @@ def sources(engine: str) -> tuple[ProgramSource, ...]:
         for name in _numbers()
         if name != SUM and engine in programs()[name].sources
     )
+
+
+def part_class(name: str, engine: str) -> Callable[..., Any] | None:
+    """Return the class of a program's own part of a place of this engine (DataPlaneProgram.parts); None for a
+    program that has none there. TestbedError names one that cannot be loaded.
+    """
+    where: str | None = getattr(programs().get(name), "parts", {}).get(engine)
+    if where is None:
+        return None
+    try:
+        return _class_at(where)
+    except Exception as error:  # a package of somebody's may raise anything
+        raise TestbedError(f"program {name!r}: load {where}: {in_a_line(error)}") from error
+
+
+def _class_at(where: str) -> Callable[..., Any]:
+    """Return the class at MODULE:CLASS; raises whatever loading it does."""
+    module, _, name = where.partition(":")
+    made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return made
 
 
 def simulations() -> list[tuple[str, tuple[Figure, ...]]]:

@@ -7,7 +7,7 @@ no clock; one frame is worked on at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -15,15 +15,13 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Role, Sender
 from testbed.errors import RequestError
-from testbed.reference_model.blocks import Block, BlockModel, JobRecord
 from testbed.reference_model.output_ports import Emission, Reaction, To, Ways, back, behind
-from testbed.reference_model.owned_tree import OwnedTree
+from testbed.reference_model.parts import HeldSum, MakePart, ModelPart, PassingPart, SummingPart
 from testbed.reference_model.pull import PullSide
 from testbed.reference_model.slots import Slot, contributors_of, difference
 from testbed.topology import addresses
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP
 from testbed.wire import frame, recovery, spec
-from testbed.wire.blocks import BUCKETS
 from testbed.wire.frame import CorruptError, Frame
 from testbed.wire.operations import BY_OWNERS, FOR_ENDS, NOT_IN_P4
 from testbed.wire.recovery import Found
@@ -34,7 +32,6 @@ _OP_AT = frame.HEADERS_BYTES + 3
 _MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
 _PUSHES = (spec.Op.PUSH, spec.Op.EMPTY)
 _CONTRIBUTIONS = (*_PUSHES, spec.Op.PARTIAL)
-_NOT_OF_BLOCKS = (spec.Op.EMPTY, spec.Op.QUESTION)
 _UNKNOWN_TO_P4 = [bytes([op]) for op in NOT_IN_P4]
 
 
@@ -42,7 +39,7 @@ class Aggregator:
     """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are those of the contract.
 
     `ways` says by which ports frames leave. What a worker at a host pulls is its `pull_side`'s. Ticks come by
-    CONTROL_PORT, pushes of the worker at the host itself by LOOP_PORT.
+    CONTROL_PORT, pushes of the worker at the host itself by LOOP_PORT. `parts` make systems' programs here.
     """
 
     def __init__(
@@ -52,15 +49,15 @@ class Aggregator:
         lanes: int = spec.LANES,
         is_host: bool = False,
         takes_empties: bool = True,
-        buckets: int = BUCKETS,
+        parts: Mapping[str, MakePart] | None = None,
     ) -> None:
-        self._table = BlockModel(buckets)
-        self._jobs: dict[tuple[int, int], JobRecord] = {}  # by job and tree
-        self._owned: dict[tuple[int, int], OwnedTree] = {}
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
         self._takes_empties = takes_empties  # of a switch: a host takes none
         self._ip_bytes = IPv4Address(ip).packed
         self._slots = [Slot() for _ in range(slots)]
+        self._parts = {program: make(self._slots) for program, make in (parts or {}).items()}
+        self._summing = {name: part for name, part in self._parts.items() if isinstance(part, SummingPart)}
+        self._passing = {name: part for name, part in self._parts.items() if isinstance(part, PassingPart)}
         self._entries: dict[tuple[int, int], Entry] = {}  # by job and tree
         self._senders: dict[int, frozenset[Sender]] = {}
         self.ways = Ways()
@@ -73,35 +70,28 @@ class Aggregator:
         self._senders[port] = frozenset(senders)
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Gives a tree of job `number` its segment, or its job record. RequestError if that is not there or
-        another one's.
+        """Gives a tree of job `number` its segment, or what its program has in the place of that.
+        RequestError if a segment is not there or another one's.
         """
-        if entry.terms:
-            known = self._jobs.get((number, entry.tree))
-            if known and known.entry.generation == entry.generation:
-                known.entry, known.terms = entry, entry.terms
-            else:
-                self._jobs[number, entry.tree] = self._table.open(number, entry)
-            self._entries[number, entry.tree] = entry
-            return
+        if self._has_slots(entry):
+            self._check_segment(number, entry)
+        if part := self._parts.get(entry.program):
+            part.admit(number, entry)
+        self._entries[number, entry.tree] = entry
+
+    def _has_slots(self, entry: Entry) -> bool:
+        part = self._parts.get(entry.program)
+        return part is None or part.has_slots
+
+    def _check_segment(self, number: int, entry: Entry) -> None:
         first, last = entry.base, entry.base + entry.size - 1
         if last >= len(self._slots):
             raise RequestError(f"job {number}: slots {first} to {last}; there are {len(self._slots)}")
         for (job, tree), held in self._entries.items():
-            if held.terms:
+            if not self._has_slots(held):
                 continue
             if (job, tree) != (number, entry.tree) and first < held.base + held.size and held.base <= last:
                 raise RequestError(f"job {number}: slots {first} to {last} meet those of job {job}")
-        if entry.is_owned:
-            self._admit_owned((number, entry.tree), entry)
-        self._entries[number, entry.tree] = entry
-
-    def _admit_owned(self, key: tuple[int, int], entry: Entry) -> None:
-        known = self._owned.get(key)
-        if known and known.entry.generation == entry.generation:
-            known.entry = entry
-        else:
-            self._owned[key] = OwnedTree(entry, self._slots)
 
     def release(self, number: int, tree: int | None = None) -> None:
         """Takes the segment of a tree back, or of all trees of a job. Slots keep what they hold; another
@@ -109,29 +99,16 @@ class Aggregator:
         """
         for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
             del self._entries[key]
-            self._owned.pop(key, None)
-            if job := self._jobs.pop(key, None):
-                job.is_gone = True
+            for part in self._parts.values():
+                part.release(*key)
 
     def slot(self, index: int) -> Slot:
         """Return a slot as it is, to compare."""
         return self._slots[index]
 
-    def job_record(self, number: int, tree: int = 0) -> JobRecord:
-        """Return what is known of a tree that is summed by blocks."""
-        return self._jobs[number, tree]
-
-    def leave(self, number: int, tree: int, sources: int) -> None:
-        """Take sources, a bitmap, out of a tree that is summed by blocks."""
-        self._jobs[number, tree].out |= sources
-
-    def owned_tree(self, number: int, tree: int = 0) -> OwnedTree:
-        """Return what is known of an owned tree."""
-        return self._owned[number, tree]
-
-    def active_blocks(self, job: JobRecord) -> list[Block]:
-        """Return the blocks of a tree whose sums are not made."""
-        return self._table.active(job)
+    def part(self, program: str) -> ModelPart | None:
+        """Return a program's own part; None for one that has none."""
+        return self._parts.get(program)
 
     # ------------------------------------------------------------------ one frame
 
@@ -191,14 +168,15 @@ class Aggregator:
 
     def _at_switch(self, packet: Frame, data: bytes, port: int) -> Reaction:
         header = packet.header
-        if (header.job, header.tree) in self._owned:
-            return self._at_owned(packet, data, port)
+        known = self._entries.get((header.job, header.tree))
+        if known and (passing := self._passing.get(known.program)):
+            return self._at_passing(passing, packet, data, port)
         if (header.op != spec.Op.RESULT or self._is_copy(packet, port)) and packet.destination_ip != self._ip:
             return (Verdict.MALFORMED, []) if data[30:31] == _MULTICAST else self._forward(data)
         entry = self._entry(packet)
         if isinstance(entry, str):
             return entry, []
-        if entry.terms and header.op in _NOT_OF_BLOCKS:
+        if (summing := self._summing.get(entry.program)) and header.op in summing.unknown:
             return Verdict.MALFORMED, []
         if header.op in _CONTRIBUTIONS:
             return self._sum(packet, entry, port)
@@ -216,24 +194,18 @@ class Aggregator:
             (refused, []) if refused else (Verdict.RESULT, [self.ways.to_group(To.OTHERS, data, key, port)])
         )
 
-    def _at_owned(self, packet: Frame, data: bytes, port: int) -> Reaction:
-        """A packet of an owned tree that is known here."""
+    def _at_passing(self, part: PassingPart, packet: Frame, data: bytes, port: int) -> Reaction:
+        """A packet of a known tree whose packets are its own."""
         header, is_to_group = packet.header, data[30:31] == _MULTICAST
-        is_owners = header.op in BY_OWNERS and is_to_group
-        if packet.destination_ip != self._ip and not is_owners:
+        passed = part.passes.get(header.op) if is_to_group else None
+        if packet.destination_ip != self._ip and passed is None:
             return (Verdict.MALFORMED, []) if is_to_group else self._forward(data)
         entry, key = self._entry(packet), (header.job, header.tree)
         if isinstance(entry, str):
             return entry, []
-        if is_owners and packet.destination_ip == entry.group_ip:
-            verdict = Verdict.RESULT if header.op == spec.Op.PARAMETERS else Verdict.BEAT
-            return verdict, [self.ways.to_group(To.OTHERS, data, key, port)]
-        if header.op in (spec.Op.PUSH, spec.Op.PARTIAL):
-            verdict, sent = self._owned[key].contribute(packet)
-        elif header.op == spec.Op.PARAMETER_BEAT:
-            verdict, sent = self._owned[key].hear(packet)
-        else:
-            return Verdict.MALFORMED, []
+        if passed is not None and packet.destination_ip == entry.group_ip:
+            return passed, [self.ways.to_group(To.OTHERS, data, key, port)]
+        verdict, sent = part.react(packet)
         return verdict, [self.ways.route(sent.pack())] if sent else []
 
     def _is_copy(self, packet: Frame, port: int) -> bool:
@@ -284,8 +256,8 @@ class Aggregator:
 
     def _sum(self, packet: Frame, entry: Entry, port: int) -> Reaction:
         header = packet.header
-        if entry.terms:
-            return self._add(packet, entry, port)
+        if summing := self._summing.get(entry.program):
+            return self._add(summing, packet, entry, port)
         is_push = header.op in _PUSHES
         expected = entry.workers if is_push else entry.places
         if header.worker >= spec.MAX_WORKERS or not expected >> header.worker & 1:
@@ -319,29 +291,25 @@ class Aggregator:
             return Verdict.AGGREGATED, []
         return Verdict.COMPLETED, self._complete(held, packet, entry, port, 0 if is_push else header.age)
 
-    def _add(self, packet: Frame, entry: Entry, port: int) -> Reaction:
-        """A contribution to a block."""
-        job = self._jobs[packet.header.job, packet.header.tree]
-        verdict, block = self._table.add(job, packet.header, packet.lanes, packet.is_marked)
+    def _add(self, part: SummingPart, packet: Frame, entry: Entry, port: int) -> Reaction:
+        """A contribution to what a program has in the place of slots."""
+        verdict, held = part.add(packet)
         if verdict is Verdict.CAPPED:
             return verdict, [self._notice(packet, entry, port)]
-        if verdict is Verdict.COMPLETED and block:
-            return verdict, self._sum_of(block, packet, entry, port, repeated=False)
-        if verdict in (Verdict.RESENT, Verdict.LATE) and block:
-            return verdict, self._sum_of(block, packet, entry, port, repeated=True)
-        return verdict, []
+        repeated = verdict is not Verdict.COMPLETED
+        return verdict, self._sum_of(held, packet, entry, port, repeated) if held else []
 
     def _tick(self, packet: Frame, port: int) -> Reaction:
         header, entry = packet.header, self._entry(packet)
         if isinstance(entry, str):
             return entry, []
-        if entry.is_owned:
+        if entry.program in self._passing:
             return Verdict.BAD_JOB, []  # nobody ticks such a tree
         if not entry.members:
             return Verdict.BAD_WORKER, []
-        if entry.terms:
-            verdict, block = self._table.tick(self._jobs[header.job, header.tree], header)
-            return verdict, self._sum_of(block, packet, entry, port, repeated=False) if block else []
+        if summing := self._summing.get(entry.program):
+            verdict, made = summing.tick(packet)
+            return verdict, self._sum_of(made, packet, entry, port, repeated=False) if made else []
         offset = (header.slot - entry.base) % 2**32
         if offset >= entry.size:
             return Verdict.BAD_SLOT, []
@@ -413,8 +381,8 @@ class Aggregator:
         offset = (header.slot - entry.result_base) % 2**32
         if offset >= entry.size:
             return Verdict.BAD_SLOT
-        if entry.terms:
-            self._table.keep(self._jobs[header.job, header.tree], header, packet.lanes)
+        if summing := self._summing.get(entry.program):
+            summing.keep(packet)
             return ""
         held, degraded = self._slots[entry.base + offset], bool(header.flags & spec.Flag.DEGRADED)
         is_its_own = (held.generation, held.fragment) == (header.generation, header.fragment)
@@ -429,7 +397,7 @@ class Aggregator:
     # ------------------------------------------------------------------ what goes out
 
     def _sum_of(
-        self, held: Slot | Block, packet: Frame, entry: Entry, port: int, repeated: bool
+        self, held: HeldSum, packet: Frame, entry: Entry, port: int, repeated: bool
     ) -> list[Emission]:
         """The result or partial sum that a slot holds, made of the packet that asked for it."""
         relayed_to = packet.source_ip if repeated else entry.self_ip

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.timers import MappedTable, Timers
+from testbed.systems.trio.xdp.timers import MappedTable, Timers
 from testbed.wire import spec
 from testbed.wire.blocks import BUCKET, MOST_BUCKETS
 from tests.bench.host import facts

@@ -23,7 +23,8 @@ from testbed.dataplanes.bmv2.routes import mac_number, set_routes
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.reference_model.output_ports import Emission, Route, To
-from testbed.reference_model.owned_tree import OwnedTree
+from testbed.systems.luwu.bmv2 import SwitchOwnedRecords
+from testbed.systems.luwu.reference import OwnedTree
 from testbed.topology import addresses
 from testbed.wire.blocks import P4_RECORDS
 from testbed.wire.places import SLOTS as PLACES
@@ -248,7 +249,9 @@ class Bmv2Aggregator:
 
     def owned_difference(self, number: int, mine: OwnedTree) -> str:
         """Say how the record of an owned tree differs from the model's; or nothing."""
-        record = self.switch._owned.record((number, 0))
+        records = self.switch.part("owned")
+        assert isinstance(records, SwitchOwnedRecords)
+        record = records.record(number)
         heard = self.client.register("owned_heard")[record] % 2**64
         sent = tuple(self.client.register(f"owned_sent_{name}")[record] for name in ("ack", "credit"))
         at = record * MAX_WORKERS

@@ -31,6 +31,7 @@ from testbed.dataplanes.bmv2.switch_client import ANSWER_S, Action, Key, SwitchC
 from testbed.emulation.namespaces import private_mounts
 from testbed.errors import TestbedError
 from testbed.host_checks.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
+from testbed.systems.trio.parts import CountedBlocks
 from testbed.topology import addresses
 from testbed.wire.blocks import P4_CELLS, P4_SOURCES
 from testbed.wire.places import P4_OWNED_RECORDS
@@ -213,9 +214,11 @@ def admits_blocks() -> Any:
             for name in (*names, "slot_state")
         }
         client.fill_register("block_missed", P4_SOURCES, P4_SOURCES + 2, 9)
-        counts = tor.block_counts(6, 0)
+        blocks = tor.part("blocks")
+        assert isinstance(blocks, CountedBlocks)
+        counts = blocks.counts(6, 0)
         seen["counts"] = [counts.made, counts.active, counts.missed] if counts else None
-        seen["of nobody"] = tor.block_counts(7, 0)
+        seen["of nobody"] = blocks.counts(7, 0)
         tor.set_group(7, 0, ["u1-h1"])
         seen["too many sources"] = refused(lambda: tor.admit(7, replace(by_blocks, places=1 << 64)))
         seen["no room"] = refused(lambda: tor.admit(7, replace(by_blocks, terms=terms(window=(1500, 2)))))
@@ -224,7 +227,7 @@ def admits_blocks() -> Any:
         seen["left"] = sorted(table(client, "terms"))
         os.kill(tor.pid or 0, signal.SIGKILL)
         _await(tor.ended, "the end is seen")
-        seen["of one that ended"] = tor.block_counts(6, 0)
+        seen["of one that ended"] = blocks.counts(6, 0)
         tor.restart()
         tor.set_group(6, 0, ["u1-h1"])
         tor.admit(6, by_blocks)

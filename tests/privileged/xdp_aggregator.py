@@ -30,10 +30,12 @@ from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP
 from testbed.emulation.netlink import RouteSocket, delete_device
 from testbed.emulation.pairs import add_pair
 from testbed.reference_model.aggregator import ETH0, LOOP_PORT
-from testbed.reference_model.blocks import JobRecord
 from testbed.reference_model.output_ports import Emission, Route, To
-from testbed.reference_model.owned_tree import OwnedTree
 from testbed.reference_model.pull import Puller, Stored
+from testbed.systems.luwu.reference import OwnedTree
+from testbed.systems.luwu.xdp import OwnedRecords
+from testbed.systems.trio.reference import JobRecord
+from testbed.systems.trio.xdp.table import BlockTable
 from testbed.topology import addresses
 from testbed.topology.addresses import ROOM_DEVICES
 from testbed.topology.places import Host
@@ -224,7 +226,12 @@ class XdpAggregator:
         self._place.release(number, tree)
 
     def leave(self, number: int, tree: int, sources: int) -> None:
-        self._place.leave(number, tree, sources)
+        self._table().leave(number, tree, sources)
+
+    def _table(self) -> BlockTable:
+        table = self._place.part("blocks")
+        assert isinstance(table, BlockTable)
+        return table
 
     def attach(self, puller: Puller) -> None:
         values = (puller.job, puller.generation, puller.bases, puller.size, puller.lanes)
@@ -262,8 +269,7 @@ class XdpAggregator:
 
     def job_difference(self, number: int, mine: JobRecord) -> str:
         """Say how the record of a job that is summed by blocks differs from the model's; or nothing."""
-        assert self._place._table
-        held = self._place._table.job(number)
+        held = self._table().job(number)
         floors = [int(floor) % 2**32 for floor in held["floor"]]
         out = sum(int(word) << 64 * number for number, word in enumerate(held["out"]))
         said = (int(held["active"]), int(held["made"]), floors, out)
@@ -277,7 +283,9 @@ class XdpAggregator:
 
     def owned_difference(self, number: int, mine: OwnedTree) -> str:
         """Say how the record of an owned tree differs from the model's; or nothing."""
-        held = self._place._owned.record((number, 0))
+        records = self._place.part("owned")
+        assert isinstance(records, OwnedRecords)
+        held = records.record(number)
         heard = [member for member in range(MAX_WORKERS) if int(held["heard"]) >> member & 1]
         beats = {member: (int(held["acks"][member]), int(held["credits"][member])) for member in heard}
         said = beats, (int(held["sent_ack"]), int(held["sent_credit"]))

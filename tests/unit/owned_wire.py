@@ -1,4 +1,4 @@
-"""A switch in this process that follows testbed/reference_model/owned.py, over loopback, between the compiled
+"""A switch in this process that follows testbed/systems/luwu/owned.py, over loopback, between the compiled
 ends of an owned tree: it loses, repeats and reorders as it is told.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from testbed.reference_model.owned import OwnedPlace
+from testbed.systems.luwu.owned import OwnedPlace
 from testbed.wire import spec
 from testbed.wire.owned_ends import Role
 from workloads.luwu.nic import Nic, Tree

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import Grant
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
@@ -145,6 +146,7 @@ class Machine:
         self.admitted.add(job)
         self.packets[job], self.programs[job] = packets, programs
         return SimpleNamespace(
+            grant=Grant(64),
             hear_parallel=lambda _: None,
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0},
             worker_fds=lambda rank: [0],

@@ -79,6 +79,9 @@ class Tor:
         self._say("tick", tick.job)
         self.ticks.append(tick)
 
+    def part(self, _program: str) -> object | None:
+        return None
+
     def restart(self) -> None:
         self._say("restart", 0)
         for kept in (self.entries, self.groups, self.senders):

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.aggregation.entries import Entry
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.timers import MappedTable, Timers
+from testbed.systems.trio.xdp.timers import MappedTable, Timers
 from testbed.wire import spec
 from testbed.wire.blocks import BUCKET
 from testbed.wire.frame import Frame

@@ -142,7 +142,7 @@ def test_an_entry_in_the_order_of_the_programs_parameters() -> None:
     widths = [parameter["bitwidth"] for parameter in action["runtime_data"]]
     assert [(field.name, field.bits) for field in P4_ENTRY] == list(zip(names, widths, strict=True))
     entry = Entry(1, 2, 3, 4, 5, 6, 7, 8, 9, "0.0.0.10", "0.0.0.11", "0.0.0.12", 13)
-    data = dict(zip(names, entry_data(entry, 14, 15, 16), strict=True))
+    data = dict(zip(names, entry_data(entry, 14, 15, {"record": 16}), strict=True))
     assert data == {
         **{"generation": 2, "workers": 3, "places": 4, "number": 5, "base": 6, "size": 7, "up_base": 8},
         **{

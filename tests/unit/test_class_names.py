@@ -22,7 +22,6 @@ TWICE = {
     "Job": "the table of words in docs/architecture.md has both: alive, and as policies see it",
     "Links": "views of one thing, a machine's links: what a testbed does to them, what telemetry reads",
     "Loops": "a Protocol, and the class that has it, which a data plane may not import",
-    "OwnedRecords": "of each engine: the records that a switch has of beats, which a job's tree is given",
     "Port": "a kind of neighbour in a record of the data planes; a device of a bridge. Of OpenFlow and of P4",
     "Ring": "a worker's memory of results; the baseline that gloo calls ring. Of the field, both",
     "Record": "the layout of a map's values, and what a command left (docs/records.md): records, both",

@@ -126,6 +126,10 @@ LOADERS = {
     "workloads/native/build.py": "the backend of the torch that is installed",
     "workloads/template.py": "a worker's script, which becomes the process",
 }
+ENGINES = frozenset({"xdp", "bmv2"})
+"""Folders of testbed/dataplanes/. A system's file, or folder, of such a name has its program's parts of that
+engine's places, which act on maps and switches: testbed/plugins/registry.py loads them by name.
+"""
 # library -> the packages that alone import it
 SOLE_IMPORTERS = {
     "mininet": ("testbed.emulation",),
@@ -367,7 +371,19 @@ def test_testbed_imports_neither_its_controller_nor_its_jobs_code(imports: list[
 
 def _is_pure(an_import: Import) -> bool:
     of_controller = an_import.file.parent.name == "controller" and an_import.file.stem in PURE_CONTROLLER
-    return an_import.importer in PURE or of_controller or an_import.importer == "testbed.systems"
+    of_system = an_import.importer == "testbed.systems" and not _engine_of(an_import.file)
+    return an_import.importer in PURE or of_controller or of_system
+
+
+def _engine_of(file: Path) -> str | None:
+    """Return the engine that a system's part is for; None for a file that is in no such part."""
+    return _part_engine(".".join(file.relative_to(CHECKOUT).with_suffix("").parts))
+
+
+def _part_engine(module: str) -> str | None:
+    parts = module.split(".")
+    is_part = parts[:2] == ["testbed", "systems"] and len(parts) > 3 and parts[3] in ENGINES
+    return parts[3] if is_part else None
 
 
 def test_pure_packages_touch_nothing(imports: list[Import]) -> None:
@@ -375,6 +391,46 @@ def test_pure_packages_touch_nothing(imports: list[Import]) -> None:
         statement for statement in imports if _is_pure(statement) and statement.name.split(".")[0] in IMPURE
     ]
     assert not broken, _told(broken)
+
+
+def misplaced_parts(imports: list[Import]) -> list[Import]:
+    """Return the imports by which a system's file knows an engine that it is no part for, and those by which
+    anything but a part itself imports one.
+    """
+    return [
+        statement
+        for statement in imports
+        if (
+            statement.importer == "testbed.systems"
+            and statement.imported.startswith("testbed.dataplanes.")
+            and statement.imported != f"testbed.dataplanes.{_engine_of(statement.file)}"
+        )
+        or (
+            (engine := _part_engine(statement.name))
+            and (engine, "testbed.systems") != (_engine_of(statement.file), statement.importer)
+        )
+    ]
+
+
+def test_systems_parts_know_their_engine_alone_and_are_loaded_by_name(imports: list[Import]) -> None:
+    broken = misplaced_parts(imports)
+    assert not broken, _told(broken)
+    assert {_engine_of(statement.file) for statement in imports} == {None, *ENGINES}, "it sees none"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "is_misplaced"),
+    [
+        ("testbed/systems/vote/program.py", "testbed.dataplanes.xdp.cells", True),
+        ("testbed/systems/vote/bmv2.py", "testbed.dataplanes.xdp.cells", True),
+        ("testbed/systems/vote/program.py", "testbed.systems.vote.xdp", True),
+        ("testbed/dataplanes/xdp/places.py", "testbed.systems.vote.xdp.table", True),
+        ("testbed/systems/vote/xdp.py", "testbed.dataplanes.xdp.cells", False),
+        ("testbed/systems/vote/xdp/table.py", "testbed.systems.vote.xdp.timers", False),
+    ],
+)
+def test_a_part_in_the_wrong_place_is_seen(file: str, name: str, is_misplaced: bool) -> None:
+    assert bool(misplaced_parts([Import(CHECKOUT / file, 1, name, False)])) is is_misplaced
 
 
 def _loads(tree: ast.Module, imports: list[Import]) -> bool:

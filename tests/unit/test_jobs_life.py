@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import JobBlocks
+from testbed.aggregation.program import Findings, JobBlocks
 from testbed.aggregation.segments import NoRoomError
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
-from testbed.jobs.leaving import Looks
+from testbed.jobs.looks import Looks
 from testbed.jobs.manager import Jobs
 from testbed.messages.events import Event, JobNote
 from testbed.systems.p4inc.system import P4inc
@@ -252,10 +252,28 @@ def test_a_program_that_raises_when_it_looks_fails_its_job(method: str) -> None:
     def raising(*_: Any) -> Any:
         raise KeyError("worker")
 
-    asked: dict[str, Any] = {"every_s": lambda: 0.0, "look": list, method: raising}
-    with Looks(asked["every_s"], asked["look"], lambda departures, now: None, failed):
+    asked: dict[str, Any] = {"every_s": lambda: 0.0, "look": lambda at_s: Findings(), method: raising}
+    with Looks(asked["every_s"], asked["look"], lambda findings: None, failed) as looks:
+        looks.start()
         assert ended.wait(CALL_S)
     assert reasons == ["look for stragglers: KeyError: 'worker'"]
+
+
+def test_what_a_look_finds_is_told_and_nothing_looks_before_it_is_started() -> None:
+    reports, looked = list[Findings](), threading.Event()
+
+    def look(at_s: float) -> Findings:
+        assert at_s >= 0.0
+        if looked.is_set():
+            return Findings()
+        looked.set()
+        return Findings(["worker 1 left u1"], frozenset({1}))
+
+    with Looks(lambda: 0.0, look, reports.append, pytest.fail) as looks:
+        assert not looked.wait(0.05)
+        looks.start()
+        assert looked.wait(CALL_S)
+    assert reports == [Findings(["worker 1 left u1"], frozenset({1}))]
 
 
 def test_the_blocks_of_a_job_are_in_its_result(run: Run) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.aggregation.entries import BlockTerms
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import CONTROL_PORT
 from testbed.wire import mapping, spec
 from testbed.wire.codec import Header

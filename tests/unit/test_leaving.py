@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Node
-from testbed.aggregation.leaving import Departure, TreeStanding, beyond
-from testbed.jobs.leaving import Absences
 from testbed.messages.jobs import AbsenceStatus
-from testbed.systems.trio.leaving import Leaving
+from testbed.systems.trio.absences import Absences
+from testbed.systems.trio.leaving import Departure, Leaving
+from testbed.systems.trio.standing import TreeStanding, beyond
 from testbed.topology.places import switch
 from testbed.wire.mapping import FIRST_VOTE
 
@@ -125,11 +125,11 @@ def test_floors_hold_for_everybody_and_somebody_stays(
 
 
 def test_who_left_and_until_when_is_kept_account_of() -> None:
-    absences = Absences(10.0)
-    (line,) = absences.add([Departure(2, TOP, False, 100, (2,), 3)], 11.0)
+    absences = Absences()
+    (line,) = absences.add([Departure(2, TOP, False, 100, (2,), 3)], 1.0)
     assert line == "worker 2 left u1 after 3 looks in vain: sums go on without it until it is back"
     assert absences.out() == {2}
-    (line,) = absences.add([Departure(2, TOP, True, 160, (2,))], 13.5)
+    (line,) = absences.add([Departure(2, TOP, True, 160, (2,))], 3.5)
     assert line == "worker 2 is back at u1 after 2.50 s; 60 blocks and votes went on without it"
     assert absences.out() == set()
     (row,) = absences.status()

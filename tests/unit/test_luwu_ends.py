@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.reference_model import owned
+from testbed.systems.luwu import owned
 from testbed.wire.owned_ends import REQUESTS, Format, State
 from tests.limits import CALL_S
 from tests.unit import owned_wire

@@ -109,8 +109,8 @@ def test_places_know_the_owner_and_only_its_port_is_the_owners() -> None:
     world = World(units=UNITS)
     admission = world.all.admit(7, 3, ACROSS, WAYS, programs=PROGRAMS)
     top, below = world.tors[3].entries[7, 0], world.tors[1].entries[7, 0]
-    assert (top.is_owned, top.role, top.up_ip, top.to_ip) == (True, Role.TOP, NO_IP, "10.0.3.2")
-    assert (below.is_owned, below.role, below.to_ip) == (True, Role.INNER, "10.0.3.254")
+    assert (top.program, top.role, top.up_ip, top.to_ip) == ("owned", Role.TOP, NO_IP, "10.0.3.2")
+    assert (below.program, below.role, below.to_ip) == ("owned", Role.INNER, "10.0.3.254")
     assert world.tors[3].senders == {2: Sender(7, None, is_owner=True)}
     assert world.tors[1].senders == {1: Sender(7, 0), 2: Sender(7, 1)}
     assert world.tors[3].groups[7, 0] == ["u3-o1", "u3-o2"], "its own packets do not come back to the owner"

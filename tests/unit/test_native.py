@@ -12,8 +12,8 @@ import pytest
 
 from scripts import setup
 from testbed import native
-from testbed.dataplanes.xdp import timers
 from testbed.errors import HostError
+from testbed.systems.trio.xdp import timers
 from tests.limits import CALL_S
 from workloads import endpoint
 from workloads.luwu import nic

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from testbed.reference_model.owned import OwnedPlace
-from testbed.reference_model.owned_tree import OwnedTree
 from testbed.reference_model.slots import Slot
+from testbed.systems.luwu.owned import OwnedPlace
+from testbed.systems.luwu.reference import OwnedTree
 from testbed.wire.codec import Header
 from testbed.wire.frame import NO_LANES, Frame
 from testbed.wire.spec import Op

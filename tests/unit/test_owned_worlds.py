@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from testbed.reference_model.owned import Beat, Lanes, OverflowedError, OwnedPlace, OwnedSender, Receiver
+from testbed.systems.luwu.owned import Beat, Lanes, OverflowedError, OwnedPlace, OwnedSender, Receiver
 
 TOP = "top"
 _DEADLINE = 60_000  # steps of the clock

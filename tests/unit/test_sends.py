@@ -27,13 +27,13 @@ import pytest
 
 from testbed import native
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.place_interfaces import TimedPlace
 from testbed.daemon.process import Daemon
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp import timers as block_timers
-from testbed.dataplanes.xdp.blocks import BlockTable
 from testbed.dataplanes.xdp.places import XdpSwitch
-from testbed.dataplanes.xdp.timers import MappedTable, Timers
+from testbed.systems.trio.parts import TimedBlocks
+from testbed.systems.trio.xdp import timers as block_timers
+from testbed.systems.trio.xdp.table import BlockTable
+from testbed.systems.trio.xdp.timers import MappedTable, Timers
 from testbed.topology.addresses import Dpid
 from testbed.wire import mapping, spec
 from testbed.wire.codec import Header
@@ -616,23 +616,28 @@ class Timed(Tor):
 
     why: str | None = None
 
-    def block_counts(self, _number: int, _tree: int) -> None:
+    def part(self, _program: str) -> object | None:
+        return self
+
+    def counts(self, _number: int, _tree: int) -> None:
         return None
 
     def failure(self) -> str | None:
         return self.why
 
 
-def test_a_switch_passes_on_why_its_timers_stopped() -> None:
+def test_a_switchs_part_says_why_its_timers_stopped() -> None:
     switch: Any = XdpSwitch.__new__(XdpSwitch)
-    switch._table = None
-    assert isinstance(switch, TimedPlace)
-    assert switch.failure() is None
-    switch._table = BlockTable.__new__(BlockTable)
-    switch._table._timers = None
-    assert switch.failure() is None
-    switch._table._timers = SimpleNamespace(failure=lambda: "it is so")
-    assert switch.failure() == "it is so"
+    switch._parts = {}
+    assert switch.part("blocks") is None
+    table: Any = BlockTable.__new__(BlockTable)
+    switch._parts["blocks"] = table
+    table._timers = None
+    part = switch.part("blocks")
+    assert isinstance(part, TimedBlocks)
+    assert part.failure() is None
+    table._timers = SimpleNamespace(failure=lambda: "it is so")
+    assert part.failure() == "it is so"
 
 
 def test_jobs_whose_blocks_age_where_timers_stopped_are_named() -> None:

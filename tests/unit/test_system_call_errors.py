@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.dataplanes.bmv2 import timers as mark_timers
+from testbed.aggregation.program import Findings
 from testbed.dataplanes.bmv2.control_port import AwayError, ControlPort
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError
-from testbed.dataplanes.bmv2.timers import MarkTimers
 from testbed.dataplanes.xdp import syscall
 from testbed.dataplanes.xdp.control import Injector
 from testbed.emulation import ingress, namespaces
@@ -33,7 +32,10 @@ from testbed.emulation.netlink import (
     set_up,
 )
 from testbed.errors import TestbedError
-from testbed.jobs.leaving import Looks
+from testbed.jobs.looks import Looks
+from testbed.systems.trio.bmv2 import timers as mark_timers
+from testbed.systems.trio.bmv2.timers import MarkTimers
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import Dpid
 from workloads import job_env, ps_protocol
 from workloads.luwu.calls import Connection, GoneError
@@ -379,7 +381,7 @@ def test_timers_say_what_keeps_ticks_from_a_switch_that_runs(
     monkeypatch.setattr(mark_timers, "SwitchClient", Client)
     reasons: list[str] = []
     timers = MarkTimers(Dpid(1), lambda _: None, reasons.append)
-    entry: Any = type("Entry", (), {"tree": 0, "terms": type("Terms", (), {"age_out_ms": 4.0})})
+    entry: Any = type("Entry", (), {"tree": 0, "terms": BlockTerms(1, (1, 1), (1, 1), (1, 1), 4.0)})
     row: Any = None
     timers.set(1, entry, row)
     assert all(looks.acquire(timeout=10.0) for _ in range(3)), "it goes on"
@@ -391,10 +393,12 @@ def test_looks_for_stragglers_that_fail_are_told_to_the_job() -> None:
     for code in (errno.EPERM, errno.ENOMEM):
         reasons: list[str] = []
 
-        def look(code: int = code) -> list[Any]:
+        def look(_at_s: float, code: int = code) -> Findings:
             raise OSError(code, f"look up in a map: {os.strerror(code)}")
 
-        with Looks(lambda: 0.0, look, lambda *_: None, reasons.append) as looks:
+        with Looks(lambda: 0.0, look, lambda _: None, reasons.append) as looks:
+            looks.start()
+            assert looks._thread
             looks._thread.join(10.0)
         assert reasons == [f"look for stragglers: look up in a map: {os.strerror(code)}"]
 

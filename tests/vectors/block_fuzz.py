@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.reference_model.blocks import JobRecord
+from testbed.systems.trio.reference import JobRecord
 from testbed.topology.addresses import CONTROL_PORT
 from testbed.wire import spec
 from tests.vectors import mutations
@@ -62,8 +62,8 @@ def palette(model: Model, state: State, random: np.random.Generator) -> list[Sen
     """Return what is sent at this stage."""
     sent: list[Sent] = []
     for number, (first, workers) in TREES.items():
-        job = model.job_record(number)
-        floor, waiting = job.floor, [block.fragment for block in model.active_blocks(job)]
+        job = model.blocks.record(number)
+        floor, waiting = job.floor, [block.fragment for block in model.blocks.active(job)]
         blocks = [floor[0] + int(ahead) for ahead in random.integers(0, KEPT, 3)]
         blocks += [floor[1] + int(random.integers(0, VOTES))]
         blocks += [int(each) for each in random.choice(waiting, min(len(waiting), 3), replace=False)]
@@ -126,7 +126,7 @@ def switch(subject: ShotBlocks, seed: int, packets: int) -> Findings:
                 return findings
         for number in TREES:
             findings.states += 1
-            if wrong := subject.job_difference(number, model.job_record(number)):
+            if wrong := subject.job_difference(number, model.blocks.record(number)):
                 findings.miss(f"packet {findings.packets}: job {number}: {wrong}")
                 return findings
         if random.random() < 0.05:  # a worker leaves, until a vote of it is not late

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.aggregation.entries import NO_IP, BlockTerms, Entry
+from testbed.aggregation.entries import NO_IP, Entry
 from testbed.reference_model.output_ports import To
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import CONTROL_PORT
 from testbed.wire import spec
 from testbed.wire.blocks import BUCKET, P4_SOURCES

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from testbed.aggregation.entries import Entry, Sender
-from testbed.reference_model.owned_tree import OwnedTree
+from testbed.systems.luwu.reference import OwnedTree
 from testbed.wire import spec
 from testbed.wire.spec import Op
 from tests.vectors import mutations
@@ -97,7 +97,8 @@ class ShotOwned(Shot, Protocol):
 
 def _differs(model: Model, subject: ShotOwned, state: State) -> str:
     for number, entry in entries(state).items():
-        if entry.is_owned and (wrong := subject.owned_difference(number, model.owned_tree(number))):
+        is_owned = entry.program == "owned"
+        if is_owned and (wrong := subject.owned_difference(number, model.owned.tree(number))):
             return f"job {number}: {wrong}"
         for at in range(entry.base, entry.base + SIZE):
             if wrong := slot_difference(model.slot(at), subject.slot_held(at)):

@@ -8,11 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from testbed.aggregation.entries import Entry, Sender
+from testbed.aggregation.program import REFERENCE
+from testbed.plugins.registry import part_class, programs
 from testbed.reference_model.aggregator import ETH0, LOOP_PORT, Aggregator
 from testbed.reference_model.output_ports import Emission, Reaction, Route, To
 from testbed.reference_model.pull import Puller, PullSide, Stored
+from testbed.systems.luwu.reference import ReferenceOwned
+from testbed.systems.trio.reference import ReferenceBlocks
 from testbed.topology.places import Host
 from testbed.wire.frame import Frame
+from testbed.wire.spec import LANES
 from tests.vectors.build import (
     HOST_PORTS,
     JOB,
@@ -58,8 +63,38 @@ class Worker(Protocol):
     def stored(self, place: int) -> Stored | None: ...
 
 
+PARTS = {name: make for name in programs() if (make := part_class(name, REFERENCE))}
+
+
 class Model(Aggregator):
-    """The reference model as a subject."""
+    """The reference model as a subject, with all systems' programs."""
+
+    def __init__(
+        self,
+        ip: str,
+        slots: int,
+        lanes: int = LANES,
+        is_host: bool = False,
+        takes_empties: bool = True,
+    ) -> None:
+        super().__init__(ip, slots, lanes, is_host, takes_empties, PARTS)
+
+    @property
+    def blocks(self) -> ReferenceBlocks:
+        """Return its block records."""
+        part = self.part("blocks")
+        assert isinstance(part, ReferenceBlocks)
+        return part
+
+    @property
+    def owned(self) -> ReferenceOwned:
+        """Return its owned trees."""
+        part = self.part("owned")
+        assert isinstance(part, ReferenceOwned)
+        return part
+
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        self.blocks.leave(number, tree, sources)
 
     def set_group(
         self, number: int, tree: int, ports: Sequence[int], bundles: Sequence[Sequence[int]] = ()

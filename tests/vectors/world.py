@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from testbed.aggregation.entries import NO_IP, BlockTerms, Entry, Sender
+from testbed.aggregation.entries import NO_IP, Entry, Sender
 from testbed.reference_model.aggregator import ETH0, LOOP_PORT
 from testbed.reference_model.output_ports import Route
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import CONTROL_PORT, LOOP_PLACE_IP, LOOP_WORKER_IP
 from testbed.wire import spec
 from testbed.wire.codec import Header

@@ -84,19 +84,25 @@ class TrainedJob:
 
     @property
     def start_up_s(self) -> float:
-        return _known(self.job.start_up_s)
+        return self.known("start_up_s")
 
     @property
     def less_start_up_s(self) -> float:
         """Return the time that it waited and trained, without the start of its own processes."""
-        return _known(self.job.waiting_s) - self.start_up_s + self.trained_s
+        return self.known("waiting_s") - self.start_up_s + self.trained_s
 
     def costs(self) -> Costs:
         """Return the costs of processes in it."""
-        job = self.job
-        handling_s = _known(job.training_s) - self.trained_s
-        leaving_s = _known(job.ended_s) - _known(job.trained_s)
-        return Costs(self.start_up_s / job.workers, handling_s, leaving_s)
+        handling_s = self.known("training_s") - self.trained_s
+        leaving_s = self.known("ended_s") - self.known("trained_s")
+        return Costs(self.start_up_s / self.job.workers, handling_s, leaving_s)
+
+    def known(self, time: str) -> float:
+        """Return one of its times, by the field's name. Raises TestbedError where it did not come to that."""
+        seconds: float | None = getattr(self.job, time)
+        if seconds is None:
+            raise TestbedError(f"job {self.job.id}: it has no {time}: it has not trained to its end")
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +111,6 @@ class TrialResult:
 
     result: SubmissionResult
     jobs: tuple[TrainedJob, ...]
-
-
-def _known(seconds: float | None) -> float:
-    """Return a time of a job. Raises TestbedError where it did not come to that."""
-    if seconds is None:
-        raise TestbedError("a job has not trained to its end")
-    return seconds
 
 
 def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
@@ -215,8 +214,8 @@ def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: C
             "mode": each.job.mode,
             "training_s": each.trained_s,
             "predicted_s": given.ended_s[each.job.id] - given.started_s[each.job.id],
-            "waiting_s": _known(each.job.started_s) - _known(each.job.ready_s),
-            "predicted_waiting_s": max(0.0, given.started_s[each.job.id] - _known(each.job.ready_s)),
+            "waiting_s": each.known("started_s") - each.known("ready_s"),
+            "predicted_waiting_s": max(0.0, given.started_s[each.job.id] - each.known("ready_s")),
             "late_ms": max(each.script["late_ms_list"]),
             "error_over_bound": each.script["error_over_bound"],
         }

@@ -11,21 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
-from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.dataplanes.bmv2 import routes as routing
-from testbed.dataplanes.bmv2.blocks import BlockRecords
+from testbed.dataplanes.bmv2.compile import ENGINE
 from testbed.dataplanes.bmv2.control_port import ControlPort
-from testbed.dataplanes.bmv2.owned import OwnedRecords
+from testbed.dataplanes.bmv2.parts import SwitchAccess, SwitchEndedError, SwitchPart
 from testbed.dataplanes.bmv2.process import BINARY, SwitchProcess, ended_words
 from testbed.dataplanes.bmv2.program import lanes_of, programs_of, verdict_names
 from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
-from testbed.dataplanes.bmv2.timers import MarkTimers
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
+from testbed.plugins.registry import part_class
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.wire import places as contract
@@ -38,6 +37,14 @@ MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
 END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
+
+
+class _Held(NamedTuple):
+    """An entry that the switch has: its handle, and the parameters that the program's part said of it."""
+
+    handle: int
+    entry: Entry
+    named: Mapping[str, int]
 
 
 class Bmv2Switch:
@@ -59,7 +66,7 @@ class Bmv2Switch:
         self._control = ControlPort(dpid)
         self._all_ports = {**self._ports, self._control.device: addresses.CONTROL_PORT}
         self._client = SwitchClient(dpid)
-        self._timers = MarkTimers(dpid, self._control.send, self._lacks_ticks)
+        self._parts: dict[object, SwitchPart] = {}  # by class: programs that inherit one share it
         self._process: SwitchProcess | None = None
         self._verdicts = verdict_names()
         self._lock = threading.RLock()
@@ -80,7 +87,8 @@ class Bmv2Switch:
 
     def _end(self) -> None:
         try:
-            self._timers.close()
+            for part in self._parts.values():
+                part.close()
             self.stop()
         finally:
             self._control.close()
@@ -144,8 +152,9 @@ class Bmv2Switch:
                 raise
             self._groups[key] = made
             if key in self._entries:
-                handle, entry = self._entries[key]
-                self._client.replace_entry("entries", handle, self._set_entry(key, entry))
+                held = self._entries[key]
+                action = self._set_entry(key, held.entry, held.named)
+                self._client.replace_entry("entries", held.handle, action)
             for group, node in before:
                 self._client.delete_group(group, node)
 
@@ -157,10 +166,9 @@ class Bmv2Switch:
                 return first
         raise TestbedError(f"{self._name}: job {number}: no more multicast groups")
 
-    def _set_entry(self, key: tuple[int, int], entry: Entry) -> Action:
+    def _set_entry(self, key: tuple[int, int], entry: Entry, named: Mapping[str, int]) -> Action:
         groups = self._groups[key]
-        data = entry_data(entry, groups[0][0], len(groups), self._owned.record(key))
-        return Action("set_entry", data)
+        return Action("set_entry", entry_data(entry, groups[0][0], len(groups), named))
 
     def admit(self, number: int, entry: Entry) -> None:
         """Put the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
@@ -179,36 +187,37 @@ class Bmv2Switch:
         with self._asking():
             if key not in self._groups:
                 raise TestbedError(f"{self._name}: job {number}: admitted before its group was set")
-            if entry.is_owned:
-                self._owned.admit(key, entry)
-            action = self._set_entry(key, entry)
-            if entry.terms:
-                self._admit_blocks(key, entry)
+            part = self._part_for(entry.program)
+            named = part.admit(number, entry) if part else {}
+            action = self._set_entry(key, entry, named)
             if key in self._entries:
-                handle = self._entries[key][0]
+                handle = self._entries[key].handle
                 self._client.replace_entry("entries", handle, action)
             else:
-                if not entry.terms:
+                if part is None or part.has_slots:
                     self.empty(entry.base, entry.size)
                 handle = self._client.add_entry("entries", Key(number << 8 | entry.tree, 24), action)
-            self._entries[key] = (handle, entry)
+            self._entries[key] = _Held(handle, entry, named)
 
-    def _admit_blocks(self, key: tuple[int, int], entry: Entry) -> None:
-        """Give a tree its records and, where it has a timeout, timers."""
-        self._blocks.admit(key, entry, self.empties_records)
-        row = self._blocks.row(key)
-        if row and entry.terms and entry.terms.age_out_ms:
-            self._timers.set(key[0], entry, row)
+    def _part_for(self, program: str) -> SwitchPart | None:
+        """Return a program's part, which is made where it is not there; None for one that has none."""
+        make = part_class(program, ENGINE)
+        if make is not None and make not in self._parts:
+            self._parts[make] = make(
+                SwitchAccess(
+                    dpid=self._dpid,
+                    client=self._client,
+                    asking=self._asking,
+                    send=self._control.send,
+                    lacks_ticks=self._lacks_ticks,
+                    empties=self.empties_records,
+                )
+            )
+        return self._parts.get(make)
 
-    def block_counts(self, number: int, tree: int) -> BlockCounts | None:
-        """Return the counts of a tree's blocks; None where it is not summed here by blocks, or the switch
-        ended.
-        """
-        try:
-            with self._asking():
-                return self._blocks.counts((number, tree))
-        except _EndedError:
-            return None
+    def part(self, program: str) -> SwitchPart | None:
+        """Return a program's own part of this switch; None where it has none here."""
+        return self._parts.get(part_class(program, ENGINE))
 
     def empty(self, base: int, size: int) -> None:
         """Empty slots: a job is not to find what another left there."""
@@ -222,7 +231,7 @@ class Bmv2Switch:
             with self._asking():
                 handle = self._senders[addresses.tor_port_number(host)]
                 self._client.replace_entry("ports", handle, _from(sender, address))
-        except _EndedError:
+        except SwitchEndedError:
             if sender:
                 raise
 
@@ -239,23 +248,21 @@ class Bmv2Switch:
             with self._asking():
                 for key in mine:
                     if key in self._entries:
-                        self._client.delete_entry("entries", self._entries[key][0])
+                        self._client.delete_entry("entries", self._entries[key].handle)
                         del self._entries[key]
-                    self._timers.forget(*key)
-                    self._blocks.release(key)
-                    self._owned.release(key)
+                    for part in self._parts.values():
+                        part.release(*key)
                     if key in self._groups:
                         while self._groups[key]:
                             self._client.delete_group(*self._groups[key][-1])
                             self._groups[key].pop()
                         del self._groups[key]
-        except _EndedError:
+        except SwitchEndedError:
             for key in mine:
                 self._entries.pop(key, None)
                 self._groups.pop(key, None)
-                self._timers.forget(*key)
-                self._blocks.forget(key)
-                self._owned.release(key)
+                for part in self._parts.values():
+                    part.forget(*key)
 
     def tick(self, tick: Tick) -> None:
         """Send a tick to the control port. It is worked on behind what has arrived already; where too many
@@ -264,7 +271,7 @@ class Bmv2Switch:
         with self._asking():
             if (tick.job, tick.tree) not in self._entries:
                 raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at {self._name}")
-            frame = tick_frame(tick, self._entries[tick.job, tick.tree][1])
+            frame = tick_frame(tick, self._entries[tick.job, tick.tree].entry)
         self._control.send(frame)  # may wait for others: nobody who asks the switch is to wait for that
 
     def verdicts(self) -> dict[str, int]:
@@ -276,11 +283,9 @@ class Bmv2Switch:
     # ------------------------------------------------------------------ under the lock
 
     def _forget(self) -> None:
-        for tree in getattr(self, "_entries", {}):
-            self._timers.forget(*tree)
-        self._blocks = BlockRecords(self._client)
-        self._owned = OwnedRecords(self._client)
-        self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}  # (job, tree) -> its handle, the entry
+        for part in self._parts.values():
+            part.restart()
+        self._entries: dict[tuple[int, int], _Held] = {}  # by job and tree
         # (job, tree) -> by way, a group and the handle of its node
         self._groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._senders: dict[int, int] = {}  # port of a host -> handle of its entry
@@ -358,9 +363,9 @@ class Bmv2Switch:
         with self._lock:
             process = self._process
             if process is None:
-                raise _EndedError(f"{self._name}'s {BINARY} does not run")
+                raise SwitchEndedError(f"{self._name}'s {BINARY} does not run")
             if how := process.ended():
-                raise _EndedError(ended_words(self._dpid, how))
+                raise SwitchEndedError(ended_words(self._dpid, how))
             try:
                 yield
             except NoAnswerError as error:
@@ -371,9 +376,9 @@ class Bmv2Switch:
                     process, str(error).removeprefix(f"{self._name}'s {BINARY}: ")
                 ) from error
 
-    def _given_up(self, process: SwitchProcess, why: str) -> _EndedError:
+    def _given_up(self, process: SwitchProcess, why: str) -> SwitchEndedError:
         process.stop(why)
-        return _EndedError(ended_words(self._dpid, process.ended() or why))
+        return SwitchEndedError(ended_words(self._dpid, process.ended() or why))
 
     def _lacks_ticks(self, why: str) -> None:
         """End a switch whose timers' ticks cannot be sent, which else would wait for ever."""
@@ -387,10 +392,6 @@ class Bmv2Switch:
         return self._ports[device]
 
 
-class _EndedError(TestbedError):
-    """There is no process to ask."""
-
-
 _ROLES = {
     Role.TOP: contract.Role.TOP,
     Role.INNER: contract.Role.INNER,
@@ -398,8 +399,10 @@ _ROLES = {
 }
 
 
-def entry_data(entry: Entry, group: int, ways: int, record: int = 0) -> tuple[int, ...]:
-    """Return the parameters of the P4 program's `set_entry`, in their order. `record` is an owned tree's."""
+def entry_data(entry: Entry, group: int, ways: int, named: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the parameters of the P4 program's `set_entry`, in their order; of `named` those that the
+    entry's program says itself.
+    """
     values = {
         **{
             name: getattr(entry, name)
@@ -415,7 +418,8 @@ def entry_data(entry: Entry, group: int, ways: int, record: int = 0) -> tuple[in
         "program": int(contract.Program[entry.program.upper()]),
         "group": group,
         "ways": ways,
-        "record": record,
+        "record": 0,
+        **named,
     }
     return tuple(values[parameter.name] for parameter in P4_ENTRY)
 

@@ -20,8 +20,18 @@ class Cells:
     def __init__(self, programs: Programs, inc: IncSpec = _USUAL) -> None:
         """`inc` says how many timers and records each table of block records gets."""
         self.programs, self.inc = programs, inc
-        self._free = {name: set(range(layout.SIZES[size])) for name, (_, size) in _CELLS.items()}
+        self._words: dict[str, str] = {}
+        self._free: dict[str, set[int]] = {}
+        for kind, (words, size) in _CELLS.items():
+            self.add_kind(kind, words, layout.SIZES[size])
         self._serials = itertools.count(1)
+
+    def add_kind(self, kind: str, words: str, count: int) -> None:
+        """Have so many cells of a kind, a program's own, which are called by `words` where there are no more;
+        nothing if they are there.
+        """
+        self._words.setdefault(kind, words)
+        self._free.setdefault(kind, set(range(count)))
 
     def serial(self) -> int:
         """Return a number that none had before."""
@@ -31,7 +41,7 @@ class Cells:
         try:
             return self._free[kind].pop()  # one step, also beside other threads
         except KeyError:
-            raise NoRoomError(f"no more {_CELLS[kind][0]}") from None
+            raise NoRoomError(f"no more {self._words[kind]}") from None
 
     def free(self, kind: str, cell: int) -> None:
         self._free[kind].add(cell)
@@ -43,8 +53,5 @@ _CELLS = {
     "cells": ("ways of results over parallel circuits", "MAX_GROUP_CELLS"),
     "slots": ("aggregators", "MAX_AGGREGATORS"),
     "rings": ("rings for results", "MAX_HOSTS"),
-    "tables": ("tables of block records", "MAX_AGGREGATORS"),
-    "job_records": ("job records of trees that are summed by blocks", "MAX_JOB_RECORDS"),
-    "owned_records": ("records of owned trees", "MAX_OWNED_RECORDS"),
     "copies": ("pairs of devices for copies of results", "MAX_COPIES"),
 }

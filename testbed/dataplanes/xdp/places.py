@@ -18,14 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
-from testbed.aggregation.leaving import Reached, TreeStanding
-from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.aggregation.ticks import tick_frame
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.blocks import BlockTable
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.control import Injector, open_control
-from testbed.dataplanes.xdp.owned import OwnedRecords
+from testbed.dataplanes.xdp.parts import PlacePart
 from testbed.dataplanes.xdp.plane import NO_ENTRY, put_port, set_port
 from testbed.dataplanes.xdp.program import in_namespace
 from testbed.dataplanes.xdp.routes import ip_number
@@ -38,8 +35,10 @@ from testbed.dataplanes.xdp.syscall import (
     u32,
 )
 from testbed.errors import TestbedError
+from testbed.plugins.registry import part_class
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
+from testbed.topology.dataplanes import HOSTS
 from testbed.topology.places import Host
 from testbed.wire import places, spreading
 from testbed.wire.recovery import QUESTIONS
@@ -95,8 +94,7 @@ class _Place:
     def __init__(self, cells: Cells, owner: int) -> None:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
         self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
-        self._table: BlockTable | None = None
-        self._owned = OwnedRecords(cells)
+        self._parts: dict[object, PlacePart] = {}  # by class: programs that inherit one share it
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
         self._groups: dict[Key, _Group] = {}
         self._senders: dict[int, Sender] = {}  # by host
@@ -104,7 +102,7 @@ class _Place:
         self._opening, self._is_closed = threading.Lock(), False
 
     def close(self) -> None:
-        """Drop the descriptors of the slots and of the control port."""
+        """Drop the descriptors of the slots and of the control port, and what programs have here."""
         with self._opening:
             self._is_closed = True
             if self._injector:
@@ -113,10 +111,8 @@ class _Place:
             os.close(self._slots[1])
             self._cells.free("slots", self._slots[0])
             self._slots = None
-        if self._table:
-            self._table.close()
-            self._table = None
-        self._owned.close()
+        while self._parts:
+            self._parts.popitem()[1].close()
 
     def slot_array(self) -> int:
         """Return the descriptor of the array of its slots."""
@@ -148,9 +144,10 @@ class _Place:
         if entry.asks:
             self._programs.need(QUESTIONS)
         key = (number, entry.tree)
-        is_new = key not in self._entries
+        is_new, part = key not in self._entries, self._part_for(entry.program)
+        has_slots = entry.size > 0 and (part is None or part.has_slots)
         if is_new:
-            if entry.size and not entry.terms:
+            if has_slots:
                 self.empty(entry.base, entry.size)
             self._entries[key] = (self._cells.take("entries"), entry)
         cell = self._entries[key][0]
@@ -164,13 +161,10 @@ class _Place:
             record[name] = ip_number(ip)
         record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key].number
         record["program"] = self._programs.numbers[entry.program]
-        if entry.terms:
-            job = self._made_table().admit(number, entry, is_new)
-            record["aggregator"], record["record"] = job
-        elif entry.size:
+        if has_slots:
             record["aggregator"] = self._made_slots()[0]
-        if entry.is_owned and entry.members:
-            record["record"] = self._owned.admit(key, entry, is_new)
+        for name, value in part.admit(number, entry, is_new).items() if part else ():
+            record[name] = value
         map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())
         map_update(self._programs.map_fd("entry_index"), self._key(key), u32(cell))
         if is_new:
@@ -187,9 +181,8 @@ class _Place:
             map_update(self._programs.map_fd("entries"), u32(cell), bytes(layout.ENTRY.itemsize))
             self._entries_changed(number)
             self._cells.free("entries", cell)
-            if self._table:
-                self._table.release(*key)
-            self._owned.release(key)
+            for part in self._parts.values():
+                part.release(*key)
         for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
             group = self._groups.pop(key)
             for cell in group.cells:
@@ -198,32 +191,9 @@ class _Place:
                 map_delete(self._programs.map_fd("worker_groups"), u32(group.number))
             self._cells.free("groups", group.number)
 
-    def block_counts(self, number: int, tree: int) -> BlockCounts | None:
-        """Return the counts of a tree's blocks; None where it is not summed here by blocks."""
-        return self._table.counts(number, tree) if self._table else None
-
-    def failure(self) -> str | None:
-        """Return why blocks age out here no more; None where they do, or where none are to."""
-        return self._table.failure() if self._table else None
-
-    def standing(self, number: int, tree: int) -> TreeStanding | None:
-        """Return how the sources of a tree stand; None where it is not summed here by blocks."""
-        return self._table.standing(number, tree) if self._table else None
-
-    def leave(self, number: int, tree: int, sources: int) -> None:
-        """Take sources, a bitmap, out of a tree that is summed here by blocks."""
-        if self._table:
-            self._table.leave(number, tree, sources)
-
-    def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
-        """Note how far those are who are below a source; what it sent itself may be less."""
-        if self._table:
-            self._table.hear(number, tree, source, reached)
-
-    def rise(self, number: int, tree: int, floors: Reached) -> None:
-        """Let the floors of a tree rise."""
-        if self._table:
-            self._table.rise(number, tree, floors)
+    def part(self, program: str) -> PlacePart | None:
+        """Return a program's own part of this place; None where it has none here."""
+        return self._parts.get(part_class(program, HOSTS))
 
     def bind(self, host: int, sender: Sender | None) -> None:
         """Say who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
@@ -361,10 +331,12 @@ class _Place:
     def _key(self, key: Key) -> bytes:
         return np.array((self._owner, *key), layout.ENTRY_KEY).tobytes()
 
-    def _made_table(self) -> BlockTable:
-        if self._table is None:
-            self._table = BlockTable(self._cells, self._device())
-        return self._table
+    def _part_for(self, program: str) -> PlacePart | None:
+        """Return a program's part, which is made where it is not there; None for one that has none."""
+        make = part_class(program, HOSTS)
+        if make is not None and make not in self._parts:
+            self._parts[make] = make(self._cells, self._device())
+        return self._parts.get(make)
 
     def _made_slots(self) -> tuple[int, int]:
         if self._slots is None:

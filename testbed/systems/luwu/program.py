@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from testbed.aggregation.packets import Packets
+from testbed.aggregation.program import REFERENCE
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
@@ -21,6 +22,13 @@ class OwnedProgram(SlotProgram):
 
     name = "owned"
     sources = MappingProxyType({"xdp": Path("systems/owned.h"), "bmv2": Path("systems/owned.p4")})
+    parts: Mapping[str, str] = MappingProxyType(
+        {
+            "xdp": "testbed.systems.luwu.xdp:OwnedRecords",
+            "bmv2": "testbed.systems.luwu.bmv2:SwitchOwnedRecords",
+            REFERENCE: "testbed.systems.luwu.reference:ReferenceOwned",
+        }
+    )
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Nothing is accepted that workers do who have the sums."""

@@ -9,8 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from testbed.aggregation.forest import Node
-from testbed.aggregation.leaving import Departure, Reached, TreeStanding, beyond
+from testbed.systems.trio.standing import Reached, TreeStanding, beyond
 from testbed.topology.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A source that left at a place, or came back there: a worker by its number, or a place; with all
+    `workers` below it. `events` is how many looks in a row it was missed in, 0 where all sources of a place
+    had left; `made` how many blocks its place had made by then.
+    """
+
+    source: int | Place
+    at: Place
+    is_back: bool
+    made: int
+    workers: tuple[int, ...]
+    events: int = 0
 
 
 @dataclass(frozen=True, slots=True)

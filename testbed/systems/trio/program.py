@@ -10,16 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.forest import Forest, Tree
-from testbed.aggregation.leaving import Departure
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.place_interfaces import BlockPlace, LeavingPlace, TimedPlace
-from testbed.aggregation.program import At, Capacity, Grant, JobBlocks, PlacePool
+from testbed.aggregation.program import (
+    REFERENCE,
+    At,
+    Capacity,
+    Clock,
+    Findings,
+    Grant,
+    JobBlocks,
+    PlacePool,
+)
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
-from testbed.systems.trio.leaving import Leaving
+from testbed.messages.coding import as_json
+from testbed.systems.trio.absences import Absences
+from testbed.systems.trio.leaving import Departure, Leaving
+from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
+from testbed.systems.trio.terms import BlockTerms
 from testbed.topology import addresses
 from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Place
@@ -49,6 +59,7 @@ class BlockGrant(Grant):
     age_out_ms: float
     leave_after: int | None
     _leaving: list[Leaving] = field(default_factory=list)
+    _absences: Absences = field(default_factory=Absences, compare=False)
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -86,8 +97,8 @@ class BlockGrant(Grant):
         missed: Counter[str] = Counter()
         for number, tree in enumerate(forest.trees):
             for node in tree.top.nodes():
-                place = at(node.place)
-                counts = place.block_counts(job, number) if isinstance(place, BlockPlace) else None
+                part = at(node.place).part(BLOCKS)
+                counts = part.counts(job, number) if isinstance(part, CountedBlocks) else None
                 if counts is None:
                     continue
                 made += counts.made if node is tree.top else 0
@@ -95,16 +106,20 @@ class BlockGrant(Grant):
                 below = {child.number: str(child.place) for child in node.below}
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
-        return JobBlocks(made, active, dict(sorted(missed.items())))
+        return JobBlocks(made, active, dict(sorted(missed.items())), as_json(self._absences.status()))
 
     def failure(self, forest: Forest, at: At) -> str | None:
         """Return why blocks age out no more, where a place's timers stopped."""
         why = None
         for place in forest.places if self.age_out_ms else ():
-            summing = at(place)
-            if isinstance(summing, TimedPlace) and (failure := summing.failure()):
+            part = at(place).part(BLOCKS)
+            if isinstance(part, TimedBlocks) and (failure := part.failure()):
                 why = f"its blocks age out no more: {place}: {failure}"
         return why
+
+    @property
+    def looks(self) -> bool:
+        return self.leave_after is not None
 
     def look_every_s(self, forest: Forest) -> float:
         """Return so many timeouts of the place that waits longest. A block that waits for somebody all the
@@ -113,17 +128,17 @@ class BlockGrant(Grant):
         levels = max(max(tree.top.heights().values()) for tree in forest.trees)
         return LOOK_TIMEOUTS * self.age_out_ms * (levels + 1) / 2 / 1e3
 
-    def look(self, job: int, forest: Forest, at: At) -> list[Departure]:
+    def look(self, job: int, forest: Forest, at: At, clock: Clock) -> Findings:
         """Have those leave that are permanent stragglers, and return who left, or is back."""
         if not self.leave_after:
-            return []
+            return Findings()
         if not self._leaving:
             self._leaving = [Leaving(tree.top, self.leave_after, self.windows) for tree in forest.trees]
-        departures = []
+        departures: list[Departure] = []
         for number, tree in enumerate(self._leaving):
-            places = {node.place: at(node.place) for node in tree.top.nodes()}
-            able = {place: each for place, each in places.items() if isinstance(each, LeavingPlace)}
-            seen = {place: each.standing(job, number) for place, each in able.items()}
+            parts = {node.place: at(node.place).part(BLOCKS) for node in tree.top.nodes()}
+            able = {place: part for place, part in parts.items() if isinstance(part, LeavingBlocks)}
+            seen = {place: part.standing(job, number) for place, part in able.items()}
             orders, those = tree.look({place: each for place, each in seen.items() if each})
             departures += those
             for (place, source), reached in orders.heard.items():
@@ -132,14 +147,21 @@ class BlockGrant(Grant):
                 able[place].rise(job, number, floors)
             for place, sources in orders.leave.items():
                 able[place].leave(job, number, sources)
-        return departures
+        return Findings(self._absences.add(departures, clock()), frozenset(self._absences.out()))
 
 
 class BlockProgram:
     """Each tree has block records, of which none is another's."""
 
-    name, shares = "blocks", "block records"
+    name, shares = BLOCKS, "block records"
     sources = MappingProxyType({"xdp": Path("systems/blocks.h"), "bmv2": Path("systems/blocks.p4")})
+    parts = MappingProxyType(
+        {
+            "xdp": "testbed.systems.trio.xdp.table:BlockTable",
+            "bmv2": "testbed.systems.trio.bmv2.blocks:SwitchBlocks",
+            REFERENCE: "testbed.systems.trio.reference:ReferenceBlocks",
+        }
+    )
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Places answer no questions about records, and may not go on without a worker."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from testbed.aggregation.entries import BlockTerms
 from testbed.aggregation.program import Key
 from testbed.aggregation.segments import NoRoomError
+from testbed.systems.trio.terms import BlockTerms
 from testbed.wire.blocks import BUCKET, BUCKETS
 
 
@@ -15,9 +15,9 @@ class Shares:
         self._buckets = buckets
         self._taken: dict[Key, int] = {}
 
-    def take(self, key: Key, size: int, terms: BlockTerms | None, is_lent: bool) -> int:
+    def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
         """Give a tree its share. Its slots, which are workers' rings' alone, begin at 0 everywhere."""
-        assert terms
+        assert isinstance(terms, BlockTerms)
         records = terms.records(self._buckets)
         if (left := BUCKET - sum(self._taken.values())) < records:
             held = ", ".join(f"job {job} ({count})" for (job, _), count in sorted(self._taken.items()))

@@ -4,7 +4,7 @@
  * its buckets, and sends the place a tick for each block that nobody has contributed to for its timeout. It
  * writes nothing into the table: whether a block still waits the program says, under the bucket's lock.
  *
- * Compiled by setup.py, called by testbed/dataplanes/xdp/timers.py through ctypes.
+ * Compiled by setup.py, called by testbed/systems/trio/xdp/timers.py through ctypes.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from testbed.aggregation.entries import NO_IP, Entry
 from testbed.reference_model.slots import Slot, difference
 from testbed.wire import frame, spec
 from testbed.wire.frame import Frame
+from testbed.wire.operations import BY_OWNERS
 from testbed.wire.verdicts import Verdict
 
 _NO_BEAT = (0, 0)
@@ -112,3 +114,39 @@ class OwnedTree:
             destination_ip=entry.to_ip,
             ttl=frame.TTL,
         )
+
+
+class ReferenceOwned:
+    """The owned trees of a reference aggregator, by job and tree."""
+
+    has_slots = True
+    passes: Mapping[int, Verdict] = MappingProxyType(
+        {op: Verdict.RESULT if op == spec.Op.PARAMETERS else Verdict.BEAT for op in BY_OWNERS}
+    )
+
+    def __init__(self, slots: MutableSequence[Slot]) -> None:
+        self._slots = slots
+        self._trees: dict[tuple[int, int], OwnedTree] = {}
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Take a tree, of which nobody was heard in its generation."""
+        known = self._trees.get((number, entry.tree))
+        if known and known.entry.generation == entry.generation:
+            known.entry = entry
+        else:
+            self._trees[number, entry.tree] = OwnedTree(entry, self._slots)
+
+    def release(self, number: int, tree: int) -> None:
+        """Take a tree away; nothing if it is not here."""
+        self._trees.pop((number, tree), None)
+
+    def react(self, packet: Frame) -> tuple[Verdict, Frame | None]:
+        """Return the verdict on a contribution or a beat, and what goes up because of it."""
+        tree, op = self.tree(packet.header.job, packet.header.tree), packet.header.op
+        if op in (spec.Op.PUSH, spec.Op.PARTIAL):
+            return tree.contribute(packet)
+        return tree.hear(packet) if op == spec.Op.PARAMETER_BEAT else (Verdict.MALFORMED, None)
+
+    def tree(self, number: int, tree: int = 0) -> OwnedTree:
+        """Return what is known of a tree."""
+        return self._trees[number, tree]

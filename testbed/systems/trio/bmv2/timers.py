@@ -14,10 +14,11 @@ import numpy as np
 
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
-from testbed.dataplanes.bmv2.blocks import BlockRow
 from testbed.dataplanes.bmv2.control_port import AwayError
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError, SwitchClient
 from testbed.errors import TestbedError
+from testbed.systems.trio.bmv2.records import BlockRow
+from testbed.systems.trio.terms import terms_of
 from testbed.topology.addresses import Dpid
 from testbed.wire.blocks import P4_RECORDS
 
@@ -38,8 +39,7 @@ class TimedTree:
     @property
     def timeout_s(self) -> float:
         """Return how long a block of it waits."""
-        assert self.entry.terms
-        return self.entry.terms.age_out_ms / 1e3
+        return terms_of(self.entry).age_out_ms / 1e3
 
 
 class SeenMarks:

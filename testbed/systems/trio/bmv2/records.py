@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.aggregation.entries import BlockTerms, Entry
-from testbed.aggregation.place_interfaces import BlockCounts
+from testbed.aggregation.entries import Entry
 from testbed.aggregation.segments import NoRoomError
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import RequestError
+from testbed.systems.trio.parts import BlockCounts
+from testbed.systems.trio.terms import BlockTerms, terms_of
 from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, P4_TERMS, Space
 from testbed.wire.mapping import FIRST_VOTE
 from testbed.wire.places import SLOTS
@@ -76,15 +77,16 @@ class Rows:
 
 
 class BlockRecords:
-    """The records of one switch, while its process runs."""
+    """The records of one switch."""
 
     def __init__(self, client: SwitchClient) -> None:
         self._client = client
         self._rows = Rows()
         self._handles: dict[Tree, tuple[int, int]] = {}  # of its terms, and its job record
 
-    def __contains__(self, tree: Tree) -> bool:
-        return tree in self._handles
+    def trees(self) -> list[Tree]:
+        """Return the trees that are summed here by blocks."""
+        return list(self._handles)
 
     def row(self, tree: Tree) -> BlockRow | None:
         """Return a tree's row, if it is summed here by blocks."""
@@ -96,18 +98,18 @@ class BlockRecords:
         """
         if tree in self._handles:
             return
-        assert entry.terms
+        terms = terms_of(entry)
         if entry.members >> P4_SOURCES:
             most = entry.members.bit_length() - 1
             raise RequestError(f"a source has the number {most}; a P4 switch has records of {P4_SOURCES}")
-        row = self._rows.take(tree, entry.terms)
+        row = self._rows.take(tree, terms)
         try:
             record = min(set(range(P4_JOB_RECORDS)) - {record for _, record in self._handles.values()})
             self._clear(record)
             if empties:
                 self._client.fill_register("slot_state", SLOTS + row.first, SLOTS + row.end, 0)
                 self._client.fill_register("block_marks", row.first, row.end, 0)
-            action = Action("set_terms", terms_data(entry.terms, record, row))
+            action = Action("set_terms", terms_data(terms, record, row))
             handle = self._client.add_entry(_TABLE, Key(tree[0] << 8 | tree[1], 24), action)
         except BaseException:
             self._rows.free(tree)

@@ -4,16 +4,20 @@ it, and from when on it is anybody's (docs/trio.md). Pure; one packet is worked 
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from testbed.aggregation.entries import BlockTerms, Entry, Role
-from testbed.reference_model.slots import contributors_of, difference
+from testbed.aggregation.entries import Entry, Role
+from testbed.reference_model.parts import Summed
+from testbed.reference_model.slots import Slot, contributors_of, difference
+from testbed.systems.trio.terms import BlockTerms, terms_of
 from testbed.wire import frame, spec
-from testbed.wire.blocks import BUCKET, MOST_SOURCES, Space, salts
+from testbed.wire.blocks import BUCKET, BUCKETS, MOST_SOURCES, Space, salts
 from testbed.wire.codec import Header
+from testbed.wire.frame import Frame
 from testbed.wire.mapping import FIRST_VOTE
 from testbed.wire.verdicts import Verdict
 
@@ -85,9 +89,7 @@ class BlockModel:
 
     def open(self, number: int, entry: Entry) -> JobRecord:
         """Return a record for a tree of job `number`."""
-        assert entry.terms
-        salt = salts(number, entry.tree)
-        return JobRecord(entry, entry.terms, salt)
+        return JobRecord(entry, terms_of(entry), salts(number, entry.tree))
 
     def active(self, job: JobRecord) -> list[Block]:
         """Return the blocks of a job whose sums are not made."""
@@ -215,6 +217,59 @@ class BlockModel:
         made = bucket[free[0]] = Block(job, space, fragment, awaits, lanes=lanes)
         made.degraded = awaits != job.entry.members
         return Verdict.AGGREGATED, made
+
+
+class ReferenceBlocks:
+    """The block records of a reference aggregator, by job and tree."""
+
+    has_slots = False
+    unknown = frozenset({spec.Op.EMPTY, spec.Op.QUESTION})
+
+    def __init__(self, _slots: MutableSequence[Slot]) -> None:
+        self._table = BlockModel(BUCKETS)
+        self._jobs: dict[tuple[int, int], JobRecord] = {}
+
+    def admit(self, number: int, entry: Entry) -> None:
+        """Give a tree its job record."""
+        known = self._jobs.get((number, entry.tree))
+        if known and known.entry.generation == entry.generation:
+            known.entry, known.terms = entry, terms_of(entry)
+        else:
+            self._jobs[number, entry.tree] = self._table.open(number, entry)
+
+    def release(self, number: int, tree: int) -> None:
+        """Take a tree's job record away; its blocks' records are anybody's."""
+        if job := self._jobs.pop((number, tree), None):
+            job.is_gone = True
+
+    def add(self, packet: Frame) -> Summed:
+        """Add a contribution; a block whose sum is sent comes with the verdict."""
+        verdict, block = self._table.add(self._job(packet), packet.header, packet.lanes, packet.is_marked)
+        is_sent = verdict in (Verdict.COMPLETED, Verdict.RESENT, Verdict.LATE)
+        return verdict, block if is_sent else None
+
+    def tick(self, packet: Frame) -> Summed:
+        """Complete a block without those that are missing."""
+        return self._table.tick(self._job(packet), packet.header)
+
+    def keep(self, packet: Frame) -> None:
+        """Keep a result that came from above."""
+        self._table.keep(self._job(packet), packet.header, packet.lanes)
+
+    def leave(self, number: int, tree: int, sources: int) -> None:
+        """Take sources, a bitmap, out of a tree."""
+        self._jobs[number, tree].out |= sources
+
+    def record(self, number: int, tree: int = 0) -> JobRecord:
+        """Return what is known of a tree."""
+        return self._jobs[number, tree]
+
+    def active(self, job: JobRecord) -> list[Block]:
+        """Return the blocks of a tree whose sums are not made."""
+        return self._table.active(job)
+
+    def _job(self, packet: Frame) -> JobRecord:
+        return self._jobs[packet.header.job, packet.header.tree]
 
 
 def _space(terms: BlockTerms, slot: int) -> Space:

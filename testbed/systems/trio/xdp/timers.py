@@ -1,5 +1,5 @@
 """The timers of a place that sums by block records: a compiled thread that ticks blocks which nobody has
-contributed to for their job's timeout (native/timers.c, docs/trio.md).
+contributed to for their job's timeout (testbed/dataplanes/xdp/native/timers.c, docs/trio.md).
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ import os
 import socket
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 
 from testbed import native
 from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
+from testbed.systems.trio.terms import terms_of
 from testbed.topology.addresses import CONTROL_DEVICES
 from testbed.wire.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 
-_LIBRARY = Path(__file__).with_name("_timers" + EXTENSION_SUFFIXES[0])
+_LIBRARY = native.TIMERS.path
 _SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place
 _QDISC_BYPASS = 20  # PACKET_QDISC_BYPASS
 _SOL_PACKET = 263
@@ -123,10 +122,9 @@ class Timers:
         """Have the blocks of a tree of job `number` age out as its entry says; its job record is that of this
         index and serial number.
         """
-        assert entry.terms
         frame = bytearray(tick_frame(Tick(number, entry.generation, entry.tree, 0, 0, 0), entry))
         frame[_SOURCE] = u32(self._ifindex)
-        timeout_ns = round(entry.terms.age_out_ms * 1e6)
+        timeout_ns = round(terms_of(entry).age_out_ms * 1e6)
         self._library.timers_set(self._handle, record, serial, timeout_ns, bytes(frame), len(frame))
 
     def forget(self, record: int) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 
-from testbed.aggregation.leaving import Reached, beyond
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.timers import library
+from testbed.systems.trio.standing import Reached, beyond
+from testbed.systems.trio.xdp.timers import library
 from testbed.wire.blocks import JOB_RECORD, MOST_JOB_RECORDS, MOST_SOURCES, Space
 
 _BYTES = layout.JOB_RECORD.itemsize

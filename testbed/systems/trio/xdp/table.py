@@ -5,16 +5,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.aggregation.leaving import Reached, TreeStanding
-from testbed.aggregation.place_interfaces import BlockCounts
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
-from testbed.dataplanes.xdp.shared_records import SharedRecords
 from testbed.dataplanes.xdp.syscall import (
     F_INNER_MAP,
     F_MMAPABLE,
@@ -25,7 +23,11 @@ from testbed.dataplanes.xdp.syscall import (
     map_update,
     u32,
 )
-from testbed.dataplanes.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
+from testbed.systems.trio.parts import BlockCounts
+from testbed.systems.trio.standing import Reached, TreeStanding
+from testbed.systems.trio.terms import terms_of
+from testbed.systems.trio.xdp.shared_records import SharedRecords
+from testbed.systems.trio.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
 from testbed.wire.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
 from testbed.wire.mapping import FIRST_VOTE
 
@@ -37,6 +39,8 @@ _WORDS = MOST_SOURCES // 64
 class BlockTable:
     """The table of one place."""
 
+    has_slots = False
+
     def __init__(self, cells: Cells, ifindex: int) -> None:
         """`ifindex` is the device that stands for the place, where its timers send ticks."""
         self._ifindex = ifindex
@@ -44,6 +48,9 @@ class BlockTable:
         self._cells, self._programs = cells, cells.programs
         self.buckets = buckets = buckets_for(self._programs.lanes, cells.inc.blocks)
         self._records: dict[Key, int] = {}
+        cells.add_kind("tables", "tables of block records", layout.SIZES["MAX_AGGREGATORS"])
+        job_records = "job records of trees that are summed by blocks"
+        cells.add_kind("job_records", job_records, layout.SIZES["MAX_JOB_RECORDS"])
         self._cell = cells.take("tables")
         self._fds: list[int] = []
         sizes = {
@@ -75,7 +82,7 @@ class BlockTable:
             self._shared.close()
         self._cells.free("tables", self._cell)
 
-    def admit(self, number: int, entry: Entry, is_new: bool) -> tuple[int, int]:
+    def admit(self, number: int, entry: Entry, is_new: bool) -> Mapping[str, int]:
         """Put the record of a tree of job `number`; that of one which is there stays as it is. Return the
         indices of the table and of the record.
         """
@@ -85,13 +92,12 @@ class BlockTable:
                 self._records[key] = self._cells.take("job_records")
             record = self._record(number, entry)
             map_update(self._programs.map_fd("job_records"), u32(self._records[key]), record.tobytes())
-            if entry.terms and entry.terms.age_out_ms:
+            if terms_of(entry).age_out_ms:
                 self._made_timers().set(self._records[key], int(record["serial"]), number, entry)
-        return self._cell, self._records[key]
+        return {"aggregator": self._cell, "record": self._records[key]}
 
     def _record(self, number: int, entry: Entry) -> np.ndarray:
-        assert entry.terms
-        record, terms = np.zeros((), layout.JOB_RECORD), entry.terms
+        record, terms = np.zeros((), layout.JOB_RECORD), terms_of(entry)
         for name, members in (("workers", entry.workers), ("places", entry.places)):
             record[name] = [members >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
         record["serial"], record["expected"] = self._cells.serial(), entry.members.bit_count()

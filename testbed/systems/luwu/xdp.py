@@ -4,6 +4,8 @@ threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from testbed.aggregation.entries import Entry
@@ -17,35 +19,41 @@ Key = tuple[int, int]  # a job's number, and one of its trees
 class OwnedRecords:
     """Those of one place."""
 
-    def __init__(self, cells: Cells) -> None:
+    has_slots = True
+
+    def __init__(self, cells: Cells, _ifindex: int) -> None:
         self._cells = cells
+        cells.add_kind("owned_records", "records of owned trees", layout.SIZES["MAX_OWNED_RECORDS"])
         self._records: dict[Key, int] = {}
 
     def close(self) -> None:
         """Give them all back."""
         for key in list(self._records):
-            self.release(key)
+            self.release(*key)
 
-    def admit(self, key: Key, entry: Entry, is_new: bool) -> int:
-        """Put the record of a tree; one which is there stays as it is. Return its index."""
+    def admit(self, number: int, entry: Entry, is_new: bool) -> Mapping[str, int]:
+        """Put the record of a tree that is summed here; one which is there stays as it is. Return its
+        index.
+        """
+        if not entry.members:
+            return {}
+        key = (number, entry.tree)
         if key not in self._records:
             self._records[key] = self._cells.take("owned_records")
         if is_new:
             record = np.zeros((), layout.OWNED_RECORD)
             record["leader"] = (entry.members & -entry.members).bit_length() - 1
-            self._put(key, record.tobytes())
-        return self._records[key]
+            fd = self._cells.programs.map_fd("owned_records")
+            map_update(fd, u32(self._records[key]), record.tobytes())
+        return {"record": self._records[key]}
 
-    def release(self, key: Key) -> None:
-        """Take the record of a tree away; nothing if there is none."""
-        if key in self._records:
-            self._cells.free("owned_records", self._records.pop(key))
+    def release(self, number: int, tree: int) -> None:
+        """Take the record of a tree away; nothing if it has none."""
+        if (index := self._records.pop((number, tree), None)) is not None:
+            self._cells.free("owned_records", index)
 
-    def record(self, key: Key) -> np.void:
+    def record(self, number: int, tree: int = 0) -> np.void:
         """Return the record of a tree as it is."""
         fd, size = self._cells.programs.map_fd("owned_records"), layout.OWNED_RECORD.itemsize
-        raw = map_lookup(fd, u32(self._records[key]), size)
+        raw = map_lookup(fd, u32(self._records[number, tree]), size)
         return np.frombuffer(raw or b"", layout.OWNED_RECORD)[0]  # type: ignore[no-any-return]
-
-    def _put(self, key: Key, record: bytes) -> None:
-        map_update(self._cells.programs.map_fd("owned_records"), u32(self._records[key]), record)
