@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import Grant
+from testbed.aggregation.program import Clock, Findings, Grant
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
@@ -74,6 +74,8 @@ class Machine:
         self.other_program: str | None = None  # in the place of the testbed's
         self.attached_again: list[str] = []
         self.lacks: list[str] = []
+        self.grant = Grant(64)
+        self.looked: list[int] = []  # at a job's places
         self.is_full = False
         self.admitted: set[int] = set()
         self.is_full_once = False
@@ -146,11 +148,17 @@ class Machine:
         self.admitted.add(job)
         self.packets[job], self.programs[job] = packets, programs
         return SimpleNamespace(
-            grant=Grant(64),
+            grant=self.grant,
+            forest=forest,
             hear_parallel=lambda _: None,
             worker_env=lambda rank: {"slots": 64, "ring_fd": 0},
             worker_fds=lambda rank: [0],
         )
+
+    def look(self, job: int, clock: Clock) -> Findings:
+        assert clock() >= 0.0
+        self.looked.append(job)
+        return Findings()
 
     def release(self, job: int, first: int | None = None) -> None:
         self.calls.append(f"release {job}")
@@ -191,7 +199,7 @@ class Machine:
                 while waiting:
                     self.told[job] = json.loads(waiting[0].recv(65536))
                     waiting.pop(0)
-            if not waiting and (self.may_end.is_set() or job in self.fails):
+            if not waiting and (self.may_end.is_set() or job in self.fails or attempt.orders.fail()):
                 break
             if self.at_gates.is_set():
                 self.at_gates.clear()
@@ -202,7 +210,11 @@ class Machine:
             end.close()
         failed = job in self.fails
         self.fails -= {job} if self.fails_once else set()
-        why = attempt.orders.stop() or ("worker 0 on u1h1 exited with code 5" if failed else None)
+        why = (
+            attempt.orders.stop()
+            or attempt.orders.fail()
+            or ("worker 0 on u1h1 exited with code 5" if failed else None)
+        )
         return [], Ending({}, why, 0.1, not reason)
 
     testbed = "t"
@@ -239,6 +251,15 @@ OBSERVED = Observed(
     verdict=UNJUDGED,
     series=None,
 )
+
+
+class LookingGrant(Grant):
+    """One whose places are looked at all the time."""
+
+    looks = True
+
+    def look_every_s(self, forest: Any) -> float:
+        return 0.001
 
 
 class NoObservation(contextlib.nullcontext[Any]):

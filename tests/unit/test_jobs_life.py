@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import Findings, JobBlocks
+from testbed.aggregation.program import Clock, Findings, Grant, JobBlocks
 from testbed.aggregation.segments import NoRoomError
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
@@ -28,7 +28,7 @@ from testbed.messages.events import Event, JobNote
 from testbed.systems.p4inc.system import P4inc
 from testbed.systems.switches.system import Switches
 from tests.limits import CALL_S
-from tests.unit.session_world import Machine, NoObservation, jobs_on
+from tests.unit.session_world import LookingGrant, Machine, NoObservation, jobs_on
 
 ME = Caller.of(os.getuid())
 
@@ -252,7 +252,7 @@ def test_a_program_that_raises_when_it_looks_fails_its_job(method: str) -> None:
     def raising(*_: Any) -> Any:
         raise KeyError("worker")
 
-    asked: dict[str, Any] = {"every_s": lambda: 0.0, "look": lambda at_s: Findings(), method: raising}
+    asked: dict[str, Any] = {"every_s": lambda: 0.0, "look": lambda clock: Findings(), method: raising}
     with Looks(asked["every_s"], asked["look"], lambda findings: None, failed) as looks:
         looks.start()
         assert ended.wait(CALL_S)
@@ -262,8 +262,8 @@ def test_a_program_that_raises_when_it_looks_fails_its_job(method: str) -> None:
 def test_what_a_look_finds_is_told_and_nothing_looks_before_it_is_started() -> None:
     reports, looked = list[Findings](), threading.Event()
 
-    def look(at_s: float) -> Findings:
-        assert at_s >= 0.0
+    def look(clock: Clock) -> Findings:
+        assert clock() >= 0.0
         if looked.is_set():
             return Findings()
         looked.set()
@@ -274,6 +274,45 @@ def test_what_a_look_finds_is_told_and_nothing_looks_before_it_is_started() -> N
         looks.start()
         assert looked.wait(CALL_S)
     assert reports == [Findings(["worker 1 left u1"], frozenset({1}))]
+
+
+@pytest.mark.parametrize(("grant", "starts"), [(Grant(64), 0), (LookingGrant(64), 2)])
+def test_each_attempt_looks_where_its_grant_does(
+    run: Run, monkeypatch: pytest.MonkeyPatch, grant: Grant, starts: int
+) -> None:
+    started = list[Looks]()
+
+    class CountedLooks(Looks):
+        def start(self) -> None:
+            started.append(self)
+            super().start()
+
+    monkeypatch.setattr(life, "Looks", CountedLooks)
+    run.machine.grant, run.machine.fails, run.machine.fails_once = grant, {1}, True
+    assert run(sync="inc", restarts=1)["failure"] is None
+    assert len(run.machine.attempts) == 2
+    assert len(set(map(id, started))) == len(started) == starts
+
+
+def test_a_grant_that_raises_when_it_is_asked_whether_it_looks_fails_its_job(run: Run) -> None:
+    class BrokenGrant(Grant):
+        @property
+        def looks(self) -> bool:
+            raise KeyError("worker")
+
+    run.machine.grant = BrokenGrant(64)
+    run.machine.may_end.clear()
+    assert run(sync="inc")["failure"] == "look for stragglers: KeyError: 'worker'"
+    assert run.nothing_is_held()
+
+
+def test_looks_end_while_they_are_started() -> None:
+    """As when a queued job is told to start and its worker dies."""
+    for _ in range(200):
+        with Looks(lambda: 60.0, lambda clock: Findings(), pytest.fail, pytest.fail) as looks:
+            starter = threading.Thread(target=looks.start)
+            starter.start()
+        starter.join(CALL_S)
 
 
 def test_the_blocks_of_a_job_are_in_its_result(run: Run) -> None:

@@ -322,6 +322,19 @@ def test_a_configuration_chooses_the_programs_of_an_engine() -> None:
         ({'Path(__file__).with_name("mine.h")': '"/mine.h"'}, "its source for xdp, /mine.h, is no file; .*"),
         ({'"mine"': '"questions"'}, "its name 'questions'; accepted is any but control, copy, .*"),
         ({'"mine"': "3"}, "its name 3; up to 31 small letters, digits and _ are accepted"),
+        (
+            {"class Mine(SlotProgram):": "class Mine(SlotProgram):\n    parts = None"},
+            "its parts None; a mapping of engines to MODULE:CLASS is accepted",
+        ),
+        (
+            {"class Mine(SlotProgram):": 'class Mine(SlotProgram):\n    parts = {"xdp": "json:loads"}'},
+            "its part for 'xdp', 'json:loads'; program_mine:CLASS, and MODULE:CLASS of testbed.systems are "
+            "accepted",
+        ),
+        (
+            {"class Mine(SlotProgram):": 'class Mine(SlotProgram):\n    parts = {"xdp": "program_mine:No"}'},
+            "AttributeError: module 'program_mine' has no attribute 'No'",
+        ),
         ({"class Mine": "raise SystemExit(7)\nclass Mine"}, "SystemExit: 7"),
         ({"class Mine": "class Mine:\n"}, "IndentationError: .*"),
     ],
