@@ -307,7 +307,7 @@ def test_a_grant_that_raises_when_it_is_asked_whether_it_looks_fails_its_job(run
 
 
 def test_looks_end_while_they_are_started() -> None:
-    """As when a queued job is told to start and its worker dies."""
+    """So it is where a queued job is told to start and its worker dies."""
     for _ in range(200):
         with Looks(lambda: 60.0, lambda clock: Findings(), pytest.fail, pytest.fail) as looks:
             starter = threading.Thread(target=looks.start)

@@ -350,6 +350,14 @@ def test_a_program_that_is_none_is_refused_in_one_line(
     assert set(registry.programs()) == before
 
 
+def test_a_program_that_inherits_a_part_has_the_same_one(tmp_path: Path) -> None:
+    """So a place has one table for both, as admission shares out one."""
+    blocks = "from testbed.systems.trio.program import BlockProgram as SlotProgram"
+    name = own(tmp_path, **{"from testbed.aggregation.slots import SlotProgram": blocks})
+    with registry.with_programs([name]):
+        assert registry.part_class("mine", "xdp") is registry.part_class("blocks", "xdp") is not None
+
+
 @pytest.mark.parametrize("file", ["mine.py", "mine.h"])
 @pytest.mark.parametrize("mode", [0o602, 0o620])
 def test_a_program_that_others_may_write_is_refused(tmp_path: Path, file: str, mode: int) -> None:

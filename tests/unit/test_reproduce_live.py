@@ -353,7 +353,7 @@ def test_a_trial_s_jobs_are_read_of_its_result() -> None:
     job = queue.TrainedJob(ended, {"ready_s": 1.0, "done_s": 3.0})
     assert job.costs() == queue.Costs(start_up_s=0.5, handling_s=0.5, leaving_s=0.5)
     assert job.less_start_up_s == 3.0
-    with pytest.raises(TestbedError, match="a job has not trained to its end"):
+    with pytest.raises(TestbedError, match="job 1: it has no training_s: it has not trained to its end"):
         queue.TrainedJob(replace(ended, training_s=None), job.script).costs()
 
 

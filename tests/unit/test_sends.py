@@ -631,7 +631,7 @@ def test_a_switchs_part_says_why_its_timers_stopped() -> None:
     switch._parts = {}
     assert switch.part("blocks") is None
     table: Any = BlockTable.__new__(BlockTable)
-    switch._parts["blocks"] = table
+    switch._parts[BlockTable] = table
     table._timers = None
     part = switch.part("blocks")
     assert isinstance(part, TimedBlocks)
