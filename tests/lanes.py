@@ -130,7 +130,7 @@ class Dealer:
     """A plugin of the process that deals work to lanes."""
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Deal:
-        return Deal(config, log, config._tmp_path_factory.getbasetemp())  # in which lanes have theirs
+        return Deal(config, log, config._tmp_path_factory.getbasetemp())  # lanes have theirs in it
 
 
 class Lane:
@@ -143,6 +143,7 @@ class Lane:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._name = folder, name
         self._room = Room(folder)
+        self._priority = os.getpriority(os.PRIO_PROCESS, 0)
         self._alone = ExitStack()  # in the room, until the last test that is alone
         self._is_alone = False
 
@@ -158,6 +159,7 @@ class Lane:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = in_order(items)
 
+    @pytest.hookimpl(tryfirst=True)  # before the dealer is told that the collection is over
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are alone, and have the room before anybody has work."""
         if self._name != FIRST:
@@ -170,7 +172,7 @@ class Lane:
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the test's time limit: to wait is not the test's
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         needs_root = item.get_closest_marker("privileged") is not None
-        os.setpriority(os.PRIO_PROCESS, 0, 0 if needs_root else LOWER)
+        os.setpriority(os.PRIO_PROCESS, 0, self._priority + (0 if needs_root else LOWER))
         if is_alone(item):
             self._enter()
             return (yield)

@@ -16,7 +16,7 @@ from tests.conftest import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1200
-SOONER = -5  # niceness of its processes, which have a limit of their own, beside lanes that compute
+SOONER = -10  # niceness of its processes, which have a limit of their own, beside lanes that compute
 STEPS = (
     "features",
     "programs",

@@ -56,13 +56,37 @@ def test_phases_share_what_was_waited_and_hidden() -> None:
     }
 
 
+TAKES_NS = 20_000_000
+
+
+class Clock:
+    """A clock that stands still until somebody waits: of two readings the second is his who waits, and with
+    it the transfer goes on, in a thread.
+    """
+
+    def __init__(self, transport: Slow) -> None:
+        self._transport, self.now_ns, self._readings = transport, 0, 0
+
+    def __call__(self) -> int:
+        now_ns, self._readings = self.now_ns, self._readings + 1
+        if self._readings == 2:
+            threading.Thread(target=self.end).start()
+        return now_ns
+
+    def end(self) -> None:
+        """Let the transfer take its time, and end."""
+        self.now_ns += TAKES_NS
+        self._transport.end()
+
+
 class Slow:
-    """A transport whose requests take 20 ms each, or fail."""
+    """A transport whose last request ends when it is told to, or fails."""
 
     iteration = 0
 
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
+        self._asked: Future[None] = Future()
 
     def parameters(self, layer: int) -> torch.Tensor | None:
         return None
@@ -74,16 +98,15 @@ class Slow:
         return torch.zeros(elements)
 
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
-        future: Future[None] = Future()
+        self._asked = Future()
+        return self._asked
 
-        def end() -> None:
-            if self.problem is None:
-                future.set_result(None)
-            else:
-                future.set_exception(self.problem)
-
-        threading.Timer(0.02, end).start()
-        return future
+    def end(self) -> None:
+        """End the request."""
+        if self.problem is None:
+            self._asked.set_result(None)
+        else:
+            self._asked.set_exception(self.problem)
 
     def push(self, layer: int, gradients: memoryview) -> Future[None]:
         return self.pull(layer, gradients)
@@ -101,23 +124,22 @@ class Slow:
         """Nothing is open."""
 
 
-def test_what_is_waited_for_is_what_is_not_hidden() -> None:
-    log = Log()
-    watched = Watched(Slow(), log)
+def test_what_is_waited_for_is_what_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, slow = Log(), Slow()
+    clock, watched = Clock(slow), Watched(slow, log)
+    monkeypatch.setattr(time, "monotonic_ns", clock)
     watched.pull(0, memoryview(bytearray(4))).result()
-    communicating, waiting = log.taken()
-    assert length(communicating) > 15_000_000
-    assert length(common(communicating, waiting)) > 0.8 * length(communicating)
+    assert log.taken() == ([(0, TAKES_NS)], [(0, TAKES_NS)])
     hidden = watched.push(0, memoryview(bytearray(4)))
-    time.sleep(0.1)
+    clock.end()
     hidden.result()
-    communicating, waiting = log.taken()
-    assert length(communicating) > 15_000_000
-    assert waiting == []
+    assert log.taken() == ([(TAKES_NS, 2 * TAKES_NS)], [])
     assert log.taken() == ([], [])
 
 
 def test_what_goes_wrong_is_heard() -> None:
-    watched = Watched(Slow(ValueError("lost")), Log())
+    slow = Slow(ValueError("lost"))
+    asked = Watched(slow, Log()).pull(0, memoryview(bytearray(4)))
+    slow.end()
     with pytest.raises(ValueError, match="lost"):
-        watched.pull(0, memoryview(bytearray(4))).result()
+        asked.result()
