@@ -98,7 +98,7 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
         os.close(file)
 
 
-class Deal(LoadFileScheduling):  # type: ignore[misc]
+class Deal(LoadFileScheduling):
     """The order in which lanes get work: the tests that are alone are one piece, which the first lane gets;
     others are a piece a file. The last lane takes the last piece, all others the next.
     """

@@ -97,7 +97,7 @@ KINDS: Mapping[str, type[Event]] = {
     "at_s": QueueNews,
     "capturing": LinkTapped,
 }
-"""By a field that events of no other type have."""
+"""The types of events, each by a field that no other type has."""
 
 
 def event_of(data: Mapping[str, Any]) -> Event | None:

@@ -280,18 +280,28 @@ def test_what_a_look_finds_is_told_and_nothing_looks_before_it_is_started() -> N
 def test_each_attempt_looks_where_its_grant_does(
     run: Run, monkeypatch: pytest.MonkeyPatch, grant: Grant, starts: int
 ) -> None:
-    started = list[Looks]()
+    started, ends, set_looks = list[Looks](), list[str](), life.Job._set_looks
 
     class CountedLooks(Looks):
         def start(self) -> None:
             started.append(self)
             super().start()
 
+        def __exit__(self, *error: Any) -> None:
+            ends.append("ended")
+            super().__exit__(*error)
+
+    def noted(job: life.Job, looks: Looks | None) -> None:
+        ends.extend(["forgotten"] if looks is None else [])
+        set_looks(job, looks)
+
     monkeypatch.setattr(life, "Looks", CountedLooks)
+    monkeypatch.setattr(life.Job, "_set_looks", noted)
     run.machine.grant, run.machine.fails, run.machine.fails_once = grant, {1}, True
     assert run(sync="inc", restarts=1)["failure"] is None
     assert len(run.machine.attempts) == 2
     assert len(set(map(id, started))) == len(started) == starts
+    assert ends == ["forgotten", "ended"] * 2, "nobody starts looks that end"
 
 
 def test_a_grant_that_raises_when_it_is_asked_whether_it_looks_fails_its_job(run: Run) -> None:
@@ -306,13 +316,19 @@ def test_a_grant_that_raises_when_it_is_asked_whether_it_looks_fails_its_job(run
     assert run.nothing_is_held()
 
 
-def test_looks_end_while_they_are_started() -> None:
+def test_looks_may_end_while_they_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is where a queued job is told to start and its worker dies."""
-    for _ in range(200):
-        with Looks(lambda: 60.0, lambda clock: Findings(), pytest.fail, pytest.fail) as looks:
-            starter = threading.Thread(target=looks.start)
-            starter.start()
-        starter.join(CALL_S)
+    looks = Looks(lambda: 60.0, lambda clock: pytest.fail("it looked"), pytest.fail, pytest.fail)
+
+    class LateThread(threading.Thread):
+        def start(self) -> None:
+            looks.__exit__(None, None, None)
+            super().start()
+            self.join(CALL_S)
+            assert not self.is_alive()
+
+    monkeypatch.setattr(threading, "Thread", LateThread)
+    looks.start()
 
 
 def test_the_blocks_of_a_job_are_in_its_result(run: Run) -> None:

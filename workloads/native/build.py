@@ -181,7 +181,8 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
             try:
                 _, printed = compiler.communicate(timeout=_LIMIT_S)
             except BaseException:
-                os.killpg(compiler.pid, signal.SIGKILL)  # not reaped yet: the number is still its own
+                if compiler.returncode is None:  # not reaped yet: the number is still its own
+                    os.killpg(compiler.pid, signal.SIGKILL)
                 raise
     except subprocess.TimeoutExpired as error:
         raise BuildError(

@@ -176,7 +176,8 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
             try:
                 printed, _ = p4c.communicate(timeout=_TIMEOUT_S)
             except BaseException:
-                os.killpg(p4c.pid, signal.SIGKILL)  # not reaped yet: the number is still its own
+                if p4c.returncode is None:  # not reaped yet: the number is still its own
+                    os.killpg(p4c.pid, signal.SIGKILL)
                 raise
     except subprocess.TimeoutExpired as late:
         raise TestbedError(f"compile p4/: {argv[0]} did not end within {_TIMEOUT_S:g} s") from late
