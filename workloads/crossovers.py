@@ -12,11 +12,15 @@ Sizes = Sequence[tuple[int, int | None]]
 CARRIED: Mapping[str, Mapping[str, Mapping[int, Sizes]]] = {
     "all_gather": {
         "shaped": {2: [(4, 16384)], 4: [(4, 65536)], 8: [(4, None)]},
-        "unshaped": {2: [(4, 65536)], 4: [(4, None)], 8: [(4, None)]},
+        "unshaped": {2: [(4, 65536)], 4: [(4, 1048576)], 8: [(4, None)]},
+    },
+    "all_reduce of int64": {
+        "shaped": {2: [], 4: [], 8: []},
+        "unshaped": {2: [], 4: [], 8: []},
     },
     "broadcast": {
-        "shaped": {2: [(65536, None)], 4: [(4, None)], 8: [(1024, None)]},
-        "unshaped": {2: [], 4: [(4, 1024), (65536, 262144)], 8: [(1048576, None)]},
+        "shaped": {2: [(65536, None)], 4: [(64, 1024), (65536, None)], 8: [(16384, None)]},
+        "unshaped": {2: [], 4: [(4, 64), (4194304, None)], 8: [(1048576, None)]},
     },
     "reduce_scatter": {
         "shaped": {2: [(4, None)], 4: [(4, None)], 8: [(4, None)]},

@@ -1,9 +1,9 @@
 """The job of tests/bench/collectives.py: each collective by `inc` and by a group of gloo's in turn, in the
 same processes and over the same links.
 
-Arguments: turns, the seconds that a turn of a row takes at most, and nothing or one of MODES. Prints its
-rows, of worker 0, behind MARK, as JSON. A time is of a call and its wait, in seconds; with many in flight it
-is a share of all of them.
+Arguments: turns, the seconds that a turn of a row takes at most, and nothing or one of MODES; behind `carry`
+perhaps the collective that alone is measured. Prints its rows, of worker 0, behind MARK, as JSON. A time is
+of a call and its wait, in seconds; with many in flight it is a share of all of them.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def main(argv: list[str]) -> None:
             compared(call, groups, common, 1, turn_s, 1)
     if mode == CARRY:
         for size_bytes in SIZES_BYTES:
-            for name in CARRIED:
+            for name in argv[3:] or CARRIED:
                 row(name, size_bytes, calls(size_bytes, workers)[name], 1)
         return finish(workers, rows, {})
     row("barrier", 0, Call(lambda group, _number: dist.barrier(group=group, async_op=True)), 1)

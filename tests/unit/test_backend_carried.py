@@ -192,6 +192,67 @@ def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.Mon
         assert {worker.sums.summed()["packets"] for worker in all_of_them} == {size_bytes}
 
 
+TYPES = (torch.int64, torch.int32, torch.int8, torch.uint8, torch.float64)
+OPERATIONS = ("SUM", "PRODUCT", "MIN", "MAX")
+
+
+def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return whole numbers from all of an integer type's range: their sums and products wrap."""
+    most = 1 << 20 if dtype.is_floating_point else torch.iinfo(dtype).max
+    least = -most if dtype.is_signed else 0
+    return torch.randint(least, most, (count,), generator=torch.Generator().manual_seed(rank)).to(dtype)
+
+
+def reduced(dtype: torch.dtype, operation: str, group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    options, tensor = c10d.AllreduceOptions(), values(rank, count, dtype)
+    options.reduceOp = getattr(c10d.ReduceOp, operation)
+    work = group.allreduce([tensor], options)
+    work.wait(LIMIT)
+    return [tensor]
+
+
+def reduced_together(group: Any, rank: int, count: int) -> list[torch.Tensor]:
+    options = c10d.AllreduceCoalescedOptions()
+    tensors = [values(rank, count, torch.int64), values(rank + WORKERS, count, torch.int64)]
+    group.allreduce_coalesced(tensors, options).wait(LIMIT)
+    return tensors
+
+
+REDUCTIONS: tuple[tuple[Call, int], ...] = (
+    *((partial(reduced, dtype, operation), 1) for dtype in TYPES for operation in OPERATIONS),
+    *((partial(reduced, dtype, "MAX"), 1) for dtype in (torch.float32, torch.float16, torch.bfloat16)),
+    (reduced_together, 2),
+)
+
+
+def test_workers_reduce_what_they_gather_to_gloos_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with workers(monkeypatch, carried_from=0) as all_of_them:
+        for call, vectors in REDUCTIONS:
+            for count in (1, 3, 1001):
+                before = [worker.carrier.submitted for worker in all_of_them]
+                mine = together(all_of_them, partial(call_of, "inc", call, count))
+                given = [worker.carrier.submitted for worker in all_of_them]
+                theirs = together(all_of_them, partial(call_of, "plain", call, count))
+                assert [now - then for now, then in zip(given, before, strict=True)] == [vectors] * WORKERS
+                for ours, gloos in zip(mine, theirs, strict=True):
+                    assert all(torch.equal(*pair) for pair in zip(ours, gloos, strict=True)), (call, count)
+        assert {tuple(worker.sums.summed()) for worker in all_of_them} == {("packets",)}
+
+
+def test_a_reduction_that_gloo_refuses_is_refused_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(worker: Worker) -> bool:
+        for group in (worker.inc, worker.plain):
+            options = c10d.AllreduceOptions()
+            options.reduceOp = c10d.ReduceOp.BAND
+            with pytest.raises(RuntimeError, match="with non-integral dtype"):
+                group.allreduce([torch.ones(5)], options).wait(LIMIT)
+        return True
+
+    with workers(monkeypatch, carried_from=0) as all_of_them:
+        assert all(together(all_of_them, refused))
+        assert [worker.carrier.submitted for worker in all_of_them] == [0] * WORKERS
+
+
 def test_a_root_that_is_no_worker_has_gloos_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with workers(monkeypatch) as (first, *_):
         for group in (first.inc, first.plain):
@@ -259,11 +320,13 @@ def lacking(packet: Frame) -> Frame:
     return replace(packet, header=replace(packet.header, contributors=WORKERS - 1))
 
 
-@pytest.mark.parametrize("call", [gathered, gathered_whole, broadcast])
+@pytest.mark.parametrize(
+    "call", [gathered, gathered_whole, broadcast, partial(reduced, torch.int64, "SUM"), reduced_together]
+)
 def test_what_lacks_a_worker_is_gathered_by_gloo_on_all_alike(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with workers(monkeypatch, lacking) as all_of_them:
+    with workers(monkeypatch, lacking, carried_from=1 << 10) as all_of_them:
         for _ in range(2):  # the group goes on
             mine = together(all_of_them, partial(call_of, "inc", call, LARGE))
             theirs = together(all_of_them, partial(call_of, "plain", call, LARGE))

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from testbed.wire import calls
-from tests.bench.collectives import within
+from tests.bench.collectives import carried_sizes, within
 from tests.limits import CALL_S
 from workloads import sums
 from workloads.quantiser import Floats, NotFiniteError, UnheardError
@@ -238,3 +238,17 @@ def test_the_bench_finds_the_sizes_at_which_the_network_pays() -> None:
     assert within(ratios, 1.05) == [(4, 64), (65536, None)]
     assert within({4: 2.0, 64: 1.0, 256: 1.0, 1024: 3.0}, 1.05) == [(64, 256)]
     assert within({4: 2.0, 64: 1.0}, 1.05) == within({4: 2.0}, 1.05) == []
+
+
+def test_the_network_carries_a_size_that_pays_quiet_and_busy_and_at_all_rates() -> None:
+    def run(rate_mbps: float, *ratios: float) -> dict[str, Any]:
+        sizes = zip((4, 64, 256), ratios, strict=True)
+        rows = [{"collective": "broadcast", "bytes": size, "ratio": ratio} for size, ratio in sizes]
+        return {"rate_mbps": rate_mbps, "workers": 2, "rows": rows}
+
+    quiet, busy = (
+        [run(0, 1, 1, 1), run(200, 1, 1, 1), run(400, 9, 1, 1)],
+        [run(0, 1, 1, 9), run(200, 1, 1, 1)],
+    )
+    expected = {"broadcast": {"shaped": {2: [(64, None)]}, "unshaped": {2: [(4, 64)]}}}
+    assert carried_sizes([*quiet, *busy]) == carried_sizes([*busy, *quiet]) == expected

@@ -162,10 +162,13 @@ std::vector<Tensors> each_alone(const Tensors &tensors)
 	return lists;
 }
 
+/* What gloo would reduce, as the sizes of what is carried name it: it was measured with this type. */
+constexpr const char *REDUCTION = "all_reduce of int64";
+
 /*
  * Sums and averages of floats go to the script's reducer, where there is one; so do gathering, broadcasting
- * and scattering, at the sizes at which that carries them. Each other method that gloo has is
- * gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
+ * and scattering, and reducing what was gathered, at the sizes at which that carries them. Each other method
+ * that gloo has is gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
  */
 class IncBackend : public Backend {
   public:
@@ -205,6 +208,9 @@ class IncBackend : public Backend {
 			return reduced(tensors, options, [this](Tensors &all, const auto &how) {
 				return allreduce(all, how);
 			});
+		if (tensors.size() == 1 && are_reduced_here(tensors, options.reduceOp) &&
+		    carries(REDUCTION, tensors))
+			return reduce_here(OpType::ALLREDUCE, tensors, options.reduceOp, limit(options));
 		return seen(tensors, [&] { return gloo_->allreduce(tensors, options); });
 	}
 
@@ -218,6 +224,8 @@ class IncBackend : public Backend {
 			return reduced(tensors, options, [this](Tensors &all, const auto &how) {
 				return allreduce_coalesced(all, how);
 			});
+		if (are_reduced_here(tensors, options.reduceOp) && carries(REDUCTION, tensors))
+			return reduce_here(OpType::COALESCED, tensors, options.reduceOp, limit(options));
 		return seen(tensors, [&] { return gloo_->allreduce_coalesced(tensors, options); });
 	}
 
@@ -237,7 +245,7 @@ class IncBackend : public Backend {
 
 		if (tensors.size() == 1 && is_valid && is_plain(tensors[0]) && carries("broadcast", tensors))
 			return carried(OpType::BROADCAST, "inc:broadcast", size_of(tensors), tensors,
-				       limit(options), [&] {
+				       limit(options), COURSE_BESIDE, [&] {
 					       return std::vector<Vector>{
 						       broadcast_of(tensors[0], rank_, root)};
 				       });
@@ -573,11 +581,12 @@ class IncBackend : public Backend {
 		const char *title = "inc:all_reduce";
 
 		if (!line_->has_endpoint())
-			return begun(type, title, summed_size(tensors), tensors, [&](const SumWorkPtr &work) {
-				script_->start(work, tensors, average, limit_s);
-			});
+			return begun(type, title, summed_size(tensors), tensors, COURSE_SUMMED,
+				     [&](const SumWorkPtr &work) {
+					     script_->start(work, tensors, average, limit_s);
+				     });
 		return carried(
-			type, title, summed_size(tensors), tensors, limit_s,
+			type, title, summed_size(tensors), tensors, limit_s, COURSE_SUMMED,
 			[&] {
 				std::vector<Vector> vectors;
 
@@ -592,7 +601,7 @@ class IncBackend : public Backend {
 	WorkPtr gather(OpType type, const char *title, const Tensors &result,
 		       const std::vector<Tensors> &outputs, const Tensors &inputs, double limit_s)
 	{
-		return carried(type, title, size_of(outputs), result, limit_s, [&] {
+		return carried(type, title, size_of(outputs), result, limit_s, COURSE_BESIDE, [&] {
 			std::vector<Vector> vectors;
 
 			for (size_t i = 0; i < inputs.size(); i++)
@@ -601,10 +610,23 @@ class IncBackend : public Backend {
 		});
 	}
 
+	WorkPtr reduce_here(OpType type, const Tensors &tensors, const ReduceOp &operation, double limit_s)
+	{
+		auto size_bytes = size_ * size_of(tensors);
+
+		return carried(type, "inc:all_reduce", size_bytes, tensors, limit_s, COURSE_BESIDE, [&] {
+			std::vector<Vector> vectors;
+
+			for (const auto &tensor : tensors)
+				vectors.push_back(reduced_here(tensor, operation, rank_, size_));
+			return vectors;
+		});
+	}
+
 	WorkPtr scatter(OpType type, const char *title, const Tensors &outputs,
 			const std::vector<Tensors> &inputs, const ReduceOp &operation, double limit_s)
 	{
-		return carried(type, title, size_ * summed_size(outputs), outputs, limit_s, [&] {
+		return carried(type, title, size_ * summed_size(outputs), outputs, limit_s, COURSE_SUMMED, [&] {
 			std::vector<Vector> vectors;
 
 			for (size_t i = 0; i < inputs.size(); i++)
@@ -775,12 +797,12 @@ class IncBackend : public Backend {
 
 	/* What `start` begins. */
 	template <typename Start>
-	WorkPtr begun(OpType type, const char *title, int64_t size_bytes, const Tensors &result, Start start)
+	WorkPtr begun(OpType type, const char *title, int64_t size_bytes, const Tensors &result, int64_t kind,
+		      Start start)
 	{
 		Unlocked unlocked;
-		auto work = c10::make_intrusive<SumWork>(
-			rank_, type, title, result,
-			watched(size_bytes, is_sum() ? COURSE_SUMMED : COURSE_BESIDE));
+		auto work = c10::make_intrusive<SumWork>(rank_, type, title, result,
+							 watched(size_bytes, kind));
 
 		summed_++;
 		start(work);
@@ -791,11 +813,11 @@ class IncBackend : public Backend {
 	/* A collective of the vectors that `made` makes; as for `counted_bytes`, see Batch. */
 	template <typename Made>
 	WorkPtr carried(OpType type, const char *title, int64_t size_bytes, const Tensors &result, double limit_s,
-			Made made, int64_t counted_bytes = -1)
+			int64_t kind, Made made, int64_t counted_bytes = -1)
 	{
-		return begun(type, title, size_bytes, result, [&](const SumWorkPtr &work) {
+		return begun(type, title, size_bytes, result, kind, [&](const SumWorkPtr &work) {
 			line_->require_open();
-			if (is_sum())
+			if (kind == COURSE_SUMMED)
 				script_->before_sum();
 			auto started_s = Line::now_s();
 			c10::InferenceMode all_tensors; /* may be read and written, such of inference too */
@@ -803,9 +825,6 @@ class IncBackend : public Backend {
 			line_->carry(work, made(), started_s, limit_s, counted_bytes);
 		});
 	}
-
-	/* Whether the script's call is one. */
-	static bool is_sum() { return Said::now().what >> CALL_OPERATION_SHIFT & 0xff; }
 
 	template <typename Data, typename Collective> WorkPtr seen(const Data &data, Collective collective)
 	{

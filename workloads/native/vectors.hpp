@@ -219,6 +219,47 @@ inline Vector gathered(const Tensors &outputs, const at::Tensor &mine, int rank,
 			}};
 }
 
+/* Whether each worker can reduce these by itself, in one order, to what gloo would make of them. */
+inline bool are_reduced_here(const Tensors &tensors, const ReduceOp &operation)
+{
+	for (const auto &tensor : tensors)
+		if (!is_plain(tensor) || !is_gloos(tensor) || tensor.scalar_type() == at::kBool)
+			return false;
+	return !tensors.empty() && (operation == ReduceOp::SUM || operation == ReduceOp::PRODUCT ||
+				    operation == ReduceOp::MIN || operation == ReduceOp::MAX);
+}
+
+/* The values of `sum` reduced with those of `part`, in its place. */
+inline void reduce_into(at::Tensor &sum, const at::Tensor &part, const ReduceOp &operation)
+{
+	if (operation == ReduceOp::SUM)
+		sum.add_(part);
+	else if (operation == ReduceOp::PRODUCT)
+		sum.mul_(part);
+	else if (operation == ReduceOp::MIN)
+		at::minimum_out(sum, sum, part);
+	else
+		at::maximum_out(sum, sum, part);
+}
+
+/* A tensor of which all workers gather each other's values, and each reduces them in the order of ranks. */
+inline Vector reduced_here(const at::Tensor &tensor, const ReduceOp &operation, int rank, int workers)
+{
+	auto all = at::empty({workers, tensor.numel()}, tensor.scalar_type());
+	auto vector = gathered({all}, tensor, rank, workers);
+	auto flat = tensor.view({-1}); /* a view: the script may give the tensor other memory before */
+
+	vector.put = [=, put = vector.put] {
+		put();
+		auto sum = all[0];
+
+		for (int other = 1; other < workers; other++)
+			reduce_into(sum, all[other], operation);
+		flat.copy_(sum);
+	};
+	return vector;
+}
+
 /* A tensor of the worker `root`. */
 inline Vector broadcast_of(const at::Tensor &tensor, int rank, int root)
 {
