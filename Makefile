@@ -66,7 +66,7 @@ unit: setup
 	@$(PYTHON) -m pytest tests/unit
 
 wire:
-	@$(PYTHON) -m testbed.wire.emit
+	@$(PYTHON) -m scripts.render
 
 schemas:
 	@$(PYTHON) -m testbed.messages.schema

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* All state of the data plane. "Agent" is the daemon or the controller, both user space. */
+/*
+ * All state of the core's data plane; systems' programs have maps of their own (bpf/systems/). "Agent" is the
+ * daemon or the controller, both user space.
+ */
 #ifndef MAPS_H
 #define MAPS_H
 
@@ -76,32 +79,6 @@ BPF_ARRAY_OF_MAPS(rooms, "group_template", 1);
  * when a job comes or goes; readers: programs.
  */
 BPF_HASH(copies, u32, struct copy, MAX_COPIES);
-
-/* ---- blocks ---- */
-
-/*
- * One for each tree that a place sums by blocks. Writer: agent at admission and release, and of those that
- * leave, in mapped memory; programs count, and raise what rises, by compare-and-swap; but `reached` of a
- * source has one writer, the port that it sends by, and the agent, which raises that of a place.
- */
-BPF_F_TABLE("array", u32, struct job_record, job_records, MAX_JOB_RECORDS, BPF_F_MMAPABLE);
-
-/*
- * Per place, as many as it has buckets, and records. Memory-mapped by the timers, which only read. Writers:
- * programs, under the bucket's lock.
- */
-BPF_F_TABLE("array", u32, struct block_bucket, buckets_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-BPF_ARRAY_OF_MAPS(block_buckets, "buckets_template", MAX_AGGREGATORS);
-BPF_F_TABLE("array", u32, struct block_record, blocks_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-BPF_ARRAY_OF_MAPS(block_tables, "blocks_template", MAX_AGGREGATORS);
-
-/* ---- owned trees ---- */
-
-/*
- * One for each owned tree at each place. Writer: agent at admission and release; programs, under the record's
- * lock.
- */
-BPF_ARRAY(owned_records, struct owned_record, MAX_OWNED_RECORDS);
 
 /* ---- programs of systems ---- */
 

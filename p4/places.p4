@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/wire/places.py, blocks.py, spreading.py by `make wire`: do not edit.
+// Generated from testbed/wire/places.py, spreading.py by `make wire`: do not edit.
 #ifndef PLACES_P4
 #define PLACES_P4
 

@@ -96,23 +96,16 @@ def fingerprint(checkout: Path = CHECKOUT) -> str:
         output_of(str(SYSTEM_PYTHON), "--version").encode(),
         processor_features(),
     ]
-    sources = (CHECKOUT / "setup.py", *endpoint_sources(), *timer_sources())
+    sources = (CHECKOUT / "setup.py", *library_sources())
     parts += [path.read_bytes() for path in (REQUIREMENTS, *sources, *backend_sources(), Path(__file__))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def endpoint_sources() -> tuple[Path, ...]:
-    """Return the files that the endpoint is compiled from: its own folder, and the contract's headers that it
-    includes.
-    """
-    native = CHECKOUT / "workloads" / "native"
-    return (*sorted(native.glob("*.[ch]")), CHECKOUT / "bpf" / "wire.h", CHECKOUT / "bpf" / "ring.h")
+def library_sources() -> tuple[Path, ...]:
+    """Return the files that the libraries are compiled from."""
+    from testbed.native import LIBRARIES  # an image's first layer has none
 
-
-def timer_sources() -> tuple[Path, ...]:
-    """Return the files that the timers of block records are compiled from, beside the endpoint's headers."""
-    native = CHECKOUT / "testbed" / "dataplanes" / "xdp" / "native"
-    return (*sorted(native.glob("*.c")), CHECKOUT / "bpf" / "places.h")
+    return tuple(file for each in LIBRARIES for file in each.files((*each.compiled, *each.included)))
 
 
 def backend_sources() -> tuple[Path, ...]:

@@ -59,9 +59,21 @@ class Library:
 ENDPOINT = Library(
     "workloads._endpoint", ("workloads/native/*.c",), ("workloads/native/*.h", "bpf/wire.h", "bpf/ring.h")
 )
-TIMERS = Library(
-    "testbed.dataplanes.xdp._timers",
-    ("testbed/dataplanes/xdp/native/timers.c",),
-    ("bpf/wire.h", "bpf/places.h", "workloads/native/sends_meaning.h"),
-)
-LIBRARIES = (ENDPOINT, TIMERS)
+
+
+def of_system(module: str) -> Library:
+    """Return a library of a system's package: MODULE is `native/NAME.c` beside it, for a module `_NAME`."""
+    folder, _, name = module.replace(".", "/").rpartition("/_")
+    included = ("bpf/wire.h", "bpf/places.h", "bpf/systems/*_contract.h", "workloads/native/sends_meaning.h")
+    return Library(module, (f"{folder}/native/{name}.c",), included)
+
+
+def _modules() -> list[str]:
+    """Return the modules of all libraries that packages of systems have the sources of."""
+    sources = sorted(CHECKOUT.glob("testbed/systems/**/native/*.c"))
+    beside = (path.parent.parent.relative_to(CHECKOUT) / f"_{path.stem}" for path in sources)
+    return [".".join(path.parts) for path in beside]
+
+
+OF_SYSTEMS = tuple(of_system(module) for module in _modules())
+LIBRARIES = (ENDPOINT, *OF_SYSTEMS)

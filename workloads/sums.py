@@ -34,7 +34,8 @@ native: Any = build.load()
 ledger = groups.Ledger()  # of the groups beside the first
 
 _END_TIMEOUT_S = 5.0
-_OF_ALL = ("all_gather", "all_reduce of int64", "broadcast")  # without one worker's part they are asked for again
+# without one worker's part they are asked for again
+_OF_ALL = ("all_gather", "all_reduce of int64", "broadcast")
 # the launcher notices an exit within milliseconds, if it has a core; gloo may notice the closed connection
 # before
 _BOARD_WAIT_S = 5.0

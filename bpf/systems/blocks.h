@@ -6,6 +6,24 @@
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
+#include "blocks_contract.h"
+
+/*
+ * One for each tree that a place sums by blocks. Writer: agent at admission and release, and of those that
+ * leave, in mapped memory; programs count, and raise what rises, by compare-and-swap; but `reached` of a
+ * source has one writer, the port that it sends by, and the agent, which raises that of a place.
+ */
+BPF_F_TABLE("array", u32, struct job_record, job_records, MAX_JOB_RECORDS, BPF_F_MMAPABLE);
+
+/*
+ * Per place, as many as it has buckets, and records. Memory-mapped by the timers, which only read. Writers:
+ * programs, under the bucket's lock.
+ */
+BPF_F_TABLE("array", u32, struct block_bucket, buckets_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+BPF_ARRAY_OF_MAPS(block_buckets, "buckets_template", MAX_AGGREGATORS);
+BPF_F_TABLE("array", u32, struct block_record, blocks_template, 1, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+BPF_ARRAY_OF_MAPS(block_tables, "blocks_template", MAX_AGGREGATORS);
+
 #define NO_BLOCK BUCKET_BLOCKS /* a place in a bucket that is none */
 #define FLOOR_TRIES 8
 

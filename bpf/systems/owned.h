@@ -6,6 +6,14 @@
 #ifndef OWNED_H
 #define OWNED_H
 
+#include "owned_contract.h"
+
+/*
+ * One for each owned tree at each place. Writer: agent at admission and release; programs, under the record's
+ * lock.
+ */
+BPF_ARRAY(owned_records, struct owned_record, MAX_OWNED_RECORDS);
+
 /* All bits where something is so; the compiler must not make a branch of it. */
 static __always_inline u64 mask_of(int is_so)
 {

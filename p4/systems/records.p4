@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/wire/places.py by `make wire`: do not edit.
+// Generated from testbed/systems/luwu/contract.py by `make wire`: do not edit.
 #ifndef RECORDS_P4
 #define RECORDS_P4
 

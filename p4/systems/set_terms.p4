@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/wire/blocks.py by `make wire`: do not edit.
+// Generated from testbed/systems/trio/contract.py by `make wire`: do not edit.
     @name(".set_terms") action set_terms(bit<32> record,
                                          bit<32> sources,
                                          bit<32> data,

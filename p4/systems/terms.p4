@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated from testbed/wire/blocks.py by `make wire`: do not edit.
+// Generated from testbed/systems/trio/contract.py by `make wire`: do not edit.
 #ifndef TERMS_P4
 #define TERMS_P4
 

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from testbed.wire.recovery import Recovery
 
+LEAST_AGE_OUT_MS, MOST_AGE_OUT_MS = 1.0, 100.0
+MOST_WINDOW = 16384
+USUAL_WINDOW = 512
+LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER = 1, 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Packets:

@@ -8,7 +8,7 @@ folder, and names it in `PROGRAMS` of its package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,17 +22,21 @@ from testbed.topology.model import Topology
 from testbed.topology.places import Place
 from testbed.topology.units import Unit
 from testbed.wire.mapping import VOTE_SLOTS
+from testbed.wire.records import Record
 
 SUM = "sum"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSource:
-    """A system's program as one engine has it: its file, and the number by which entries name it."""
+    """A system's program as one engine has it: its file, the number by which entries name it, and its `maps`
+    (DataPlaneProgram.maps).
+    """
 
     name: str
     number: int
     path: Path
+    maps: Mapping[str, Record] = field(default_factory=dict)
 
     @property
     def is_users(self) -> bool:
@@ -160,14 +164,16 @@ class DataPlaneProgram(Protocol):
     """A data-plane program. What it `shares` out of a place has that name: programs that share out the same
     do so from one pool. `sources` has a file by each engine that it is written for, of bpf/ or p4/ unless the
     path is absolute. `parts` has the classes of its own parts of places, by engine, MODULE:CLASS: what an
-    engine's folder says in its `parts` (PlacePart, SwitchPart). A program without any has slots alone; a
-    user's class may leave them unsaid.
+    engine's folder says in its `parts` (PlacePart, SwitchPart). A program without any has slots alone. `maps`
+    has the records of the arrays that its XDP source has, by the maps' names: what the compiler makes of each
+    is compared with that before anything is loaded. A user's class may leave both unsaid.
     """
 
     name: str
     shares: str
     sources: Mapping[str, Path]
     parts: Mapping[str, str]
+    maps: Mapping[str, Record]
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Raise RequestError where a job says of its packets what this program does not do. `engines` is by

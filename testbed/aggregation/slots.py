@@ -16,6 +16,7 @@ from testbed.errors import RequestError
 from testbed.topology.units import Unit
 from testbed.wire.mapping import MIN_SLOTS
 from testbed.wire.places import GROUP_SLOTS
+from testbed.wire.records import Record
 from testbed.wire.recovery import Recovery
 
 _GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
@@ -43,6 +44,7 @@ class SlotProgram:
     name, shares = SUM, "slots"
     sources: Mapping[str, Path] = MappingProxyType({"xdp": Path("sum.h"), "bmv2": Path("sum.p4")})
     parts: Mapping[str, str] = MappingProxyType({})
+    maps: Mapping[str, Record] = MappingProxyType({})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """A sum waits for every worker, and what is under way is half of a segment. Only the core's sum is

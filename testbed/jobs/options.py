@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from testbed.aggregation.packets import Packets
-from testbed.errors import RequestError
-from testbed.topology.fields import integer, is_number, shown
-from testbed.wire.blocks import (
+from testbed.aggregation.packets import (
     LEAST_AGE_OUT_MS,
     LEAST_LEAVE_AFTER,
     MOST_AGE_OUT_MS,
     MOST_LEAVE_AFTER,
     MOST_WINDOW,
-    WINDOW,
+    USUAL_WINDOW,
+    Packets,
 )
+from testbed.errors import RequestError
+from testbed.topology.fields import integer, is_number, shown
 from testbed.wire.recovery import Recovery
 from testbed.wire.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.wire.stragglers import SlowWorkers
@@ -157,7 +157,7 @@ class JobOptions:
         metadata=_as(
             _count(1, MOST_WINDOW),
             "have N packets of a worker under way at most, where the system sums by blocks",
-            usual=str(WINDOW),
+            usual=str(USUAL_WINDOW),
             metavar="N",
             typed=int,
         ),

@@ -26,6 +26,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.plugins.user_class import in_a_line
 from testbed.topology.dataplanes import HOSTS
 from testbed.wire.places import SIZES, Program
+from testbed.wire.records import Record
 
 PACKAGE = "testbed.systems"
 MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
@@ -133,6 +134,9 @@ def _check(program: DataPlaneProgram) -> None:
                 f"{path} has {included[0]}: the core's headers are there; no other is accepted"
             )
     _check_parts(program)
+    maps = getattr(program, "maps", {})
+    if not isinstance(maps, Mapping) or not all(isinstance(record, Record) for record in maps.values()):
+        raise RequestError(f"its maps {maps!r}; a mapping of maps' names to Record is accepted")
 
 
 def _check_parts(program: DataPlaneProgram) -> None:
@@ -204,10 +208,11 @@ def _numbers() -> dict[str, int]:
 
 def sources(engine: str) -> tuple[ProgramSource, ...]:
     """Return the programs of systems that there are for this engine, by their numbers."""
+    every = ((name, number, programs()[name]) for name, number in _numbers().items() if name != SUM)
     return tuple(
-        ProgramSource(name, _numbers()[name], programs()[name].sources[engine])
-        for name in _numbers()
-        if name != SUM and engine in programs()[name].sources
+        ProgramSource(name, number, program.sources[engine], getattr(program, "maps", {}))
+        for name, number, program in every
+        if engine in program.sources
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.wire.blocks import P4_RECORDS
 from testbed.wire.spec import ONE_BUFFER_MTU, lanes_for
 
 
@@ -25,8 +24,6 @@ class DataPlane:
     passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
     answers: bool  # whether its ToR knows questions and answers (wire/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
-    goes_on_without: bool = False  # whether its ToR sums blocks without sources that left
-    block_row: int = 0  # block records of its ToR, where a job has its own in a row; 0: a hash table
 
     def has_room_for(self, lanes: int) -> bool:
         """Return whether its ToR makes a sum of so many lanes of a push without any. No program can lengthen
@@ -42,7 +39,6 @@ DATA_PLANES = {
             "xdp",
             folder="xdp",
             sums=True,
-            goes_on_without=True,
             takes_fewer=True,
             takes_empties=True,
             passes_copies=True,
@@ -56,7 +52,6 @@ DATA_PLANES = {
             takes_fewer=False,
             takes_empties=False,
             passes_copies=False,
-            block_row=P4_RECORDS,
             answers=False,
             is_bridge=False,
         ),

@@ -37,7 +37,6 @@ from testbed.topology.dataplanes import DATA_PLANES, ENGINES, DataPlane
 from testbed.topology.optical import USUAL_KEYS, OcsSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
-from testbed.wire.blocks import LEAST_RECORDS, MOST_RECORDS
 from testbed.wire.spec import MAX_MTU
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
@@ -58,6 +57,9 @@ class LinkSpec:
     buffer_packets: int = field(
         default=256, metadata=key(Whole(16, 10_000), "queue of each direction of a link, in packets")
     )
+
+
+LEAST_RECORDS, MOST_RECORDS = 1024, 65536  # of a table of block records
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from testbed.wire.mapping import VOTE_SLOTS
 from testbed.wire.numbers import Choice, Number
 from testbed.wire.records import Kind, Lanes, Member, Record, members
-from testbed.wire.spec import MAX_WORKERS, Field
+from testbed.wire.spec import Field
 from testbed.wire.spreading import CHECKED
 
 U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
@@ -70,6 +70,8 @@ NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True
 JOB_SLOTS = 1024  # of a place: equal shares for the jobs that inc.jobs promises; of a ring, too
 GROUP_SLOTS = 512  # for the groups of all jobs
 SLOTS = JOB_SLOTS + GROUP_SLOTS  # of a place
+P4_OWN_CELLS = 2048  # of a P4 switch's registers, behind those of slots: for programs of systems
+P4_CELLS = SLOTS + P4_OWN_CELLS
 
 SIZES: tuple[Number, ...] = (
     Number("MAX_PORTS", 8192, 32),
@@ -89,7 +91,6 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_MEETINGS", 65536, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
     Number("MAX_FLOWS", 4096, 32, "of plain traffic that are counted; of more, the latest"),
-    Number("MAX_OWNED_RECORDS", 1024, 32, "of all places"),
     Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
 """Of the XDP programs' maps."""
@@ -143,7 +144,7 @@ ENTRY = Record(
         Member("up_ip", BE32, "the place above; at the top of an owned tree, the owner"),
         Member("group_ip", BE32, "destination of results; 0: a copy goes to each member's own address"),
         Member("program", U32, "PROGRAM_*"),
-        Member("record", U32, "index into job_records, or into owned_records, as that asks for"),
+        Member("record", U32, "index into a map of that program's own"),
         Member("pad", U32),
     ),
     "A tree of a job at a place.",
@@ -169,13 +170,6 @@ P4_ENTRY: tuple[Field, ...] = (
     Field("record", 8, "of an owned tree: the beats of its members"),
 )
 """The same for the P4 program: the parameters of its action `set_entry`, in this order."""
-
-P4_OWNED_RECORDS = 64  # of a P4 switch
-
-P4_NUMBERS: tuple[Number, ...] = (
-    Number("OWNED_TREES", P4_OWNED_RECORDS, 32, "records of owned trees"),
-    Number("OWNED_MEMBERS", MAX_WORKERS, 32, "of a record: 2 ** 6"),
-)
 
 SLOT = Record(
     "slot",
@@ -327,20 +321,7 @@ PULLER = Record(
     ),
 )
 
-OWNED_RECORD = Record(
-    "owned_record",
-    (
-        Member("lock", U64, "0 free, 1 held, as a slot's"),
-        Member("heard", U64, "bitmap of the members whose beats came"),
-        Member("leader", U32, "the lowest member's number"),
-        *members(U32, "sent_ack", "sent_credit", "pad"),
-        Member("acks", U32, "the first fragment that each lacks,", MAX_WORKERS),
-        Member("credits", U32, "and the first that it has no room for", MAX_WORKERS),
-    ),
-    "An owned tree at a place: the beats of its members, and the one that was sent up.",
-)
-
 RECORDS = (
-    *(PORT, ENTRY_KEY, ENTRY, SLOT, OWNED_RECORD, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
+    *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
     *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, FLOW, COPY, PULLER_KEY, PULLER),
 )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from testbed.wire import (
-    blocks,
     calls,
     endpoint,
     links,
-    owned_ends,
     places,
     recovery,
     rings,
@@ -25,10 +23,10 @@ _MOST = 104  # characters: a tab counts as eight
 _HEADER_TYPES = {8: "__u8", 16: "__be16", 32: "__be32"}
 
 
-def _file(guard: str, sources: Sequence[str], body: Iterable[str]) -> str:
+def _file(guard: str, sources: Sequence[str], body: Iterable[str], folder: str = "testbed/wire") -> str:
     head = (
         "/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */",
-        f"/* {note(*sources)} */",
+        f"/* {note(*sources, folder=folder)} */",
         f"#ifndef {guard}",
         f"#define {guard}",
     )
@@ -116,11 +114,9 @@ def places_header() -> str:
         "",
         *_defines(spreading.NUMBERS),
         "",
-        *_defines(blocks.NUMBERS),
-        "",
-        *(line for record in (*places.RECORDS, *blocks.RECORDS) for line in _struct(record)),
+        *(line for record in places.RECORDS for line in _struct(record)),
     )
-    return _file("PLACES_H", ("places", "spreading", "blocks"), _without_last(body))
+    return _file("PLACES_H", ("places", "spreading"), _without_last(body))
 
 
 def ring() -> str:
@@ -170,14 +166,12 @@ def endpoint_header() -> str:
     return _file("CONTRACT_H", ("endpoint",), _without_last(body))
 
 
-def ends_header() -> str:
-    """workloads/native/ends_contract.h."""
-    body = (
-        *_defines(owned_ends.NUMBERS),
-        "",
-        *(line for record in owned_ends.RECORDS for line in _struct(record)),
-    )
-    return _file("ENDS_CONTRACT_H", ("owned_ends",), _without_last(body))
+def header_of(
+    guard: str, folder: str, source: str, numbers: Iterable[Number], records: Iterable[Record]
+) -> str:
+    """Render the numbers and records of a system's own contract, the module `source` of its folder."""
+    structs = [line for record in records for line in _struct(record)]
+    return _file(guard, (source,), _without_last([*_defines(numbers), "", *structs]), folder)
 
 
 def calls_header() -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from testbed.wire import blocks, places, spec, spreading, verdicts
+from testbed.wire import places, spec, spreading, verdicts
 from testbed.wire.numbers import Number, named
 from testbed.wire.operations import NOT_IN_P4
 from testbed.wire.rendered_note import note
@@ -18,10 +19,19 @@ P4_LAYOUTS = {
 _SPREAD = ("SPREAD_FACTOR", "SPREAD_BITS")  # without those of darkness, which P4 does not see
 
 
-def _file(guard: str, sources: Sequence[str], body: Iterable[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class HeaderType:
+    """A header of P4: its type's name, its fields, and a line about it."""
+
+    name: str
+    fields: Sequence[spec.Field]
+    meaning: str
+
+
+def _file(guard: str, sources: Sequence[str], body: Iterable[str], folder: str = "testbed/wire") -> str:
     head = (
         "// SPDX-License-Identifier: Apache-2.0",
-        f"// {note(*sources)}",
+        f"// {note(*sources, folder=folder)}",
         f"#ifndef {guard}",
         f"#define {guard}",
     )
@@ -68,7 +78,7 @@ def places_header() -> str:
     """p4/places.p4."""
     body = (
         f"#define SLOTS {places.SLOTS} // of a switch",
-        f"#define CELLS {blocks.P4_CELLS} // of a register: slots, and a program's own behind them",
+        f"#define CELLS {places.P4_CELLS} // of a register: slots, and a program's own behind them",
         "",
         "// Who works on a tree's contributions and ticks.",
         *_constants(named("PROGRAM_", places.Program, 8)),
@@ -91,23 +101,18 @@ def places_header() -> str:
         "// The one of several parallel circuits that a packet takes.",
         *_constants(number for number in spreading.NUMBERS if number.name in _SPREAD),
     )
-    return _file("PLACES_P4", ("places", "blocks", "spreading"), body)
+    return _file("PLACES_P4", ("places", "spreading"), body)
 
 
-def terms_header() -> str:
-    """p4/systems/terms.p4."""
-    body = (
-        *_defines(blocks.P4_NUMBERS),
-        "",
-        "// A tree that is summed by blocks, beside its entry.",
-        *_struct("header", "terms_h", blocks.P4_TERMS),
-    )
-    return _file("TERMS_P4", ("blocks",), body)
+def defines_of(guard: str, folder: str, source: str, numbers: Iterable[Number]) -> str:
+    """Render the numbers of a system's own contract, the module `source` of its folder."""
+    return _file(guard, (source,), _defines(numbers), folder)
 
 
-def records_header() -> str:
-    """p4/systems/records.p4."""
-    return _file("RECORDS_P4", ("places",), _defines(places.P4_NUMBERS))
+def header_of(guard: str, folder: str, source: str, numbers: Iterable[Number], header: HeaderType) -> str:
+    """Render numbers, and a header, of a system's own contract."""
+    body = (*_defines(numbers), "", f"// {header.meaning}", *_struct("header", header.name, header.fields))
+    return _file(guard, (source,), body, folder)
 
 
 def _defines(numbers: Iterable[Number]) -> list[str]:
@@ -116,19 +121,15 @@ def _defines(numbers: Iterable[Number]) -> list[str]:
 
 def set_entry() -> str:
     """p4/set_entry.p4, which a control includes: an action that takes an entry's fields one by one."""
-    return _setting("set_entry", "meta.entry", places.P4_ENTRY, "places")
+    return setting("set_entry", "meta.entry", places.P4_ENTRY, "testbed/wire", "places")
 
 
-def set_terms() -> str:
-    """p4/systems/set_terms.p4: the same of the terms of a tree that is summed by blocks."""
-    return _setting("set_terms", "hdr.terms", blocks.P4_TERMS, "blocks")
-
-
-def _setting(action: str, into: str, fields: Sequence[spec.Field], source: str) -> str:
+def setting(action: str, into: str, fields: Sequence[spec.Field], folder: str, source: str) -> str:
+    """Render an action that takes the fields of a header or struct one by one."""
     parameters = [f"bit<{field.bits}> {field.name}" for field in fields]
     lines = (
         "// SPDX-License-Identifier: Apache-2.0",
-        f"// {note(source)}",
+        f"// {note(source, folder=folder)}",
         f'    @name(".{action}") action {action}(' + (",\n" + " " * 41).join(parameters) + ") {",
         *(f"        {into}.{field.name} = {field.name};" for field in fields),
         "    }",

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.dataplanes.xdp import layout
+from testbed.systems.trio.contract import BLOCK, BUCKET, BUCKET_RECORD, MOST_BUCKETS
 from testbed.systems.trio.xdp.timers import MappedTable, Timers
 from testbed.wire import spec
-from testbed.wire.blocks import BUCKET, MOST_BUCKETS
 from tests.bench.host import facts
 from tests.vectors.blocks import job, terms
 
@@ -32,7 +31,7 @@ def measured(timeout_ms: float, timers: int, waiting: bool) -> dict[str, float]:
     """Return what it took: ns a bucket, visits of the whole table in a timeout, share of a CPU, and how late
     the thread woke at most.
     """
-    kinds = (layout.BUCKET, MOST_BUCKETS), (layout.block(LANES), BUCKET * MOST_BUCKETS)
+    kinds = (BUCKET_RECORD.dtype(), MOST_BUCKETS), (BLOCK.dtype(LANES), BUCKET * MOST_BUCKETS)
     fds, views = [], []
     for kind, count in kinds:
         fd = os.memfd_create("table")
@@ -40,7 +39,7 @@ def measured(timeout_ms: float, timers: int, waiting: bool) -> dict[str, float]:
         fds.append(fd)
         views.append(np.frombuffer(mmap.mmap(fd, 0), kind, count))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    kept = Timers(MappedTable(*fds, MOST_BUCKETS, layout.block(LANES).itemsize), 1, ours, timers)
+    kept = Timers(MappedTable(*fds, MOST_BUCKETS, BLOCK.dtype(LANES).itemsize), 1, ours, timers)
     try:
         kept.set(RECORD, SERIAL, 1, job(2, lanes=LANES, terms=terms(age_out_ms=timeout_ms)))
         changes, ends, before = 0, time.monotonic() + SECONDS, kept.counts()

@@ -25,8 +25,8 @@ from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.reference_model.output_ports import Emission, Route, To
 from testbed.systems.luwu.bmv2 import SwitchOwnedRecords
 from testbed.systems.luwu.reference import OwnedTree
+from testbed.systems.trio.contract import P4_RECORDS
 from testbed.topology import addresses
-from testbed.wire.blocks import P4_RECORDS
 from testbed.wire.places import SLOTS as PLACES
 from testbed.wire.places import SlotState, Sum
 from testbed.wire.spec import MAX_WORKERS

@@ -34,12 +34,12 @@ from testbed.reference_model.output_ports import Emission, Route, To
 from testbed.reference_model.pull import Puller, Stored
 from testbed.systems.luwu.reference import OwnedTree
 from testbed.systems.luwu.xdp import OwnedRecords
+from testbed.systems.trio.contract import MOST_SOURCES
 from testbed.systems.trio.reference import JobRecord
 from testbed.systems.trio.xdp.table import BlockTable
 from testbed.topology import addresses
 from testbed.topology.addresses import ROOM_DEVICES
 from testbed.topology.places import Host
-from testbed.wire.blocks import MOST_SOURCES
 from testbed.wire.places import Port, Sum
 from testbed.wire.spec import MAX_WORKERS
 from tests.limits import CALL_S

@@ -19,7 +19,7 @@ import numpy as np
 
 from testbed.systems.luwu.owned import OwnedPlace
 from testbed.wire import spec
-from testbed.wire.owned_ends import Role
+from workloads.luwu.contract import Role
 from workloads.luwu.nic import Nic, Tree
 
 HEADER = struct.Struct(">HBBBBHHHIIIHHHH")

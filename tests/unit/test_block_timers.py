@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from testbed.aggregation.entries import Entry
-from testbed.dataplanes.xdp import layout
+from testbed.systems.trio.contract import BLOCK, BUCKET, BUCKET_RECORD
 from testbed.systems.trio.xdp.timers import MappedTable, Timers
 from testbed.wire import spec
-from testbed.wire.blocks import BUCKET
 from testbed.wire.frame import Frame
 from tests.vectors.blocks import job, terms
 
@@ -27,7 +26,7 @@ class Table:
     """Buckets and records as the programs would have them."""
 
     def __init__(self) -> None:
-        kinds = layout.BUCKET, layout.block(spec.LANES)
+        kinds = BUCKET_RECORD.dtype(), BLOCK.dtype(spec.LANES)
         self.fds, self._maps = [], []
         views = []
         for kind, count in zip(kinds, (BUCKETS, BUCKET * BUCKETS), strict=True):
@@ -65,7 +64,7 @@ def table() -> Iterator[Table]:
 def timed(request: pytest.FixtureRequest, table: Table) -> Iterator[tuple[Timers, socket.socket]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     timers = Timers(
-        MappedTable(*table.fds, BUCKETS, layout.block(spec.LANES).itemsize), 12, ours, request.param
+        MappedTable(*table.fds, BUCKETS, BLOCK.dtype(spec.LANES).itemsize), 12, ours, request.param
     )
     try:
         theirs.settimeout(LATE_S)

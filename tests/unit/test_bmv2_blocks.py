@@ -15,8 +15,8 @@ from testbed.aggregation.segments import NoRoomError
 from testbed.dataplanes.bmv2 import program
 from testbed.systems.trio.bmv2.records import BlockRow, Rows, row_for, terms_data
 from testbed.systems.trio.bmv2.timers import BLOCK_SHIFT, SLOT_SHIFT, SeenMarks, TimedTree
+from testbed.systems.trio.contract import KEPT_WINDOWS, P4_RECORDS, P4_TERMS, P4_WINDOW, VOTE_WINDOW
 from testbed.systems.trio.terms import BlockTerms
-from testbed.wire.blocks import KEPT_WINDOWS, P4_RECORDS, P4_TERMS, P4_WINDOW, VOTE_WINDOW
 from tests.vectors.blocks import job, terms
 
 ROW = BlockRow(8, 32, 8)

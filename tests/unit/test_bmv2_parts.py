@@ -13,9 +13,9 @@ from testbed.dataplanes.bmv2.program import compiled
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.systems.luwu.bmv2 import SwitchOwnedRecords
 from testbed.systems.trio.bmv2.blocks import SwitchBlocks
+from testbed.systems.trio.contract import P4_RECORDS, P4_SOURCES
 from testbed.systems.trio.parts import BlockCounts
 from testbed.topology.addresses import Dpid
-from testbed.wire.blocks import P4_RECORDS, P4_SOURCES
 from testbed.wire.places import P4_ENTRY
 from tests.vectors.blocks import job
 

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from testbed.wire.owned_ends import Role
 from tests.unit import test_luwu_training as training
 from tests.unit.luwu_world import adamw, flip, grouped, small
 from tests.unit.owned_wire import LANES, TREE, Chaos, Switch, udp
 from tests.unit.test_luwu_states import equal
 from workloads.luwu import gantt
+from workloads.luwu.contract import Role
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import bound, scale_of
 from workloads.luwu.owner import Owner

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.systems.luwu import owned
-from testbed.wire.owned_ends import REQUESTS, Format, State
 from tests.limits import CALL_S
 from tests.unit import owned_wire
 from tests.unit.owned_wire import LANES, TREE, Chaos, ends
+from workloads.luwu.contract import REQUESTS, Format, State
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.nic import Nic, Request, bound, scale_of
 

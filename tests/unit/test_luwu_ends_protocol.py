@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from testbed.wire import spec
-from testbed.wire.owned_ends import Format, Role
 from tests.limits import CALL_S
 from tests.unit import owned_wire as wire
 from tests.unit.owned_wire import GENERATION, JOB, LANES, TREE
+from workloads.luwu.contract import Format, Role
 from workloads.luwu.nic import Nic, scale_of
 
 END, RETRANSMIT = 16, 8

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from testbed.wire.owned_ends import Role
+from workloads.luwu.contract import Role
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.job import connector
 from workloads.luwu.sockets import (

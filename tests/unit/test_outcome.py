@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.wire.emit import ROOT
+from tests.bench.host import ROOT
 from workloads.outcome import Outcome
 from workloads.quantiser import NotFiniteError
 from workloads.sums import native

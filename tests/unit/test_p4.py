@@ -16,9 +16,10 @@ import pytest
 from testbed.dataplanes.bmv2 import compile as p4_compile
 from testbed.dataplanes.bmv2.compile import COMPILED, KEPT_MTUS, systems_named, target
 from testbed.errors import HostError, RequestError, TestbedError
+from testbed.systems.luwu.contract import P4_OWNED_RECORDS
+from testbed.systems.trio.contract import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, Space
 from testbed.wire import spec
-from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, Space
-from testbed.wire.places import P4_OWNED_RECORDS, SLOTS
+from testbed.wire.places import SLOTS
 from testbed.wire.render_p4 import p4_lanes
 from tests.p4_ways import apart, registers, ways
 

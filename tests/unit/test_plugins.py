@@ -335,6 +335,10 @@ def test_a_configuration_chooses_the_programs_of_an_engine() -> None:
             {"class Mine(SlotProgram):": 'class Mine(SlotProgram):\n    parts = {"xdp": "program_mine:No"}'},
             "AttributeError: module 'program_mine' has no attribute 'No'",
         ),
+        (
+            {"class Mine(SlotProgram):": 'class Mine(SlotProgram):\n    maps = {"mine": 8}'},
+            "its maps {'mine': 8}; a mapping of maps' names to Record is accepted",
+        ),
         ({"class Mine": "raise SystemExit(7)\nclass Mine"}, "SystemExit: 7"),
         ({"class Mine": "class Mine:\n"}, "IndentationError: .*"),
     ],

@@ -28,8 +28,8 @@ import pytest
 from testbed import native
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.daemon.process import Daemon
-from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.places import XdpSwitch
+from testbed.systems.trio.contract import BLOCK
 from testbed.systems.trio.parts import TimedBlocks
 from testbed.systems.trio.xdp import timers as block_timers
 from testbed.systems.trio.xdp.table import BlockTable
@@ -539,7 +539,7 @@ def test_ends_whose_sends_are_refused_say_so(kernel: Kernel, number: int) -> Non
 
 @pytest.fixture(scope="module")
 def ticking(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    source = ROOT / "testbed" / "dataplanes" / "xdp" / "native" / "timers.c"
+    source = ROOT / "testbed" / "systems" / "trio" / "xdp" / "native" / "timers.c"
     return compiled(tmp_path_factory.mktemp("planted") / "timers.so", [source])
 
 
@@ -561,7 +561,7 @@ class Ticked:
         self.table = Table()
         ours, self.comes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.comes.settimeout(LATE_S)
-        block_bytes = layout.block(spec.LANES).itemsize
+        block_bytes = BLOCK.dtype(spec.LANES).itemsize
         self.timers = Timers(MappedTable(*self.table.fds, BUCKETS, block_bytes), 12, ours, 16)
         self.timers.set(RECORD, SERIAL, 9, entry(age_out_ms))
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.aggregation.packets import USUAL_WINDOW
 from testbed.aggregation.segments import NoRoomError
+from testbed.systems.trio.contract import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, buckets_for
 from testbed.systems.trio.shares import Shares
-from testbed.wire.blocks import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, WINDOW, buckets_for
 from testbed.wire.spec import lanes_for
 from tests.vectors.blocks import terms
 
 
-def usual(window: int = WINDOW) -> dict[str, tuple[int, int]]:
+def usual(window: int = USUAL_WINDOW) -> dict[str, tuple[int, int]]:
     """Return what a job with such a window has of a table."""
     return {
         "window": (window, VOTE_WINDOW),
@@ -30,7 +31,7 @@ def test_four_jobs_have_room_at_any_mtu(mtu: int) -> None:
     buckets = buckets_for(lanes_for(mtu))
     shares = Shares(buckets)
     for job in range(1, 5):
-        shares.take((job, 0), 1, terms(**usual(min(WINDOW, buckets // (KEPT_WINDOWS + 1)))), False)
+        shares.take((job, 0), 1, terms(**usual(min(USUAL_WINDOW, buckets // (KEPT_WINDOWS + 1)))), False)
     assert shares.jobs() == 4
     with pytest.raises(NoRoomError, match=r"^2 of the 8 block records .* and 0 are free: job 1 \(2\), job 2"):
         shares.take((5, 0), 1, terms(**usual(100)), False)

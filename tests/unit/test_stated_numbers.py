@@ -8,7 +8,7 @@ import pytest
 
 from testbed.systems.luwu.hardware import Hardware
 from testbed.systems.luwu.memory import STORED_BYTES, most_parameters
-from testbed.wire.blocks import BLOCK, MOST_RECORDS
+from testbed.systems.trio.contract import BLOCK, MOST_RECORDS
 from testbed.wire.spec import lanes_for
 from workloads.luwu.layout import PARAMETER_BYTES, STATE_BYTES
 

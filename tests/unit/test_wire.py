@@ -14,12 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts import setup
-from testbed.wire import codec, emit, endpoint, links, places, rings, spec, verdicts
+from scripts import render
+from testbed.systems.luwu import contract as owned
+from testbed.systems.trio import contract as blocks
+from testbed.wire import codec, endpoint, links, places, rings, spec, verdicts
 from testbed.wire.records import Record
 from testbed.wire.rendered_note import note
+from workloads.luwu import contract as ends
 
-RENDERED = emit.rendered()
+RENDERED = render.rendered()
 LANES, CELL_BYTES = 854, 1514
 RECORDS = (
     *places.RECORDS,
@@ -28,6 +31,9 @@ RECORDS = (
     *links.FAULT_RECORDS,
     *links.MARK_RECORDS,
     *endpoint.RECORDS,
+    *blocks.RECORDS,
+    *owned.RECORDS,
+    *ends.RECORDS,
 )
 # What gives a name its meaning, in C and in P4. A name that is only used does not match.
 _DEFINITIONS = re.compile(
@@ -41,7 +47,7 @@ _DEFINITIONS = re.compile(
 
 
 def test_rendered_files_are_fresh() -> None:
-    assert emit.stale() == [], "run `make wire`"
+    assert render.stale() == [], "run `make wire`"
 
 
 # a parameter of bpf/ring.h, and actions of P4's controls, of which each has its own
@@ -53,14 +59,15 @@ def sources() -> Iterator[Path]:
     for folder in ("bpf", "bpf/systems", "p4", "p4/systems", "workloads/native", "wireshark"):
         yield from (
             path
-            for path in (emit.ROOT / folder).iterdir()
+            for path in (render.ROOT / folder).iterdir()
             if path.suffix in (".c", ".h", ".hpp", ".p4", ".lua")
         )
 
 
 def test_a_rendered_file_says_so_and_no_other_does() -> None:
-    mark = note("").partition(" ")[0] + " from testbed/wire/"
-    assert {path for path in sources() if mark in path.read_text()} == set(RENDERED)
+    mark, command = note("").partition(" ")[0] + " from ", note("").partition(".py")[2]
+    texts = {path: path.read_text() for path in sources()}
+    assert {path for path, text in texts.items() if mark in text and command in text} == set(RENDERED)
 
 
 def defined(text: str) -> set[str]:
@@ -82,7 +89,7 @@ def test_what_the_contract_says_is_said_nowhere_else(suffixes: tuple[str, ...], 
     ours = {name for path in files if path in RENDERED for name in defined(RENDERED[path])}
     assert known <= ours
     again = {
-        f"{path.relative_to(emit.ROOT)}: {name}"
+        f"{path.relative_to(render.ROOT)}: {name}"
         for path in files
         if path not in RENDERED
         for name in defined(path.read_text()) & ours - OF_A_PLACE
@@ -131,6 +138,8 @@ def test_a_c_compiler_lays_records_out_as_numpy_does(tmp_path: Path) -> None:
         '#include "bpf/wire.h"\n#include "bpf/verdicts.h"\n#include "bpf/places.h"\n#include "bpf/ring.h"\n'
         '#include "bpf/link_faults.h"\n#include "bpf/link_marks.h"\n'
         '#include "bpf/link_apart.h"\n#include "workloads/native/wire.h"\n'
+        '#include "bpf/systems/blocks_contract.h"\n#include "bpf/systems/owned_contract.h"\n'
+        '#include "workloads/native/ends_contract.h"\n'
     )  # fmt: skip
     lines = [
         f'printf("{record.name} {member.name} %zu\\n", offsetof(struct {record.name}, {member.name}));'
@@ -142,7 +151,7 @@ def test_a_c_compiler_lays_records_out_as_numpy_does(tmp_path: Path) -> None:
     (tmp_path / "layout.c").write_text(
         includes + "int main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n"
     )
-    argv = ["cc", "-Wall", "-Werror", "-I", str(emit.ROOT), "-o", "layout", "layout.c"]
+    argv = ["cc", "-Wall", "-Werror", "-I", str(render.ROOT), "-o", "layout", "layout.c"]
     subprocess.run(argv, cwd=tmp_path, check=True, timeout=60)
     ended = subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True, timeout=60)
     said = {(record, member): int(at) for record, member, at in map(str.split, ended.stdout.splitlines())}
@@ -158,8 +167,8 @@ def test_a_header_needs_no_other_but_the_packets(header: Path, tmp_path: Path) -
     text = '#include <linux/types.h>\n#include "bpf/wire.h"\n'
     if header.name == "link_faults.h":
         text += f"#define CELL_BYTES {CELL_BYTES}\n"
-    (tmp_path / "alone.c").write_text(f'{text}#include "{header.relative_to(emit.ROOT)}"\n')
-    argv = ["cc", "-Wall", "-Werror", "-I", str(emit.ROOT), "-c", "alone.c"]
+    (tmp_path / "alone.c").write_text(f'{text}#include "{header.relative_to(render.ROOT)}"\n')
+    argv = ["cc", "-Wall", "-Werror", "-I", str(render.ROOT), "-c", "alone.c"]
     subprocess.run(argv, cwd=tmp_path, check=True, timeout=60)
 
 
@@ -169,24 +178,6 @@ def _laid_out(record: Record) -> dict[tuple[str, str], int]:
     # `cell` alone is no multiple of its widest member: the compiler rounds it up
     size = -(-kind.itemsize // 8) * 8 if record is links.CELL else kind.itemsize
     return {**{(record.name, name): spot[1] for name, spot in kind.fields.items()}, (record.name, "."): size}
-
-
-def test_a_change_of_the_endpoints_headers_compiles_it_again() -> None:
-    """Set-up looks at them, and so does setuptools."""
-    native = emit.ROOT / "workloads" / "native"
-    sources = {native / "endpoint.c", native / "ends.c"}
-    while added := {path for source in sources for path in _quoted(source)} - sources:
-        sources |= added
-    assert sources | set(native.glob("*.c")) == set(setup.endpoint_sources())
-    said = (emit.ROOT / "testbed" / "native.py").read_text()
-    beside = [path for path in sources if path.parent != native]
-    assert [path for path in beside if f'"{path.relative_to(emit.ROOT)}"' not in said] == []
-    assert '("workloads/native/*.c",), ("workloads/native/*.h", ' in said
-
-
-def _quoted(source: Path) -> set[Path]:
-    names = re.findall(r'^#include "(.*)"', source.read_text(), re.MULTILINE)
-    return {(source.parent / name).resolve() for name in names}
 
 
 def test_an_offset_is_numpys() -> None:
@@ -203,8 +194,11 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
     """
     for source in ("errors.py", "__init__.py", "wire"):
         (tmp_path / "testbed").mkdir(exist_ok=True)
-        at = emit.ROOT / "testbed" / source
+        at = render.ROOT / "testbed" / source
         (shutil.copytree if at.is_dir() else shutil.copyfile)(at, tmp_path / "testbed" / source)
+    (tmp_path / "scripts").mkdir()
+    shutil.copyfile(render.ROOT / "scripts" / "render.py", tmp_path / "scripts" / "render.py")
+    (tmp_path / "testbed" / "systems").mkdir()  # no system has a contract here
     for folder in ("bpf", "bpf/systems", "p4", "p4/systems", "workloads/native", "wireshark"):
         (tmp_path / folder).mkdir(parents=True)
     table = tmp_path / "testbed" / "wire" / "operations.py"
@@ -213,7 +207,7 @@ def test_one_line_adds_an_operation(tmp_path: Path) -> None:
     assert entries == 1
     table.write_text(text)
     check = (
-        "from testbed.wire import emit; emit.main([])\n"
+        "from scripts import render; render.main([])\n"
         "from testbed.wire.codec import Header\n"
         "from testbed.wire.frame import NO_LANES, Frame\n"
         "poke = Frame(Header(13, 1, 2, 3, 4, 5, 6, 0), NO_LANES, '10.0.1.1', '10.0.1.254').pack()\n"

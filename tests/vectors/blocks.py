@@ -8,10 +8,10 @@ from typing import Any
 
 from testbed.aggregation.entries import NO_IP, Entry
 from testbed.reference_model.output_ports import To
+from testbed.systems.trio.contract import BUCKET, P4_SOURCES
 from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import CONTROL_PORT
 from testbed.wire import spec
-from testbed.wire.blocks import BUCKET, P4_SOURCES
 from testbed.wire.mapping import FIRST_VOTE
 from tests.vectors.build import (
     GENERATION,

@@ -26,7 +26,8 @@ from typing import Any, Self
 
 from testbed import native
 from testbed.interpreters import isolated
-from testbed.wire.owned_ends import (
+from testbed.wire.records import Kind, Record
+from workloads.luwu.contract import (
     MEMORY,
     REQUEST,
     REQUESTS,
@@ -38,7 +39,6 @@ from testbed.wire.owned_ends import (
     State,
     Wrong,
 )
-from testbed.wire.records import Kind, Record
 from workloads.luwu.errors import LuwuError
 
 _PACKAGES = Path(__file__).parents[2]  # where the packages `workloads` and `testbed` lie
@@ -195,7 +195,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The numbers of what an end did; the members are described in testbed/wire/owned_ends.py."""
+    """The numbers of what an end did; the members are described in workloads/luwu/contract.py."""
 
     given: Mapping[str, int]
     gotten: Mapping[str, int]

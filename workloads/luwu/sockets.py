@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from testbed.wire import spec
-from testbed.wire.owned_ends import Role
+from workloads.luwu.contract import Role
 from workloads.luwu.nic import Tree
 
 MOST_DEPTH: Final = 64  # fragments that an end has room for

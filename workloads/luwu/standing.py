@@ -31,7 +31,7 @@ class DiskNow:
 @dataclass(frozen=True, slots=True)
 class Now:
     """A node at a moment. `layer` is empty for a call that is of none; the streams are of the tree's end
-    (testbed/wire/owned_ends.py): parameters are given, gradients gotten.
+    (workloads/luwu/contract.py): parameters are given, gradients gotten.
     """
 
     iteration: int

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
-/* Generated from testbed/wire/owned_ends.py by `make wire`: do not edit. */
+/* Generated from workloads/luwu/contract.py by `make wire`: do not edit. */
 #ifndef ENDS_CONTRACT_H
 #define ENDS_CONTRACT_H
 

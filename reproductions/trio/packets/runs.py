@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import live
+from testbed.aggregation.packets import MOST_AGE_OUT_MS
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
 from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
-from testbed.wire.blocks import MOST_AGE_OUT_MS, MOST_RECORDS
+from testbed.topology.model import MOST_RECORDS
 
 WORKERS = 3
 MTU = 4200  # 1,024 gradients of a packet, and headers

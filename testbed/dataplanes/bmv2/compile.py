@@ -27,7 +27,6 @@ from testbed.client.environment import data_folder
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.plugins.registry import sources
 from testbed.wire import spec
-from testbed.wire.emit import ROOT
 from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
 
 ENGINE = "bmv2"
@@ -217,7 +216,7 @@ def main(argv: list[str] | None = None) -> int:
             if arguments.check:
                 if not path.exists() or recorded_hash(path) != sources_hash(*asked):
                     print(
-                        f"{path.relative_to(ROOT)} is stale: run python -m testbed.dataplanes.bmv2.compile",
+                        f"p4/compiled/{path.name} is stale: run python -m testbed.dataplanes.bmv2.compile",
                         file=sys.stderr,
                     )
                     stale = True
@@ -229,7 +228,7 @@ def main(argv: list[str] | None = None) -> int:
                 return error.exit_code
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-            print(f"{path.relative_to(ROOT)}: {len(text) >> 10} KiB", flush=True)
+            print(f"p4/compiled/{path.name}: {len(text) >> 10} KiB", flush=True)
     return 1 if stale else 0
 
 

@@ -1,4 +1,5 @@
-"""The maps of bpf/maps.h as NumPy types: which record of the contract is each one's key and value.
+"""The maps of bpf/maps.h, and of systems' programs, as NumPy types: which record of a contract is each one's
+key and value.
 
 `compiled.check_layout` compares each type here with what the compiler made of the C struct and refuses to
 start on a difference.
@@ -6,20 +7,22 @@ start on a difference.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from testbed.aggregation.program import ProgramSource
 from testbed.client.environment import data_folder
-from testbed.wire import blocks, places, rings, verdicts
+from testbed.wire import places, rings, verdicts
 
 BPF_DIR = data_folder("bpf")
 
-SIZES = {size.name: size.value for size in (*places.SIZES, *blocks.NUMBERS)}
+SIZES = {size.name: size.value for size in places.SIZES}
 SLOTS, RING_SLOTS = places.SLOTS, places.JOB_SLOTS
 
 PORT = places.PORT.dtype()
 ENTRY_KEY = places.ENTRY_KEY.dtype()
 ENTRY = places.ENTRY.dtype()
-OWNED_RECORD = places.OWNED_RECORD.dtype()
 ROUTE_KEY = places.ROUTE_KEY.dtype()
 ROUTE = places.ROUTE.dtype()
 GROUP_WAY = places.GROUP_WAY.dtype()
@@ -34,8 +37,6 @@ FLOW_BYTES = np.dtype([("bytes", "=u8")])
 COPY = places.COPY.dtype()
 PULLER_KEY = places.PULLER_KEY.dtype()
 PULLER = places.PULLER.dtype()
-JOB_RECORD = blocks.JOB_RECORD.dtype()
-BUCKET = blocks.BUCKET_RECORD.dtype()
 WAKE = rings.WAKE.dtype()
 DEVICE = np.dtype([("ifindex", "=u4")])
 
@@ -45,18 +46,14 @@ def slot(lanes: int) -> np.dtype:
     return places.SLOT.dtype(lanes)
 
 
-def block(lanes: int) -> np.dtype:
-    """Return struct block_record."""
-    return blocks.BLOCK.dtype(lanes)
-
-
 def result(lanes: int) -> np.dtype:
     """Return struct result."""
     return rings.RESULT.dtype(lanes)
 
 
-def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
-    """Return for each map the types of its key and value."""
+def maps(lanes: int, systems: Iterable[ProgramSource] = ()) -> dict[str, tuple[np.dtype, np.dtype]]:
+    """Return for each map, of the core and of systems' programs, the types of its key and value."""
+    own = {name: (DEVICE, record.dtype(lanes)) for each in systems for name, record in each.maps.items()}
     return {
         "ports": (DEVICE, PORT),
         "entries": (DEVICE, ENTRY),
@@ -69,13 +66,10 @@ def maps(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "meetings": (MEETING_KEY, MEETING),
         "copies": (DEVICE, COPY),
         "pullers": (PULLER_KEY, PULLER),
-        "job_records": (DEVICE, JOB_RECORD),
-        "owned_records": (DEVICE, OWNED_RECORD),
-        "buckets_template": (DEVICE, BUCKET),
-        "blocks_template": (DEVICE, block(lanes)),
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),
         "wake_template": (DEVICE, WAKE),
+        **own,
     }
 
 

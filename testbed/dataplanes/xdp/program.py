@@ -102,7 +102,7 @@ class Programs:
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c", systems),
             dict.fromkeys((*PORTS, *(name for names in self._called.values() for name in names)), "XDP"),
-            [MapLayout(name, *types, "testbed/wire") for name, types in layout.maps(lanes).items()],
+            [MapLayout(name, *types, "the contract") for name, types in layout.maps(lanes, systems).items()],
             ["-Werror=implicit-function-declaration", f"-DWIRE_LANES={lanes}"],
             load=False,
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from testbed.aggregation.entries import Entry
 from testbed.aggregation.segments import NoRoomError
 from testbed.dataplanes.bmv2.parts import SwitchAccess
-from testbed.wire.places import P4_OWNED_RECORDS
+from testbed.systems.luwu.contract import P4_OWNED_RECORDS
 
 Tree = tuple[int, int]  # a job's number, and one of its trees
 

@@ -13,7 +13,9 @@ from testbed.aggregation.program import REFERENCE
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
+from testbed.systems.luwu.contract import OWNED_RECORD
 from testbed.topology.units import Unit
+from testbed.wire.records import Record
 from testbed.wire.recovery import Recovery
 
 
@@ -29,6 +31,7 @@ class OwnedProgram(SlotProgram):
             REFERENCE: "testbed.systems.luwu.reference:ReferenceOwned",
         }
     )
+    maps: Mapping[str, Record] = MappingProxyType({"owned_records": OWNED_RECORD})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Nothing is accepted that workers do who have the sums."""

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.syscall import map_lookup, map_update, u32
+from testbed.systems.luwu.contract import MOST_RECORDS, OWNED_RECORD
 
 Key = tuple[int, int]  # a job's number, and one of its trees
+_RECORD = OWNED_RECORD.dtype()
 
 
 class OwnedRecords:
@@ -23,7 +24,7 @@ class OwnedRecords:
 
     def __init__(self, cells: Cells, _ifindex: int) -> None:
         self._cells = cells
-        cells.add_kind("owned_records", "records of owned trees", layout.SIZES["MAX_OWNED_RECORDS"])
+        cells.add_kind("owned_records", "records of owned trees", MOST_RECORDS)
         self._records: dict[Key, int] = {}
 
     def close(self) -> None:
@@ -41,7 +42,7 @@ class OwnedRecords:
         if key not in self._records:
             self._records[key] = self._cells.take("owned_records")
         if is_new:
-            record = np.zeros((), layout.OWNED_RECORD)
+            record = np.zeros((), _RECORD)
             record["leader"] = (entry.members & -entry.members).bit_length() - 1
             fd = self._cells.programs.map_fd("owned_records")
             map_update(fd, u32(self._records[key]), record.tobytes())
@@ -54,6 +55,6 @@ class OwnedRecords:
 
     def record(self, number: int, tree: int = 0) -> np.void:
         """Return the record of a tree as it is."""
-        fd, size = self._cells.programs.map_fd("owned_records"), layout.OWNED_RECORD.itemsize
+        fd, size = self._cells.programs.map_fd("owned_records"), _RECORD.itemsize
         raw = map_lookup(fd, u32(self._records[number, tree]), size)
-        return np.frombuffer(raw or b"", layout.OWNED_RECORD)[0]  # type: ignore[no-any-return]
+        return np.frombuffer(raw or b"", _RECORD)[0]  # type: ignore[no-any-return]

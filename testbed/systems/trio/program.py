@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from testbed.aggregation.forest import Forest, Tree
-from testbed.aggregation.packets import Packets
+from testbed.aggregation.packets import USUAL_WINDOW, Packets
 from testbed.aggregation.program import (
     REFERENCE,
     At,
@@ -26,25 +26,27 @@ from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
 from testbed.messages.coding import as_json
 from testbed.systems.trio.absences import Absences
+from testbed.systems.trio.contract import (
+    BLOCK,
+    BUCKET,
+    BUCKET_RECORD,
+    JOB_RECORD,
+    KEPT_WINDOWS,
+    LEAVING_WINDOWS,
+    LOOK_TIMEOUTS,
+    P4_RECORDS,
+    P4_WINDOW,
+    VOTE_WINDOW,
+    buckets_for,
+)
 from testbed.systems.trio.leaving import Departure, Leaving
 from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
 from testbed.systems.trio.terms import BlockTerms
 from testbed.topology import addresses
-from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Place
 from testbed.topology.units import Unit
 from testbed.wire import spec
-from testbed.wire.blocks import (
-    BUCKET,
-    KEPT_WINDOWS,
-    LEAVING_WINDOWS,
-    LOOK_TIMEOUTS,
-    P4_WINDOW,
-    VOTE_WINDOW,
-    WINDOW,
-    buckets_for,
-)
 from testbed.wire.recovery import Recovery
 from testbed.wire.votes import SPARE_BITS
 
@@ -162,6 +164,9 @@ class BlockProgram:
             REFERENCE: "testbed.systems.trio.reference:ReferenceBlocks",
         }
     )
+    maps = MappingProxyType(
+        {"job_records": JOB_RECORD, "buckets_template": BUCKET_RECORD, "blocks_template": BLOCK}
+    )
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
         """Places answer no questions about records, and may not go on without a worker."""
@@ -181,10 +186,10 @@ class BlockProgram:
         """
         lanes = spec.lanes_for(capacity.topology.mtu)
         buckets = buckets_for(lanes, capacity.topology.inc.blocks)
-        records, usual = BUCKET * buckets, min(WINDOW, buckets // (KEPT_WINDOWS + 1))
+        records, usual = BUCKET * buckets, min(USUAL_WINDOW, buckets // (KEPT_WINDOWS + 1))
         engines = {capacity.topology.engines[place.unit] for place in forest.places if place.is_switch}
-        if rows := [DATA_PLANES[engine].block_row for engine in engines if DATA_PLANES[engine].block_row]:
-            records, usual = min(rows), P4_WINDOW
+        if "bmv2" in engines:  # a job has its records in a row there
+            records, usual = P4_RECORDS, P4_WINDOW
         kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
         most = records // (kept + 1) // 2
         if packets.window is not None and packets.window > most:
@@ -232,7 +237,7 @@ def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str])
     if len(layout.workers) < 2:
         raise RequestError(f"{option}: the job has one worker, and nobody to go on without it")
     for unit in sorted({place.unit for place in layout.forest.places}):
-        if not DATA_PLANES[engines[unit]].goes_on_without:
+        if engines[unit] != "xdp":
             raise RequestError(
                 f"{option}: {addresses.unit_name(unit)} has engine: {engines[unit]}, whose blocks wait for "
                 "every worker, or age out"

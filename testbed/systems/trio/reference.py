@@ -13,9 +13,9 @@ import numpy.typing as npt
 from testbed.aggregation.entries import Entry, Role
 from testbed.reference_model.parts import Summed
 from testbed.reference_model.slots import Slot, contributors_of, difference
+from testbed.systems.trio.contract import BUCKET, BUCKETS, MOST_SOURCES, Space, salts
 from testbed.systems.trio.terms import BlockTerms, terms_of
 from testbed.wire import frame, spec
-from testbed.wire.blocks import BUCKET, BUCKETS, MOST_SOURCES, Space, salts
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame
 from testbed.wire.mapping import FIRST_VOTE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from testbed.aggregation.program import Key
 from testbed.aggregation.segments import NoRoomError
+from testbed.systems.trio.contract import BUCKET, BUCKETS
 from testbed.systems.trio.terms import BlockTerms
-from testbed.wire.blocks import BUCKET, BUCKETS
 
 
 class Shares:

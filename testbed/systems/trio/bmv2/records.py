@@ -10,9 +10,9 @@ from testbed.aggregation.entries import Entry
 from testbed.aggregation.segments import NoRoomError
 from testbed.dataplanes.bmv2.switch_client import Action, Key, SwitchClient
 from testbed.errors import RequestError
+from testbed.systems.trio.contract import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, P4_TERMS, Space
 from testbed.systems.trio.parts import BlockCounts
 from testbed.systems.trio.terms import BlockTerms, terms_of
-from testbed.wire.blocks import P4_JOB_RECORDS, P4_RECORDS, P4_SOURCES, P4_TERMS, Space
 from testbed.wire.mapping import FIRST_VOTE
 from testbed.wire.places import SLOTS
 

@@ -18,9 +18,9 @@ from testbed.dataplanes.bmv2.control_port import AwayError
 from testbed.dataplanes.bmv2.switch_client import NoAnswerError, SwitchClient
 from testbed.errors import TestbedError
 from testbed.systems.trio.bmv2.records import BlockRow
+from testbed.systems.trio.contract import P4_RECORDS
 from testbed.systems.trio.terms import terms_of
 from testbed.topology.addresses import Dpid
-from testbed.wire.blocks import P4_RECORDS
 
 VISITS = 4  # of each mark within a timeout
 BLOCK_SHIFT, SLOT_SHIFT = 24, 8  # of a mark: the block, the slot, and how many sources came

@@ -7,12 +7,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 
-from testbed.dataplanes.xdp import layout
+from testbed.systems.trio.contract import JOB_RECORD, MOST_JOB_RECORDS, MOST_SOURCES, Space
 from testbed.systems.trio.standing import Reached, beyond
 from testbed.systems.trio.xdp.timers import library
-from testbed.wire.blocks import JOB_RECORD, MOST_JOB_RECORDS, MOST_SOURCES, Space
 
-_BYTES = layout.JOB_RECORD.itemsize
+_BYTES = JOB_RECORD.dtype().itemsize
 _SIZE = -(-MOST_JOB_RECORDS * _BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

@@ -23,17 +23,27 @@ from testbed.dataplanes.xdp.syscall import (
     map_update,
     u32,
 )
+from testbed.systems.trio.contract import (
+    BLOCK,
+    BUCKET,
+    BUCKET_RECORD,
+    JOB_RECORD,
+    MOST_JOB_RECORDS,
+    MOST_SOURCES,
+    buckets_for,
+    salts,
+)
 from testbed.systems.trio.parts import BlockCounts
 from testbed.systems.trio.standing import Reached, TreeStanding
 from testbed.systems.trio.terms import terms_of
 from testbed.systems.trio.xdp.shared_records import SharedRecords
 from testbed.systems.trio.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
-from testbed.wire.blocks import BUCKET, MOST_SOURCES, buckets_for, salts
 from testbed.wire.mapping import FIRST_VOTE
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP
 _WORDS = MOST_SOURCES // 64
+_RECORD = JOB_RECORD.dtype()
 
 
 class BlockTable:
@@ -50,12 +60,12 @@ class BlockTable:
         self._records: dict[Key, int] = {}
         cells.add_kind("tables", "tables of block records", layout.SIZES["MAX_AGGREGATORS"])
         job_records = "job records of trees that are summed by blocks"
-        cells.add_kind("job_records", job_records, layout.SIZES["MAX_JOB_RECORDS"])
+        cells.add_kind("job_records", job_records, MOST_JOB_RECORDS)
         self._cell = cells.take("tables")
         self._fds: list[int] = []
         sizes = {
-            "block_buckets": (layout.BUCKET.itemsize, buckets),
-            "block_tables": (layout.block(self._programs.lanes).itemsize, BUCKET * buckets),
+            "block_buckets": (BUCKET_RECORD.dtype().itemsize, buckets),
+            "block_tables": (BLOCK.dtype(self._programs.lanes).itemsize, BUCKET * buckets),
         }
         try:
             for name, (item, count) in sizes.items():
@@ -97,7 +107,7 @@ class BlockTable:
         return {"aggregator": self._cell, "record": self._records[key]}
 
     def _record(self, number: int, entry: Entry) -> np.ndarray:
-        record, terms = np.zeros((), layout.JOB_RECORD), terms_of(entry)
+        record, terms = np.zeros((), _RECORD), terms_of(entry)
         for name, members in (("workers", entry.workers), ("places", entry.places)):
             record[name] = [members >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
         record["serial"], record["expected"] = self._cells.serial(), entry.members.bit_count()
@@ -114,7 +124,7 @@ class BlockTable:
         if index is not None:
             if self._timers:
                 self._timers.forget(index)
-            empty = bytes(layout.JOB_RECORD.itemsize)
+            empty = bytes(_RECORD.itemsize)
             map_update(self._programs.map_fd("job_records"), u32(index), empty)
             self._cells.free("job_records", index)
 
@@ -128,7 +138,7 @@ class BlockTable:
 
     def _made_timers(self) -> Timers:
         if self._timers is None:
-            record_bytes = layout.block(self._programs.lanes).itemsize
+            record_bytes = BLOCK.dtype(self._programs.lanes).itemsize
             mapped = MappedTable(self._fds[0], self._fds[1], self.buckets, record_bytes)
             self._timers = Timers(mapped, self._ifindex, control_socket(), self._cells.inc.timers)
         return self._timers
@@ -188,8 +198,8 @@ class BlockTable:
         return self._job(self._records[number, tree])
 
     def _job(self, index: int) -> np.void:
-        raw = map_lookup(self._programs.map_fd("job_records"), u32(index), layout.JOB_RECORD.itemsize)
-        return np.frombuffer(raw or b"", layout.JOB_RECORD)[0]  # type: ignore[no-any-return]
+        raw = map_lookup(self._programs.map_fd("job_records"), u32(index), _RECORD.itemsize)
+        return np.frombuffer(raw or b"", _RECORD)[0]  # type: ignore[no-any-return]
 
 
 def _bitmap(words: np.ndarray) -> int:

@@ -1,5 +1,5 @@
 """The timers of a place that sums by block records: a compiled thread that ticks blocks which nobody has
-contributed to for their job's timeout (testbed/dataplanes/xdp/native/timers.c, docs/trio.md).
+contributed to for their job's timeout (testbed/systems/trio/xdp/native/timers.c, docs/trio.md).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from testbed.aggregation.entries import Entry, Tick
 from testbed.aggregation.ticks import tick_frame
 from testbed.dataplanes.xdp.syscall import u32
 from testbed.errors import HostError
+from testbed.systems.trio.contract import BLOCK, BUCKET_RECORD, MOST_SOURCES
 from testbed.systems.trio.terms import terms_of
 from testbed.topology.addresses import CONTROL_DEVICES
-from testbed.wire.blocks import BLOCK, BUCKET_RECORD, MOST_SOURCES
 
-_LIBRARY = native.TIMERS.path
+_COMPILED = native.of_system(f"{__package__}._timers")
+_LIBRARY = _COMPILED.path
 _SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place
 _QDISC_BYPASS = 20  # PACKET_QDISC_BYPASS
 _SOL_PACKET = 263
@@ -61,7 +62,7 @@ class TimerCounts:
 @cache
 def library() -> ctypes.CDLL:
     """Return the compiled timers. Raises HostError where they were not compiled, or from other sources."""
-    if why := native.TIMERS.why_stale(_LIBRARY):
+    if why := _COMPILED.why_stale(_LIBRARY):
         raise HostError(why)
     try:
         library = ctypes.CDLL(str(_LIBRARY), use_errno=True)

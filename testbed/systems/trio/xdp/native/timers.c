@@ -21,9 +21,10 @@
 
 #include <linux/types.h>
 
-#include "../../../../bpf/wire.h"
-#include "../../../../bpf/places.h"
-#include "../../../../workloads/native/sends_meaning.h"
+#include "../../../../../bpf/wire.h"
+#include "../../../../../bpf/places.h"
+#include "../../../../../bpf/systems/blocks_contract.h"
+#include "../../../../../workloads/native/sends_meaning.h"
 
 #ifndef SOURCES_DIGEST
 #define SOURCES_DIGEST "none"

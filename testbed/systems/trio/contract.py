@@ -1,37 +1,33 @@
 """Block records: the table of a place in which jobs are summed by blocks, not in slots (docs/trio.md).
 
-The records are the values of the XDP programs' maps (bpf/maps.h says who writes and reads each).
+The records are the values of maps of bpf/systems/blocks.h, which says who writes and reads each; the numbers
+are those of the P4 program, too (p4/systems/blocks.p4).
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from testbed.topology.model import MOST_RECORDS
 from testbed.wire.numbers import Number
-from testbed.wire.places import SLOTS
+from testbed.wire.places import P4_OWN_CELLS
 from testbed.wire.records import Kind, Lanes, Member, Record, members
 from testbed.wire.spec import Field
 
 U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
 
 BUCKET = 8  # records, under one lock
-LEAST_AGE_OUT_MS, MOST_AGE_OUT_MS = 1.0, 100.0
-MOST_WINDOW = 16384  # blocks
-WINDOW = 512  # blocks that a worker has under way, at most, unless told otherwise; of votes:
-VOTE_WINDOW = 16
+VOTE_WINDOW = 16  # votes that a worker has under way, at most
 KEPT_WINDOWS = 4  # so many times that is kept
 # of vectors and of votes, where workers may leave: so far the others go on at full speed
 LEAVING_WINDOWS = 16, 64
-LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER = 1, 1000
 LOOK_TIMEOUTS = 10  # from one look for those that left to the next
 MOST_SOURCES = 256  # of a place: the paper's masks
-MOST_BUCKETS = 8192  # of a place: 65,536 records
+MOST_BUCKETS = MOST_RECORDS // BUCKET  # of a place
 BUCKETS = 4096  # of a place, where they fit into
 MOST_TABLE_BYTES = 64 << 20  # the memory of its records, where nobody says how many
-LEAST_RECORDS, MOST_RECORDS = 1024, BUCKET * MOST_BUCKETS  # powers of two
 MOST_JOB_RECORDS = 1024  # of all places
-P4_RECORDS = 2048  # of a P4 switch: cells of its registers, behind those of slots
-P4_CELLS = SLOTS + P4_RECORDS
+P4_RECORDS = P4_OWN_CELLS  # of a P4 switch
 P4_JOB_RECORDS = 64
 P4_SOURCES = 64  # of a place there: the bits of one word
 P4_WINDOW = 102  # where a place is a P4 switch: three such jobs have room there, as rows are powers of two
