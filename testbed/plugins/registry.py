@@ -76,8 +76,10 @@ def with_programs(names: Sequence[str], chosen: Mapping[str, Sequence[str]] | No
     for an engine in `chosen` no more of systems' programs than are named there. RequestError names one that
     cannot be loaded, is no such program, or has the name of another.
     """
-    _CHOSEN.update(chosen or {})
     try:
+        for engine, wanted in (chosen or {}).items():
+            sources_named(engine, wanted)
+        _CHOSEN.update(chosen or {})
         for name in names:
             program = _own(name)
             if program.name in programs():
@@ -214,6 +216,26 @@ def sources(engine: str) -> tuple[ProgramSource, ...]:
         for name, number, program in every
         if engine in program.sources
     )
+
+
+def sources_named(engine: str, names: Sequence[str] | None) -> tuple[ProgramSource, ...]:
+    """Return the programs of these names, or all that this engine has. RequestError for one that it lacks."""
+    every = sources(engine)
+    for name in names or ():
+        if name not in [each.name for each in every]:
+            known = ", ".join(each.name for each in every)
+            raise RequestError(f"{engine}.programs: {name}; accepted are {known}")
+    return tuple(each for each in every if names is None or each.name in names)
+
+
+def made_part(name: str, make: Callable[..., Any], *arguments: object) -> Any:
+    """Make a program's own part of a place. TestbedError says in a line why its class raised."""
+    try:
+        return make(*arguments)
+    except (TestbedError, OSError):
+        raise
+    except Exception as error:  # a class of somebody's may raise anything
+        raise TestbedError(f"program {name!r}: its part of a place: {in_a_line(error)}") from error
 
 
 def part_class(name: str, engine: str) -> Callable[..., Any] | None:

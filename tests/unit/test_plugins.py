@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -289,6 +290,29 @@ def test_a_configuration_brings_data_plane_programs(tmp_path: Path) -> None:
         assert numbers == {"blocks": 1, "owned": 2, "mine": 3}
         assert registry.sources("xdp")[-1].path == tmp_path / "mine.h"
     assert "mine" not in registry.programs()
+
+
+def test_a_program_that_an_engine_lacks_cannot_be_chosen_for_it() -> None:
+    wrong = pytest.raises(RequestError, match=r"^bmv2\.programs: vote; accepted are blocks, owned$")
+    with wrong, registry.with_programs([], {"bmv2": ["owned", "vote"]}):
+        pass
+    assert registry.programs_for("bmv2") == ["sum", "blocks", "owned"]
+
+
+def test_a_part_whose_class_raises_is_an_error_in_a_line() -> None:
+    assert registry.made_part("mine", lambda cells, ifindex: (cells, ifindex), 1, 2) == (1, 2)
+    for error, kind, text in (
+        (
+            ZeroDivisionError("by\nzero"),
+            TestbedError,
+            "program 'mine': its part of a place: ZeroDivisionError: by",
+        ),
+        (OSError(12, "no memory"), OSError, r"\[Errno 12\] no memory"),
+        (RequestError("no"), RequestError, "no"),
+    ):
+        with pytest.raises(kind, match=f"^{text}") as raised:
+            registry.made_part("mine", MagicMock(side_effect=error), 1, 2)
+        assert "\n" not in str(raised.value)
 
 
 def test_a_configuration_chooses_the_programs_of_an_engine() -> None:

@@ -24,8 +24,8 @@ from typing import Any
 
 from testbed.aggregation.program import SUM, ProgramSource
 from testbed.client.environment import data_folder
-from testbed.errors import HostError, RequestError, TestbedError
-from testbed.plugins.registry import sources
+from testbed.errors import HostError, TestbedError
+from testbed.plugins.registry import sources_named
 from testbed.wire import spec
 from testbed.wire.render_p4 import P4_LAYOUTS, p4_lanes
 
@@ -53,12 +53,7 @@ def target(layout: str, systems: Systems, lanes: int, folder: Path = COMPILED) -
 
 def systems_named(names: Sequence[str] | None) -> tuple[ProgramSource, ...]:
     """Return the programs of these names, or all of them. RequestError for one that there is not."""
-    every = sources(ENGINE)
-    for name in names or ():
-        if name not in [each.name for each in every]:
-            known = ", ".join(each.name for each in every)
-            raise RequestError(f"{ENGINE}.programs: {name}; accepted are {known}")
-    return tuple(each for each in every if names is None or each.name in names)
+    return sources_named(ENGINE, names)
 
 
 def rendered(layout: str, systems: Systems, lanes: int) -> Mapping[str, str]:
@@ -210,7 +205,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--mtu {wrong[0]}; 1280 to {spec.MAX_MTU} are accepted")
     stale = False
     for mtu in arguments.mtu or KEPT_MTUS:
-        for systems in ((), sources(ENGINE)):
+        for systems in ((), systems_named(None)):
             asked = arguments.layout, systems, spec.lanes_for(mtu)
             path = target(*asked)
             if arguments.check:

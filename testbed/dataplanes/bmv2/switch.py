@@ -24,7 +24,7 @@ from testbed.dataplanes.bmv2.program import lanes_of, programs_of, verdict_names
 from testbed.dataplanes.bmv2.switch_client import Action, Key, NoAnswerError, SwitchClient
 from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.errors import RequestError, SettingError, TestbedError
-from testbed.plugins.registry import part_class
+from testbed.plugins.registry import made_part, part_class
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.wire import places as contract
@@ -203,16 +203,15 @@ class Bmv2Switch:
         """Return a program's part, which is made where it is not there; None for one that has none."""
         make = part_class(program, ENGINE)
         if make is not None and make not in self._parts:
-            self._parts[make] = make(
-                SwitchAccess(
-                    dpid=self._dpid,
-                    client=self._client,
-                    asking=self._asking,
-                    send=self._control.send,
-                    lacks_ticks=self._lacks_ticks,
-                    empties=self.empties_records,
-                )
+            access = SwitchAccess(
+                dpid=self._dpid,
+                client=self._client,
+                asking=self._asking,
+                send=self._control.send,
+                lacks_ticks=self._lacks_ticks,
+                empties=self.empties_records,
             )
+            self._parts[make] = made_part(program, make, access)
         return self._parts.get(make)
 
     def part(self, program: str) -> SwitchPart | None:

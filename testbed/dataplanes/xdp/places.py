@@ -35,7 +35,7 @@ from testbed.dataplanes.xdp.syscall import (
     u32,
 )
 from testbed.errors import TestbedError
-from testbed.plugins.registry import part_class
+from testbed.plugins.registry import made_part, part_class
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import HOSTS
@@ -335,7 +335,7 @@ class _Place:
         """Return a program's part, which is made where it is not there; None for one that has none."""
         make = part_class(program, HOSTS)
         if make is not None and make not in self._parts:
-            self._parts[make] = make(self._cells, self._device())
+            self._parts[make] = made_part(program, make, self._cells, self._device())
         return self._parts.get(make)
 
     def _made_slots(self) -> tuple[int, int]:
