@@ -32,9 +32,10 @@ from testbed.emulation.namespaces import private_mounts
 from testbed.errors import TestbedError
 from testbed.host_checks.frames import ETHER_TYPE, FRAME, arrives, make_veth, send, tool
 from testbed.systems.luwu.contract import P4_OWNED_RECORDS
-from testbed.systems.trio.contract import P4_CELLS, P4_SOURCES
+from testbed.systems.trio.contract import P4_SOURCES
 from testbed.systems.trio.parts import CountedBlocks
 from testbed.topology import addresses
+from testbed.wire.places import P4_CELLS
 from tests.privileged.packets import MARK, outcome
 from tests.vectors.blocks import job, terms
 

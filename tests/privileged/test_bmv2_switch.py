@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from testbed.dataplanes.bmv2.switch_client import ANSWER_S
-from testbed.systems.trio.contract import P4_CELLS, P4_RECORDS, P4_SOURCES
+from testbed.systems.trio.contract import P4_RECORDS, P4_SOURCES
 from testbed.wire.mapping import FIRST_VOTE
-from testbed.wire.places import SLOTS, Role
+from testbed.wire.places import P4_CELLS, SLOTS, Role
 from tests.at_once import at_once
 from tests.privileged.bmv2_run import BURST, TICKS, findings
 

@@ -51,4 +51,8 @@ SUITE_EXCEPTIONS: dict[str, str] = {
     "gloo/test_c10d_gloo::GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single": (
         "inc exchanges tensors that are not contiguous, which gloo refuses"
     ),
+    "checkpoint/test_state_dict::TestStateDict.test_ddp": (
+        "it compares Adam's steps with those of the model alone: a gradient too small for its block's scale "
+        "is 0 here, and makes no step, where Adam makes one as large as any there"
+    ),
 }

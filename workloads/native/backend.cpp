@@ -612,9 +612,7 @@ class IncBackend : public Backend {
 
 	WorkPtr reduce_here(OpType type, const Tensors &tensors, const ReduceOp &operation, double limit_s)
 	{
-		auto size_bytes = size_ * size_of(tensors);
-
-		return carried(type, "inc:all_reduce", size_bytes, tensors, limit_s, COURSE_BESIDE, [&] {
+		return carried(type, "inc:all_reduce", size_of(tensors), tensors, limit_s, COURSE_BESIDE, [&] {
 			std::vector<Vector> vectors;
 
 			for (const auto &tensor : tensors)
