@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+import numpy.typing as npt
 
 
 class Kind(Enum):
@@ -82,6 +83,14 @@ class Record:
         """Return the byte at which a member begins; those before it are not counted in lanes or macros."""
         before = self.members[: [member.name for member in self.members].index(name)]
         return Record(self.name, before).dtype().itemsize if before else 0
+
+
+def filled(kind: np.dtype, **values: npt.ArrayLike) -> np.ndarray:
+    """Return a record with these members, and zeros elsewhere. ValueError for a member that it has not."""
+    record = np.zeros((), kind)
+    for name, value in values.items():
+        record[name] = value
+    return record
 
 
 def members(kind: Kind, *names: str) -> tuple[Member, ...]:

@@ -28,6 +28,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from testbed.wire import spec
+from testbed.wire.records import filled
 
 MOST_SLOTS = 1 << 17  # of a ring
 
@@ -87,17 +88,19 @@ class XdpHosts:
         pullers = {}
         for tree, base in enumerate(bases):
             for ifindex, mac in devices.items():
-                puller = np.zeros((), layout.PULLER)
-                puller["job"], puller["generation"], puller["ring"] = job, generation, cell
-                puller["base"], puller["size"], puller["first"], puller["lanes"] = (
-                    base,
-                    size,
-                    tree * size,
-                    lanes,
+                puller = filled(
+                    layout.PULLER,
+                    job=job,
+                    generation=generation,
+                    ring=cell,
+                    base=base,
+                    size=size,
+                    first=tree * size,
+                    lanes=lanes,
+                    ip=ip_number(addresses.host_ip(*host)),
+                    mac=np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8),
+                    port=port,
                 )
-                puller["ip"] = ip_number(addresses.host_ip(*host))
-                puller["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-                puller["port"] = port
                 pullers[np.array((ifindex, first + tree), layout.PULLER_KEY).tobytes()] = puller
         self._rings[host, first] = (job, cell, ring, pullers)
         try:

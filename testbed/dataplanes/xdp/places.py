@@ -41,6 +41,7 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import HOSTS
 from testbed.topology.places import Host
 from testbed.wire import places, spreading
+from testbed.wire.records import filled
 from testbed.wire.recovery import QUESTIONS
 
 _ROLES = {role: places.Role[role.name] for role in Role}
@@ -152,19 +153,21 @@ class _Place:
             self._entries[key] = (self._cells.take("entries"), entry)
         cell = self._entries[key][0]
         self._entries[key] = (cell, entry)
-        record = np.zeros((), layout.ENTRY)
-        for name in _SAME_NAMES:
-            record[name] = getattr(entry, name)
-        for name in ("workers", "places"):
-            record[name] = getattr(entry, name) & (1 << 64) - 1  # a job record has all of them
-        for name, ip in (("self_ip", entry.self_ip), ("up_ip", entry.to_ip), ("group_ip", entry.group_ip)):
-            record[name] = ip_number(ip)
-        record["id"], record["role"], record["group"] = number, _ROLES[entry.role], self._groups[key].number
-        record["program"] = self._programs.numbers[entry.program]
-        if has_slots:
-            record["aggregator"] = self._made_slots()[0]
-        for name, value in part.admit(number, entry, is_new).items() if part else ():
-            record[name] = value
+        members = {
+            **{name: getattr(entry, name) for name in _SAME_NAMES},
+            "workers": entry.workers & (1 << 64) - 1,  # a program's own record may have more
+            "places": entry.places & (1 << 64) - 1,
+            "self_ip": ip_number(entry.self_ip),
+            "up_ip": ip_number(entry.to_ip),
+            "group_ip": ip_number(entry.group_ip),
+            "id": number,
+            "role": _ROLES[entry.role],
+            "group": self._groups[key].number,
+            "program": self._programs.numbers[entry.program],
+            "aggregator": self._made_slots()[0] if has_slots else 0,
+            **(part.admit(number, entry, is_new) if part else {}),
+        }
+        record = filled(layout.ENTRY, **members)
         map_update(self._programs.map_fd("entries"), u32(cell), record.tobytes())
         map_update(self._programs.map_fd("entry_index"), self._key(key), u32(cell))
         if is_new:
@@ -422,12 +425,13 @@ class XdpHostPlace(_Place):
             if self._loops:
                 self._loops.make_copy(self._host, number)
             self._copies[member] = number
-            record = np.zeros((), layout.COPY)
-            record["ifindex"] = self._owner
-            record["from_ip"] = ip_number(addresses.host_ip(*self._host))
-            record["to_ip"] = ip_number(addresses.host_ip(*member))
-            mac = bytes.fromhex(addresses.host_mac(*member).replace(":", ""))
-            record["mac"] = np.frombuffer(mac, np.uint8)
+            record = filled(
+                layout.COPY,
+                ifindex=self._owner,
+                from_ip=ip_number(addresses.host_ip(*self._host)),
+                to_ip=ip_number(addresses.host_ip(*member)),
+                mac=np.frombuffer(bytes.fromhex(addresses.host_mac(*member).replace(":", "")), np.uint8),
+            )
             _, ifindex = addresses.copy_ifindices(number)
             map_update(self._programs.map_fd("copies"), u32(ifindex), record.tobytes())
             if self._loops:

@@ -50,6 +50,7 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 from testbed.wire import spec
 from testbed.wire.places import NOBODY, Port
+from testbed.wire.records import filled
 
 PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings", "flows")
 PINNED_PROGRAM = "oxc_port"
@@ -106,9 +107,7 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
     """Replace a device's `struct port`; nobody sends by it but whom `job`, `worker`, `is_place` name, and
     `index` is the entry of that job's first tree.
     """
-    port = np.zeros((), layout.PORT)
-    for name, value in {**NOBODY_SENDS, **fields}.items():
-        port[name] = value
+    port = filled(layout.PORT, **{**NOBODY_SENDS, **fields})
     map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
 
 
@@ -119,15 +118,11 @@ def _port_keys(ports: Sequence[int]) -> Rows:
 
 
 def _meeting_key(port: int, matching: int) -> bytes:
-    key = np.zeros((), layout.MEETING_KEY)
-    key["port"], key["matching"] = port, matching
-    return key.tobytes()
+    return filled(layout.MEETING_KEY, port=port, matching=matching).tobytes()
 
 
 def _meeting(peer: int, ifindex: int) -> bytes:
-    meeting = np.zeros((), layout.MEETING)
-    meeting["peer"], meeting["ifindex"] = peer, ifindex
-    return meeting.tobytes()
+    return filled(layout.MEETING, peer=peer, ifindex=ifindex).tobytes()
 
 
 class PinnedPlane:

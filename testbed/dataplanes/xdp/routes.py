@@ -32,6 +32,7 @@ from testbed.ocs.routes import Rerouted
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
+from testbed.wire.records import filled
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 _OWNER_BYTES = layout.ROUTE_KEY["owner"].itemsize  # the key's first member
@@ -71,18 +72,18 @@ def packed_routes(tables: Iterable[tuple[Dpid, Routes]], matching: int = 0) -> d
 @lru_cache(1 << 16)
 def _network(ip: str, prefix: int) -> bytes:
     """Return what stands between the owner and the way in a key."""
-    key = np.zeros((), layout.ROUTE_KEY)
-    key["ip"], key["prefix"] = ip_number(ip), prefix
+    key = filled(layout.ROUTE_KEY, ip=ip_number(ip), prefix=prefix)
     return key.tobytes()[_OWNER_BYTES:-_WAY_BYTES]
 
 
 def _value(device: str, ways: int, mac: str) -> bytes:
-    value = np.zeros((), layout.ROUTE)
-    value["ifindex"] = socket.if_nametoindex(device) if device else 0
-    value["number"], value["ways"] = addresses.oxc_number_of(device), ways
-    if mac:
-        value["mac"] = np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8)
-    return value.tobytes()
+    return filled(
+        layout.ROUTE,
+        ifindex=socket.if_nametoindex(device) if device else 0,
+        number=addresses.oxc_number_of(device),
+        ways=ways,
+        mac=np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8) if mac else 0,
+    ).tobytes()
 
 
 def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:

@@ -12,6 +12,7 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.syscall import map_delete, map_keys, map_lookup, map_update, u32
 from testbed.errors import RequestError, SettingError
 from testbed.ocs.timetable import Kept, Timetable
+from testbed.wire.records import filled
 
 MATCHING_SHIFT = 16  # in the owner of a route: above it the matching's number from 1, 0: of no timetable
 DIFFER = "schedule: what was set and what is read back differ"
@@ -42,9 +43,12 @@ class KeptTimetable:
         try:
             self._write(self._meetings, meetings, layout.MEETING.itemsize)
             self._write(self._routes, routes, layout.ROUTE.itemsize)
-            record = np.zeros((), layout.TIMETABLE)
-            record["period_ns"], record["guard_ns"] = table.period_ns, table.guard_ns
-            record["count"] = len(table.matchings)
+            record = filled(
+                layout.TIMETABLE,
+                period_ns=table.period_ns,
+                guard_ns=table.guard_ns,
+                count=len(table.matchings),
+            )
             record["starts_ns"][: len(table.matchings)] = [each.start_ns for each in table.matchings]
             map_update(self._timetables, u32(0), record.tobytes())
             record["start_ns"] = start_ns()

@@ -12,6 +12,7 @@ from testbed.aggregation.entries import Entry
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.syscall import map_lookup, map_update, u32
 from testbed.systems.luwu.contract import MOST_RECORDS, OWNED_RECORD
+from testbed.wire.records import filled
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _RECORD = OWNED_RECORD.dtype()
@@ -42,8 +43,7 @@ class OwnedRecords:
         if key not in self._records:
             self._records[key] = self._cells.take("owned_records")
         if is_new:
-            record = np.zeros((), _RECORD)
-            record["leader"] = (entry.members & -entry.members).bit_length() - 1
+            record = filled(_RECORD, leader=(entry.members & -entry.members).bit_length() - 1)
             fd = self._cells.programs.map_fd("owned_records")
             map_update(fd, u32(self._records[key]), record.tobytes())
         return {"record": self._records[key]}

@@ -39,6 +39,7 @@ from testbed.systems.trio.terms import terms_of
 from testbed.systems.trio.xdp.shared_records import SharedRecords
 from testbed.systems.trio.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
 from testbed.wire.mapping import FIRST_VOTE
+from testbed.wire.records import filled
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP
@@ -107,16 +108,25 @@ class BlockTable:
         return {"aggregator": self._cell, "record": self._records[key]}
 
     def _record(self, number: int, entry: Entry) -> np.ndarray:
-        record, terms = np.zeros((), _RECORD), terms_of(entry)
-        for name, members in (("workers", entry.workers), ("places", entry.places)):
-            record[name] = [members >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
-        record["serial"], record["expected"] = self._cells.serial(), entry.members.bit_count()
-        record["table"], record["buckets"], record["cap"] = self._cell, self.buckets, terms.cap
-        record["salt"], record["data"], record["slots"] = salts(number, entry.tree), terms.data, entry.size
-        record["window"], record["kept"], record["ahead"] = terms.window, terms.kept, terms.ahead
-        record["floor"] = 0, FIRST_VOTE
-        record["reached"][MOST_SOURCES:] = FIRST_VOTE
-        return record
+        terms = terms_of(entry)
+        return filled(
+            _RECORD,
+            workers=_words(entry.workers),
+            places=_words(entry.places),
+            serial=self._cells.serial(),
+            expected=entry.members.bit_count(),
+            table=self._cell,
+            buckets=self.buckets,
+            cap=terms.cap,
+            salt=salts(number, entry.tree),
+            data=terms.data,
+            slots=entry.size,
+            window=terms.window,
+            kept=terms.kept,
+            ahead=terms.ahead,
+            floor=(0, FIRST_VOTE),
+            reached=[0] * MOST_SOURCES + [FIRST_VOTE] * MOST_SOURCES,
+        )
 
     def release(self, number: int, tree: int) -> None:
         """Take the record of a tree away; nothing if there is none. Its blocks' records are anybody's."""
@@ -200,6 +210,10 @@ class BlockTable:
     def _job(self, index: int) -> np.void:
         raw = map_lookup(self._programs.map_fd("job_records"), u32(index), _RECORD.itemsize)
         return np.frombuffer(raw or b"", _RECORD)[0]  # type: ignore[no-any-return]
+
+
+def _words(bitmap: int) -> list[int]:
+    return [bitmap >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
 
 
 def _bitmap(words: np.ndarray) -> int:
