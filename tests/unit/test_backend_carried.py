@@ -239,6 +239,22 @@ def test_workers_reduce_what_they_gather_to_gloos_bits(monkeypatch: pytest.Monke
         assert {tuple(worker.sums.summed()) for worker in all_of_them} == {("packets",)}
 
 
+def test_a_least_and_a_largest_of_nan_are_nan_on_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reduce(operation: Any, of: int, worker: Worker) -> torch.Tensor:
+        options = c10d.AllreduceOptions()
+        options.reduceOp = operation
+        tensor = torch.tensor([float("nan") if worker.rank == of else 1.0, 2.0])
+        worker.inc.allreduce([tensor], options).wait(LIMIT)
+        return tensor
+
+    with workers(monkeypatch, carried_from=0) as all_of_them:
+        for operation in (c10d.ReduceOp.MIN, c10d.ReduceOp.MAX):
+            for of in range(WORKERS):
+                for tensor in together(all_of_them, partial(reduce, operation, of)):
+                    assert tensor[0].isnan()
+                    assert tensor[1] == 2.0
+
+
 def test_a_reduction_that_gloo_refuses_is_refused_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(worker: Worker) -> bool:
         for group in (worker.inc, worker.plain):
