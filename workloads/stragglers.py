@@ -17,7 +17,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from testbed.wire.stragglers import POINTS, Slowed, SlowWorkers
@@ -222,16 +222,15 @@ class DelayPoints:
             self._delays.take(number, left)
 
 
-def install(settings: Mapping[str, Any]) -> None:
-    """Give this worker's script the delay points that its job asks for: `settings` are what the worker was
-    told (workloads/job_env.py).
+def install(asked: str, rank: int, world_size: int) -> None:
+    """Give the script of this worker, of so many, the delay points of a pattern, which `SlowWorkers.parse`
+    reads.
     """
     global _hooks, _asked
     from torch.nn.parallel import DistributedDataParallel
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    pattern = SlowWorkers.parse(settings["stragglers"])
-    _asked = _recorded(Delays(pattern, settings["rank"], len(settings["hosts"])))
+    _asked = _recorded(Delays(SlowWorkers.parse(asked), rank, world_size))
     _hooks = hooks = Hooks(_asked)
     made: Any = DistributedDataParallel.__init__
 
@@ -303,7 +302,7 @@ def _recorded(delays: Delays) -> Delays:
 def _leave(pid: int) -> None:
     """Leave the record where nothing else of the worker's leaves statistics: it made no group that does."""
     settings = of_worker() if VARIABLE in os.environ and pid == os.getpid() else None
-    if settings is None or os.path.exists(settings["stats"]):
+    if settings is None or os.path.exists(settings.stats):
         return
     try:
         job = JobEnv.from_environ()

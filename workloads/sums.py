@@ -71,9 +71,9 @@ class Sums:
         self.before_sum = stragglers.before_sum if stragglers.is_installed() else None
         is_lines = type(self._reducer) is InNetwork  # a user's own subclass may do otherwise
         # what it carries beside sums; all workers' settings are alike, the rate that of their slowest link
-        endpoint = job.endpoint if is_lines else {}
-        self.carried = carried(job.world_size, bool(endpoint.get("rate_mbps"))) if is_lines else {}
-        if endpoint.get("spare_bits"):  # sums may come without late workers
+        endpoint = job.endpoint if is_lines else None
+        self.carried = carried(job.world_size, bool(endpoint.rate_mbps)) if endpoint else {}
+        if endpoint and endpoint.spare_bits:  # sums may come without late workers
             self.carried = {name: self.carried[name] for name in self.carried if name not in _OF_ALL}
         self.sums_in_lanes = self._reducer is not None
         self.rounds = is_lines
