@@ -16,7 +16,7 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from testbed.jobs.options import OPTIONS, JobOptions
-from testbed.wire import group_messages, node_settings, settings
+from testbed.wire import forks, group_messages, node_settings, settings
 from testbed.wire.settings import EndpointSettings, WorkerOptions, read, written
 from tests.limits import CALL_S
 from tests.unit.made_settings import ENDPOINT
@@ -24,7 +24,7 @@ from tests.unit.test_messages import fields_of, some
 
 KINDS = {
     name: kind
-    for module in (settings, group_messages, node_settings)
+    for module in (settings, group_messages, node_settings, forks)
     for name, kind in vars(module).items()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == module.__name__
 }
