@@ -14,7 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from testbed.wire.group_messages import GroupAnswer
 from testbed.wire.settings import read
@@ -109,6 +109,14 @@ def enter(job: JobEnv, word: int, size: int) -> Membership:
     return Membership(key, ranks, replace(job, world_size=size, endpoint=endpoint, board=board))
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """The bytes of tensors of the groups of the same workers, by the way that they went; statistics."""
+
+    workers: tuple[int, ...]
+    bytes_by: Mapping[str, int]
+
+
 @dataclass(slots=True)
 class Ledger:
     """The account of what went which way, by group; groups of the same workers are told as one."""
@@ -133,9 +141,10 @@ class Ledger:
         """Return the counters of the job's own endpoint, with those of groups that have ended."""
         return {name: value + self._counters[name] for name, value in counters.items()}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[GroupRow]:
+        """Return what the groups of the same workers summed, and what gloo did for them."""
         totals: defaultdict[tuple[int, ...], Counter[str]] = defaultdict(Counter)
         for ranks, summed, by_gloo in self._rows:
             totals[ranks].update(summed())
             totals[ranks][GLOO] += by_gloo.size_bytes
-        return [{"workers": list(ranks), "bytes_by": dict(by)} for ranks, by in totals.items()]
+        return [GroupRow(ranks, dict(by)) for ranks, by in totals.items()]

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -363,9 +364,9 @@ class Sums:
                 "transport": self._job.transport,
                 "allreduce": self.line.spans(),
                 "bytes_by": self.summed() + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
-                "groups": ledger.rows(),
+                "groups": [asdict(row) for row in ledger.rows()],
                 "timeline": self._timeline.summary() if self._timeline and self._sees_all else None,
-                **({"delays": delays} if (delays := stragglers.summary()) else {}),
+                **({"delays": delays.as_statistics()} if (delays := stragglers.summary()) else {}),
                 **self.record.summary(),
                 **ledger.counted(counters),
             }

@@ -22,7 +22,7 @@ from testbed.jobs import groups as module
 from testbed.jobs.board import JobBoard
 from testbed.jobs.groups import Groups
 from tests.unit.made_settings import endpoint
-from workloads.groups import Desk, Ledger, NoAnswerError
+from workloads.groups import Desk, GroupRow, Ledger, NoAnswerError
 from workloads.job_env import Board, Part
 
 WORKERS = 4
@@ -322,5 +322,5 @@ def test_the_ledger_tells_groups_of_the_same_workers_as_one() -> None:
     for count, size in zip(counts, (0, 16), strict=True):
         ledger.add((0, 2), count.copy, SimpleNamespace(size_bytes=size))
     counts[0]["packets"] += 8
-    assert ledger.rows() == [{"workers": [0, 2], "bytes_by": {"packets": 20, "gloo": 17}}]
+    assert ledger.rows() == [GroupRow((0, 2), {"packets": 20, "gloo": 17})]
     assert ledger.summed() == Counter({"packets": 20, "gloo": 1})
