@@ -150,4 +150,9 @@ def read(kind: type[T], text: str | bytes) -> T:
     """Return the settings of that JSON. ValueError or TypeError, with the name of a field that is missing or
     unknown, where it is something else.
     """
-    return from_json(kind, json.loads(text), {Recovery: Recovery})
+    return decoded(kind, json.loads(text))
+
+
+def decoded(kind: type[T], data: Any) -> T:
+    """Return the settings of JSON that is parsed. Raises as `read` does."""
+    return from_json(kind, data, {Recovery: Recovery})
