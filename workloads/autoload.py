@@ -41,7 +41,7 @@ def begin_worker() -> None:
     os.register_at_fork(after_in_child=lambda: usual.update(cpu=theirs))  # which is no worker
     _name_the_usual(dist.distributed_c10d)
     _let_limits_be_set(dist.distributed_c10d)
-    if "gate" in settings:
+    if settings.gate is not None:
         # DDP's constructor loads it, which would take as long after the gate as torch before it
         import torch._dynamo  # noqa: F401
 
@@ -50,15 +50,16 @@ def begin_worker() -> None:
 
         job_env.wait_at_gate()
     waiting.begin()
-    if settings.get("stragglers"):
+    options = settings.options
+    if options.stragglers:
         from workloads import stragglers
 
-        stragglers.install(settings)
-    if settings.get("error_feedback") or settings.get("fine_sums"):
+        stragglers.install(options.stragglers, settings.rank, len(settings.hosts))
+    if options.error_feedback or options.fine_sums:
         from workloads import feedback
 
-        feedback.install(settings)
-    if settings.get("init_group"):
+        feedback.install(options.fine_sums)
+    if options.init_group:
         dist.init_process_group("inc")
 
 

@@ -35,11 +35,13 @@ class GroupSums(Sums):
 
     def __init__(self, membership: groups.Membership, timeout_s: float) -> None:
         assert membership.job is not None
+        settings = membership.job.endpoint
+        assert settings is not None
         try:
             super().__init__(membership.job, timeout_s, is_whole=False)
         finally:
-            for name in ("ring_fd", "wake_fd"):  # they are mapped, and go with that
-                os.close(membership.job.endpoint[name])
+            for fd in (settings.ring_fd, settings.wake_fd):  # they are mapped, and go with that
+                os.close(fd)
         self._key = membership.key
 
     def shutdown(self) -> None:

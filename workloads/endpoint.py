@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -31,6 +31,7 @@ from testbed.wire import mapping, spec
 from testbed.wire.endpoint import Event, Vector
 from testbed.wire.records import Kind, Record
 from testbed.wire.recovery import Recovery
+from testbed.wire.settings import EndpointSettings, TreeSettings
 from testbed.wire.votes import Ballot
 from workloads.job_env import Board
 from workloads.outcome import Outcome
@@ -40,7 +41,8 @@ Lanes = npt.NDArray[np.uint32]
 
 _AS_THEY_ARE = (
     *("ring_fd", "wake_fd", "job", "worker", "sender", "workers", "generation", "first_tree"),
-    *("lanes", "slots", "port", "ring_entries", "ring_lanes"),
+    *("lanes", "slots", "vote_slots", "window", "vote_window", "spare_bits", "port"),
+    *("ring_entries", "ring_lanes"),
 )
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
@@ -135,16 +137,15 @@ class _Vector:
 
 
 class Endpoint:
-    """One worker's end of the protocol. `settings` comes from the admission (`worker_env`); with a
-    `socket_fd`, that socket, which is bound, is taken for its own.
+    """One worker's end of the protocol. `settings` comes from the admission (`worker_env`); of a
+    `socket_fd`, the socket, which is bound, is taken for its own.
 
     One thread calls `submit`, one calls `finish`; they may be the same.
     """
 
-    def __init__(self, settings: Mapping[str, Any], board: Board, timeout_s: float = 30.0) -> None:
-        self._job, self._worker, self._workers, self._lanes = (
-            int(settings[name]) for name in ("job", "worker", "workers", "lanes")
-        )
+    def __init__(self, settings: EndpointSettings, board: Board, timeout_s: float = 30.0) -> None:
+        self._job, self._lanes = settings.job, settings.lanes
+        self._worker, self._workers = settings.worker, settings.workers
         self._board = board
         self.timeout_s = timeout_s  # of vectors that are submitted from now on
         self._library = library()
@@ -153,15 +154,12 @@ class Endpoint:
         self._silent_s, self._warn_after_s = 0.0, _WARN_AFTER_S
         self._broken: Exception | None = None  # no vector can be summed any more
         self.check: Callable[[], None] = lambda: None  # raises where it waits in vain
-        trees = settings["trees"]
-        vote_slots = int(settings.get("vote_slots", mapping.VOTE_SLOTS))
-        self._places = mapping.places(self._job, int(settings["slots"]) - vote_slots)
-        self._pattern = mapping.pattern([float(tree["fraction"]) for tree in trees])
+        trees = settings.trees
+        self._places = mapping.places(self._job, settings.slots - settings.vote_slots)
+        self._pattern = mapping.pattern([tree.fraction for tree in trees])
         ballot = Ballot.of(self._workers, self._lanes)
         self._cells, self._tops = ballot.cells(), ballot.tops()
-        self._ways = (_Way * len(trees))(
-            *(_way(tree, float(settings["queue_packets"] or 0)) for tree in trees)
-        )
+        self._ways = (_Way * len(trees))(*(_way(tree, settings.queue_packets or 0) for tree in trees))
         with contextlib.ExitStack() as stack:
             udp = stack.enter_context(_socket(settings))
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -171,11 +169,8 @@ class Endpoint:
             handed = _Settings(
                 socket_fd=udp.fileno(),
                 event_fd=event,
-                vote_slots=vote_slots,
-                window=int(settings.get("window", 0)),
-                vote_window=int(settings.get("vote_window", 0)),
                 first_vote=mapping.FIRST_VOTE,
-                rate_mbps=float(settings["rate_mbps"] or 0),
+                rate_mbps=settings.rate_mbps or 0.0,
                 places=self._places.ctypes.data,
                 trees=len(trees),
                 ways=ctypes.addressof(self._ways),
@@ -190,10 +185,9 @@ class Endpoint:
                 count_bits=ballot.bits,
                 block_fragments=ballot.block_fragments,
                 page_blocks=ballot.page_blocks,
-                asks=settings.get("recovery") == Recovery.INTEGRITY,
-                lossless=settings.get("recovery") == Recovery.NONE,
-                spare_bits=int(settings.get("spare_bits", 0)),
-                **{name: int(settings[name]) for name in _AS_THEY_ARE},
+                asks=settings.recovery is Recovery.INTEGRITY,
+                lossless=settings.recovery is Recovery.NONE,
+                **{name: getattr(settings, name) for name in _AS_THEY_ARE},
             )
             self._handle = self._library.endpoint_open(ctypes.byref(handed))
             if not self._handle:
@@ -201,7 +195,7 @@ class Endpoint:
                 if code == errno.EEXIST:
                     raise RejoinError(
                         f"job {self._job}: worker {self._worker} has been in generation "
-                        f"{settings['generation']} before; a worker that"
+                        f"{settings.generation} before; a worker that"
                         " starts again needs a new generation: testbed run --restarts N starts the whole job "
                         "again"
                     )
@@ -391,28 +385,28 @@ class Endpoint:
         self._warn_after_s *= 3
 
 
-def _socket(settings: Mapping[str, Any]) -> socket.socket:
+def _socket(settings: EndpointSettings) -> socket.socket:
     """Return the socket that sends and is woken, bound. It is not connected: a result that wakes this process
     comes from wherever the last sum was made.
     """
-    if "socket_fd" in settings:
-        return socket.socket(fileno=int(settings["socket_fd"]))
+    if settings.socket_fd is not None:
+        return socket.socket(fileno=settings.socket_fd)
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        udp.bind(("", int(settings["port"])))
+        udp.bind(("", settings.port))
     except OSError:
         udp.close()
         raise
     return udp
 
 
-def _way(tree: Mapping[str, Any], queue_packets: float) -> _Way:
+def _way(tree: TreeSettings, queue_packets: int) -> _Way:
     """Return how fragments go by a tree. What may be under way is shared out as the fragments are, so that
     all trees together fill no queue.
     """
     return _Way(
-        address=int.from_bytes(socket.inet_aton(str(tree["address"])), "little"),
-        slot_base=int(tree["slot_base"]),
-        takes_empties=bool(tree["takes_empties"]),
-        queue_packets=max(1, int(queue_packets * float(tree["fraction"]))) if queue_packets else 0,
+        address=int.from_bytes(socket.inet_aton(tree.address), "little"),
+        slot_base=tree.slot_base,
+        takes_empties=tree.takes_empties,
+        queue_packets=max(1, int(queue_packets * tree.fraction)) if queue_packets else 0,
     )

@@ -182,11 +182,10 @@ def fine_hook(state: FineSums, bucket: GradBucket) -> Future[Tensor]:
     return both
 
 
-def install(settings: Mapping[str, Any]) -> None:
-    """Have each DDP model of this worker's script registered for what its job asks for: `settings` are what
-    the worker was told (workloads/job_env.py).
+def install(is_fine: bool) -> None:
+    """Have each DDP model of this worker's script registered for what its job asks for: fine sums, or error
+    feedback.
     """
-    is_fine = bool(settings.get("fine_sums"))
     made: Any = nn.parallel.DistributedDataParallel.__init__
 
     @functools.wraps(made)

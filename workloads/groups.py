@@ -14,8 +14,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from testbed.wire.group_messages import GroupAnswer
+from testbed.wire.settings import read
 from testbed.wire.transports import GLOO
 from workloads.job_env import JobEnv, Part
 
@@ -54,7 +56,7 @@ class Desk:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._lock = threading.Lock()
 
-    def ask(self, key: str, size: int, port: int) -> tuple[dict[str, Any], dict[int, int]]:
+    def ask(self, key: str, size: int, port: int) -> tuple[GroupAnswer, dict[int, int]]:
         """Ask for a group, and return the answer, and its descriptors as they are here, by their numbers
         there. Raises NoAnswerError.
         """
@@ -67,9 +69,9 @@ class Desk:
                     message, fds, _, _ = socket.recv_fds(self._socket, _LARGEST_MESSAGE_BYTES, _MOST_FDS)
                     if not message:
                         raise NoAnswerError("the testbed ended before it answered for a group")
-                    answer: dict[str, Any] = json.loads(message)
-                    if answer["key"] == key:
-                        return answer, dict(zip(answer["fds"], fds, strict=True))
+                    answer = read(GroupAnswer, message)
+                    if answer.key == key:
+                        return answer, dict(zip(answer.fds, fds, strict=True))
                     for fd in fds:  # of a question that was given up
                         os.close(fd)
             except OSError as error:
@@ -97,18 +99,22 @@ def enter(job: JobEnv, word: int, size: int) -> Membership:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.bind(("", 0))
         answer, fds = desk(job.groups).ask(key, size, udp.getsockname()[1])
-        ranks = tuple(answer.get("ranks", ()))
-        if answer["why"] is not None:
+        ranks = answer.ranks
+        if answer.endpoint is None or answer.board is None:
             return Membership(key, ranks, None)
-        endpoint = _renumbered(answer["endpoint"], fds) | {"socket_fd": udp.detach()}
-        board = Part.of(job.board, ranks, _renumbered(answer["board"], fds), ranks.index(job.rank))
-        os.close(fds[answer["board"]["fd"]])  # it is mapped
+        endpoint = replace(answer.endpoint.renumbered(fds), socket_fd=udp.detach())
+        records = answer.board.renumbered(fds)
+        board = Part.of(job.board, ranks, records, ranks.index(job.rank))
+        os.close(records.fd)  # it is mapped
     return Membership(key, ranks, replace(job, world_size=size, endpoint=endpoint, board=board))
 
 
-def _renumbered(settings: Mapping[str, Any], fds: Mapping[int, int]) -> dict[str, Any]:
-    """Return settings with descriptors as they are here."""
-    return {name: fds[value] if name.endswith("fd") else value for name, value in settings.items()}
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """The bytes of tensors of the groups of the same workers, by the way that they went; statistics."""
+
+    workers: tuple[int, ...]
+    bytes_by: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -135,9 +141,10 @@ class Ledger:
         """Return the counters of the job's own endpoint, with those of groups that have ended."""
         return {name: value + self._counters[name] for name, value in counters.items()}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[GroupRow]:
+        """Return what the groups of the same workers summed, and what gloo did for them."""
         totals: defaultdict[tuple[int, ...], Counter[str]] = defaultdict(Counter)
         for ranks, summed, by_gloo in self._rows:
             totals[ranks].update(summed())
             totals[ranks][GLOO] += by_gloo.size_bytes
-        return [{"workers": list(ranks), "bytes_by": dict(by)} for ranks, by in totals.items()]
+        return [GroupRow(ranks, dict(by)) for ranks, by in totals.items()]

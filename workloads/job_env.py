@@ -1,10 +1,10 @@
 """The view that a worker process has of its job. Owns the reading of `TESTBED_JOB`; imports nothing but
-NumPy.
+NumPy and the settings' types (testbed/wire/settings.py).
 
-The launcher writes the JSON object (testbed/jobs/environment.py). A scheduled job's worker is told the rest,
-how it sums, through its gate (testbed/jobs/gates.py), where it waits until its job is started. The object
-describes the layout of the job board (a memory file shared by the job's processes), so that the layout is
-said once, in testbed/jobs/board.py.
+The launcher writes the settings (testbed/jobs/attempt.py). A scheduled job's worker is told how it sums
+through its gate (testbed/jobs/gates.py), where it waits until its job is started. The settings describe the
+layout of the job board (a memory file shared by the job's processes), so that the layout is said once, in
+testbed/jobs/board.py.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from testbed.wire.settings import (
+    BoardSettings,
+    EndpointSettings,
+    GateSettings,
+    SumSettings,
+    WorkerSettings,
+    read,
+)
 
 VARIABLE = "TESTBED_JOB"
 _LARGEST_MESSAGE_BYTES = 1 << 16
@@ -94,19 +103,16 @@ class Board:
     @classmethod
     def from_settings(
         cls,
-        settings: Mapping[str, Any],
+        settings: BoardSettings,
         rank: int,
         hosts: tuple[str, ...],
         ps_host: str | None,
         service: str = "parameter server",
     ) -> Board:
-        layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
-        count = int(settings["records"])
-        memory = mmap.mmap(int(settings["fd"]), 0)
-        records = np.frombuffer(memory, dtype=layout, count=count)
-        at = settings.get("calls")
-        calls = None if at is None else np.frombuffer(memory, np.uint8, offset=int(at))
-        return cls(records, int(settings["exited"]), rank, hosts, ps_host, settings["phases"], service, calls)
+        memory = mmap.mmap(settings.fd, 0)
+        records = np.frombuffer(memory, dtype=np.dtype([*settings.fields]), count=settings.records)
+        calls = None if settings.calls is None else np.frombuffer(memory, np.uint8, offset=settings.calls)
+        return cls(records, settings.exited, rank, hosts, ps_host, settings.phases, service, calls)
 
     def missing(self) -> list[Missing]:
         """The peers (and what serves them, unless this job was started without) that have ended, whatever
@@ -241,10 +247,10 @@ class Part(Board):
         self._memory: mmap.mmap | None = None
 
     @classmethod
-    def of(cls, whole: Board, ranks: tuple[int, ...], settings: Mapping[str, Any], member: int) -> Part:
+    def of(cls, whole: Board, ranks: tuple[int, ...], settings: BoardSettings, member: int) -> Part:
         """Map the group's own records."""
-        layout = np.dtype([(name, kind) for name, kind in settings["fields"]])
-        memory = mmap.mmap(int(settings["fd"]), len(ranks) * layout.itemsize)
+        layout = np.dtype([*settings.fields])
+        memory = mmap.mmap(settings.fd, len(ranks) * layout.itemsize)
         part = cls(whole, ranks, np.frombuffer(memory, dtype=layout, count=len(ranks)), member)
         part._memory = memory
         return part
@@ -280,9 +286,9 @@ def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:
     """Returns when this worker's job is started; at once where there is no gate, or where it is another
     process's: the variable goes to every process that a worker starts, the descriptor does not.
     """
-    gate = json.loads(environ.get(VARIABLE, "{}")).get("gate")
-    if gate is not None and _is_gate(int(gate)):
-        _through_gate(int(gate))
+    gate = read(WorkerSettings, environ[VARIABLE]).gate if VARIABLE in environ else None
+    if gate is not None and _is_gate(gate):
+        _through_gate(gate)
 
 
 def _is_gate(fd: int) -> bool:
@@ -295,13 +301,13 @@ def _is_gate(fd: int) -> bool:
         return False
 
 
-def of_worker(environ: Mapping[str, str] = os.environ) -> Mapping[str, Any] | None:
-    """Return what this process was told, where it is a worker, as its forks are not from now on; None where
+def of_worker(environ: Mapping[str, str] = os.environ) -> WorkerSettings | None:
+    """Return the settings of this process, where it is a worker, as its forks are not from now on; None where
     it is any other.
     """
     global _worker_pid
     try:
-        settings: Mapping[str, Any] = json.loads(environ[VARIABLE])
+        settings = read(WorkerSettings, environ[VARIABLE])
         is_worker = _is_worker(settings)
     except (KeyError, TypeError, ValueError):  # what is wrong with it is said where it is needed
         return None
@@ -311,50 +317,47 @@ def of_worker(environ: Mapping[str, str] = os.environ) -> Mapping[str, Any] | No
     return settings
 
 
-def _is_worker(settings: Mapping[str, Any]) -> bool:
+def _is_worker(settings: WorkerSettings) -> bool:
     """Return whether this is the worker itself: a process that it started has its environment, and not its
     descriptors; a fork has these, too, and another number.
     """
     if _worker_pid not in (None, os.getpid()):
         return False
     try:
-        return os.readlink(f"/proc/self/fd/{int(settings['board']['fd'])}").startswith("/memfd:job-board")
+        return os.readlink(f"/proc/self/fd/{settings.board.fd}").startswith("/memfd:job-board")
     except FileNotFoundError:
         return False
 
 
-def _require_worker(settings: Mapping[str, Any]) -> None:
+def _require_worker(settings: WorkerSettings) -> None:
     if not _is_worker(settings):
         raise NotInJobError(
-            f"job {settings['job_id']}: this process was started by worker {settings['rank']} and not by "
+            f"job {settings.job_id}: this process was started by worker {settings.rank} and not by "
             f"`testbed run`: it has no part in the job's sums; make the group in the worker itself, or take "
             f"gloo here"
         )
 
 
 @functools.cache
-def _through_gate(fd: int) -> dict[str, Any]:
-    """Says that this worker is there, and waits for what it is told; descriptors come along, and get other
-    numbers here.
+def _through_gate(fd: int) -> SumSettings:
+    """Says that this worker is there, and waits until it is told how its job sums; descriptors come along,
+    and get other numbers here.
     """
     with socket.socket(fileno=fd) as gate:
         gate.sendall(b"here")
         message, fds, _, _ = socket.recv_fds(gate, _LARGEST_MESSAGE_BYTES, 8)
     if not message:
         raise NotInJobError("the testbed ended before it started this job")
-    settings: dict[str, Any] = json.loads(message)
-    numbers = dict(zip(settings.pop("fds"), fds, strict=True))
-    settings["endpoint"] = {
-        name: numbers[value] if name.endswith("_fd") else value
-        for name, value in settings["endpoint"].items()
-    }
-    return settings
+    settings = read(GateSettings, message)
+    sums, numbers = settings.sums, dict(zip(settings.fds, fds, strict=True))
+    return sums if sums.endpoint is None else replace(sums, endpoint=sums.endpoint.renumbered(numbers))
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnv:
-    """One worker's view of its job. `endpoint` holds what its endpoint must know, and `ps`
-    the address and port of the process that serves the workers, where the job has one that listens.
+    """One worker's view of its job. `endpoint` has the settings of its endpoint, None where no place sums
+    for the job, and `ps` the address and port of the process that serves the workers, where the job has one
+    that listens.
     """
 
     testbed: str
@@ -367,7 +370,7 @@ class JobEnv:
     hosts: tuple[str, ...]
     board: Board
     stats: Path
-    endpoint: Mapping[str, Any]
+    endpoint: EndpointSettings | None
     ps: tuple[str, int] | None
     strict_finite: bool
     asked_in: str | None  # the caller's working folder, which need not be the worker's
@@ -386,36 +389,28 @@ class JobEnv:
         if text is None:
             raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
         try:
-            settings = json.loads(text)
-            hosts = tuple(settings["hosts"])
+            settings = read(WorkerSettings, text)
             _require_worker(settings)
-            if "gate" in settings:
-                settings |= _through_gate(int(settings["gate"]))
-            ps = None if settings["ps"] is None else (str(settings["ps"][0]), int(settings["ps"][1]))
+            sums = settings.sums if settings.gate is None else _through_gate(settings.gate)
+            rank, hosts = settings.rank, settings.hosts
             return cls(
-                testbed=settings["testbed"],
-                job_id=settings["job_id"],
-                generation=settings["generation"],
-                rank=settings["rank"],
+                testbed=settings.testbed,
+                job_id=settings.job_id,
+                generation=settings.generation,
+                rank=rank,
                 world_size=len(hosts),
-                system=settings["system"],
-                transport=settings["transport"],
+                system=sums.system,
+                transport=sums.transport,
                 hosts=hosts,
-                board=Board.from_settings(
-                    settings["board"],
-                    settings["rank"],
-                    hosts,
-                    settings["ps_host"],
-                    settings.get("service", "parameter server"),
-                ),
-                stats=Path(settings["stats"]),
-                endpoint=settings["endpoint"],
-                ps=ps,
-                strict_finite=bool(settings.get("strict_finite")),
-                asked_in=settings.get("asked_in"),
-                groups=settings.get("groups"),
-                stacks=Path(settings["stacks"]) if "stacks" in settings else None,
-                master=str(settings.get("master", "")),
+                board=Board.from_settings(settings.board, rank, hosts, sums.ps_host, sums.service),
+                stats=Path(settings.stats),
+                endpoint=sums.endpoint,
+                ps=sums.ps,
+                strict_finite=settings.options.strict_finite,
+                asked_in=settings.asked_in,
+                groups=settings.groups,
+                stacks=None if settings.stacks is None else Path(settings.stacks),
+                master=settings.master,
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem

@@ -39,6 +39,7 @@ class InNetwork:
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         from workloads.endpoint import Endpoint
 
+        assert job.endpoint is not None
         self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
         self.close = self._endpoint.close
         self.submit = self._endpoint.submit

@@ -12,12 +12,14 @@ import atexit
 import contextlib
 import functools
 import itertools
+import operator
 import os
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from testbed.wire.stragglers import POINTS, Slowed, SlowWorkers
@@ -27,6 +29,36 @@ WARM_UP, MEASURED = 2, 5  # iterations: torch's first call and DDP's first layou
 FIRST = WARM_UP + MEASURED + 1  # the first that may be slow, where the typical iteration time is measured
 MOST_ROWS = 20_000  # delays that are recorded one by one; those after them are only counted
 FORWARD, BACKWARD, SUM = range(len(POINTS))
+
+
+@dataclass(frozen=True, slots=True)
+class DelayRecord:
+    """The record of a worker's delays by the pattern `asked`, `first` the first iteration that may be slow.
+    `rows`: iteration, point, when the delay began (CLOCK_MONOTONIC), how long it was to be, and how long it
+    was, in nanoseconds. `typical_s` is None where it was not known yet.
+    """
+
+    asked: str
+    typical_s: float | None
+    iterations: int
+    first: int
+    count: int
+    seconds: float
+    rows: tuple[tuple[int, int, int, int, int], ...]
+
+    def __add__(self, other: DelayRecord) -> DelayRecord:
+        """Return the record of both, by the pattern of this one."""
+        return replace(
+            self,
+            iterations=self.iterations + other.iterations,
+            count=self.count + other.count,
+            seconds=self.seconds + other.seconds,
+            rows=(*self.rows, *other.rows)[:MOST_ROWS],
+        )
+
+    def as_statistics(self) -> dict[str, object]:
+        """Return the record as statistics have it, by the names of its fields."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 class Delays:
@@ -84,20 +116,18 @@ class Delays:
                 if len(self._rows) < MOST_ROWS:
                     self._rows.append((iteration, point, began_ns, round(asked_s * 1e9), slept_ns))
 
-    def summary(self) -> dict[str, Any]:
-        """JSON-able. `rows`: iteration, point, when the delay began (CLOCK_MONOTONIC), how long it was to be,
-        and how long it was, in nanoseconds. `typical_s` is None where it was not known yet.
-        """
+    def summary(self) -> DelayRecord:
+        """Return the record so far."""
         with self._lock:
-            return {
-                "asked": str(self._pattern),
-                "typical_s": self._typical_s,
-                "iterations": self._iterations,
-                "first": 0 if self._pattern.iteration_s is not None else FIRST,
-                "count": self._count,
-                "seconds": round(self._slept_ns / 1e9, 6),
-                "rows": [list(row) for row in self._rows],
-            }
+            return DelayRecord(
+                asked=str(self._pattern),
+                typical_s=self._typical_s,
+                iterations=self._iterations,
+                first=0 if self._pattern.iteration_s is not None else FIRST,
+                count=self._count,
+                seconds=round(self._slept_ns / 1e9, 6),
+                rows=tuple(self._rows),
+            )
 
 
 class Hooks:
@@ -222,16 +252,15 @@ class DelayPoints:
             self._delays.take(number, left)
 
 
-def install(settings: Mapping[str, Any]) -> None:
-    """Give this worker's script the delay points that its job asks for: `settings` are what the worker was
-    told (workloads/job_env.py).
+def install(asked: str, rank: int, world_size: int) -> None:
+    """Give the script of this worker, of so many, the delay points of a pattern, which `SlowWorkers.parse`
+    reads.
     """
     global _hooks, _asked
     from torch.nn.parallel import DistributedDataParallel
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    pattern = SlowWorkers.parse(settings["stragglers"])
-    _asked = _recorded(Delays(pattern, settings["rank"], len(settings["hosts"])))
+    _asked = _recorded(Delays(SlowWorkers.parse(asked), rank, world_size))
     _hooks = hooks = Hooks(_asked)
     made: Any = DistributedDataParallel.__init__
 
@@ -280,17 +309,11 @@ def slept_s() -> float:
     return sum(each.slept_s for each in _all)
 
 
-def summary() -> dict[str, Any] | None:
+def summary() -> DelayRecord | None:
     """Return the record of this worker's delays, for its statistics; None where there are no delay points."""
-    used = [each for each in _all if each.summary()["iterations"]] or _all
-    if not used:
-        return None
-    first, *others = [each.summary() for each in used]
-    for other in others:
-        for key in ("iterations", "count", "seconds"):
-            first[key] += other[key]
-        first["rows"] = [*first["rows"], *other["rows"]][:MOST_ROWS]
-    return first
+    records = [each.summary() for each in _all]
+    used = [record for record in records if record.iterations] or records
+    return functools.reduce(operator.add, used) if used else None
 
 
 def _recorded(delays: Delays) -> Delays:
@@ -303,11 +326,12 @@ def _recorded(delays: Delays) -> Delays:
 def _leave(pid: int) -> None:
     """Leave the record where nothing else of the worker's leaves statistics: it made no group that does."""
     settings = of_worker() if VARIABLE in os.environ and pid == os.getpid() else None
-    if settings is None or os.path.exists(settings["stats"]):
+    if settings is None or os.path.exists(settings.stats):
         return
     try:
         job = JobEnv.from_environ()
-        job.write_stats({"rank": job.rank, "delays": summary()})
+        record = summary()
+        job.write_stats({"rank": job.rank, "delays": record and record.as_statistics()})
     except NotInJobError:
         pass
     except OSError as error:  # the training itself is done

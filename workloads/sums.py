@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -72,9 +73,9 @@ class Sums:
         self.before_sum = stragglers.before_sum if stragglers.is_installed() else None
         is_lines = type(self._reducer) is InNetwork  # a user's own subclass may do otherwise
         # what it carries beside sums; all workers' settings are alike, the rate that of their slowest link
-        endpoint = job.endpoint if is_lines else {}
-        self.carried = carried(job.world_size, bool(endpoint.get("rate_mbps"))) if is_lines else {}
-        if endpoint.get("spare_bits"):  # sums may come without late workers
+        endpoint = job.endpoint if is_lines else None
+        self.carried = carried(job.world_size, bool(endpoint.rate_mbps)) if endpoint else {}
+        if endpoint and endpoint.spare_bits:  # sums may come without late workers
             self.carried = {name: self.carried[name] for name in self.carried if name not in _OF_ALL}
         self.sums_in_lanes = self._reducer is not None
         self.rounds = is_lines
@@ -364,9 +365,9 @@ class Sums:
                 "transport": self._job.transport,
                 "allreduce": self.line.spans(),
                 "bytes_by": self.summed() + ledger.summed() + Counter({GLOO: native.by_gloo_bytes()}),
-                "groups": ledger.rows(),
+                "groups": [asdict(row) for row in ledger.rows()],
                 "timeline": self._timeline.summary() if self._timeline and self._sees_all else None,
-                **({"delays": delays} if (delays := stragglers.summary()) else {}),
+                **({"delays": delays.as_statistics()} if (delays := stragglers.summary()) else {}),
                 **self.record.summary(),
                 **ledger.counted(counters),
             }

@@ -3,10 +3,10 @@ workloads.template`, socket at standard input.
 
 Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes
 hundredths. Runs as root, as far as the fork that becomes a worker: that one enters its host's network
-namespace, gives up root's rights for good, and runs its script. Requests and replies are a JSON object each;
-testbed/emulation/template.py is the other end. What a fork is to become comes over a connection of the
-fork's own, so that nothing of one worker is ever in the memory of the next. It has one thread, and must keep
-to that.
+namespace, gives up root's rights for good, and runs its script. Requests and replies are those of
+testbed/wire/forks.py; testbed/emulation/template.py is the other end. What a fork is to become comes over a
+connection of the fork's own, so that nothing of one worker is ever in the memory of the next. It has one
+thread, and must keep to that.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import errno
 import fcntl
 import gc
 import importlib
-import json
 import os
 import runpy
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.wire.forks import ForkedWorker, ForkReply, ForkRequest
+from testbed.wire.settings import read, written
 from workloads.randomness import Unseeded
 
 LOADED = (
@@ -40,74 +41,73 @@ _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
-def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Answers until the other end closes, then returns None; in a fork, returns at once, with what it is to
-    become.
+def serve(requests: socket.socket) -> tuple[ForkedWorker, list[int]] | None:
+    """Answers until the other end closes, then returns None; in a fork, returns at once, with the worker that
+    it is to become.
     """
-    me = os.getpid()
     while True:
         message, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 1)
         if not message:
             return None
-        request: dict[str, Any] = json.loads(message)
-        if "wait" in request:
-            answer: dict[str, Any] = _waited(int(request["wait"]))
+        request = read(ForkRequest, message)
+        if request.wait is not None:
+            reply = ForkReply(code=_exit_code(request.wait))
         else:
             try:
                 pid = os.fork()
             except OSError as error:  # no process or no memory to give now: the workers before it go on
-                answer = {"refused": error.strerror}
+                reply = ForkReply(refused=error.strerror)
             else:
                 if pid == 0:
-                    asked, fds = _described(fds[0])
-                    return {**asked, "parent": me}, fds
-                answer = {"pid": pid}
+                    return _described(fds[0])
+                reply = ForkReply(pid=pid)
         for fd in fds:
             os.close(fd)
-        requests.send(json.dumps(answer).encode())
+        requests.send(written(reply).encode())
 
 
-def _described(connection_fd: int) -> tuple[dict[str, Any], list[int]]:
-    """Return what this fork is to become, and its descriptors. Raises ValueError where the other end went
-    away before it had said all.
+def _described(connection_fd: int) -> tuple[ForkedWorker, list[int]]:
+    """Return the worker that this fork is to become, and its descriptors. Raises ValueError where the other
+    end went away before it had said all.
     """
     with socket.socket(fileno=connection_fd) as connection:
         piece, fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _MOST_FDS)
         pieces = [piece]
         while pieces[-1]:
             pieces.append(connection.recv(_PIECE_BYTES))
-    asked: dict[str, Any] = json.loads(b"".join(pieces))
-    return asked, fds
+    return read(ForkedWorker, b"".join(pieces)), fds
 
 
-def _waited(pid: int) -> dict[str, int]:
+def _exit_code(pid: int) -> int:
     _, status = os.waitpid(pid, 0)
-    return {"code": os.waitstatus_to_exitcode(status)}
+    return os.waitstatus_to_exitcode(status)
 
 
-def become(asked: Mapping[str, Any], fds: Sequence[int], unseeded: Unseeded) -> None:
+def become(worker: ForkedWorker, fds: Sequence[int], unseeded: Unseeded, parent: int) -> None:
     """Makes a worker of this process: `fds` are its network namespace, its output, where it says what fails,
-    and those that get the numbers `asked` has. It draws anew what was `unseeded`.
+    and those that get the numbers of the worker's. It draws anew what was `unseeded`, and ends where it is no
+    longer `parent`'s child.
     """
-    wanted: list[int] = asked["fds"]
+    wanted = worker.fds
     above = max([3, *wanted]) + 1
     namespace, output, report, *passed = (fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in fds)
     attempt = "enter the host's network namespace"
     try:
         _check(_libc().setns(namespace, _CLONE_NEWNET))
         attempt = "give up root's rights"
-        _give_up_root(asked, report, [(output, 1), (output, 2), *zip(passed, wanted, strict=True)])
-        attempt = f"enter {asked['cwd']}"
-        os.chdir(asked["cwd"])
+        descriptors = [(output, 1), (output, 2), *zip(passed, wanted, strict=True)]
+        _give_up_root(worker, parent, report, descriptors)
+        attempt = f"enter {worker.cwd}"
+        os.chdir(worker.cwd)
     except OSError as error:
         os.write(report, f"{attempt}: {error.strerror}".encode(errors="replace"))
         os._exit(_COULD_NOT)
     os.close(report)
     os.environ.clear()
-    os.environ.update(asked["env"])
-    sys.argv = list(asked["argv"])
+    os.environ.update(worker.env)
+    sys.argv = list(worker.argv)
     folder = os.getcwd() if sys.argv[0] == "-m" else str(Path(sys.argv[0]).resolve().parent)
-    paths = [path for path in asked["env"].get("PYTHONPATH", "").split(":") if path and path not in sys.path]
+    paths = [path for path in worker.env.get("PYTHONPATH", "").split(":") if path and path not in sys.path]
     sys.path[:1] = [folder, *paths]
     import multiprocessing.process
 
@@ -119,11 +119,11 @@ def become(asked: Mapping[str, Any], fds: Sequence[int], unseeded: Unseeded) -> 
     processes.ORIGINAL_DIR = os.getcwd()  # from which children that it spawns find its script
     distributed: Any = importlib.import_module("torch.distributed")  # torch's stubs lack what is used here
     distributed.set_debug_level_from_env()
-    if (threads := asked["env"].get("OMP_NUM_THREADS", "")).isdecimal():
+    if (threads := worker.env.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(max(1, int(threads)))
 
 
-def _give_up_root(asked: Mapping[str, Any], report: int, passed: Sequence[tuple[int, int]]) -> None:
+def _give_up_root(worker: ForkedWorker, parent: int, report: int, passed: Sequence[tuple[int, int]]) -> None:
     """`passed` are descriptors and the numbers that they get; of the others only `report` stays open."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -137,13 +137,13 @@ def _give_up_root(asked: Mapping[str, Any], report: int, passed: Sequence[tuple[
             except OSError as error:
                 if error.errno != errno.EBADF:  # the one that listed them
                     raise
-    os.setgroups(asked["groups"])
-    os.setresgid(asked["gid"], asked["gid"], asked["gid"])
-    os.setresuid(asked["uid"], asked["uid"], asked["uid"])
+    os.setgroups(worker.groups)
+    os.setresgid(worker.gid, worker.gid, worker.gid)
+    os.setresuid(worker.uid, worker.uid, worker.uid)
     libc = _libc()
     _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))  # a change of user has cleared it
     _check(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # as after an exec: its /proc entries are its user's
-    if os.getppid() != asked["parent"]:  # it ended before it could be said to end this one
+    if os.getppid() != parent:  # it ended before it could be said to end this one
         os._exit(1)
 
 
@@ -159,7 +159,7 @@ def _check(result: int) -> None:
 
 
 def main() -> None:
-    requests = socket.socket(fileno=os.dup(0))
+    requests, parent = socket.socket(fileno=os.dup(0)), os.getpid()
     with Unseeded() as unseeded:
         for name in LOADED:
             importlib.import_module(name)
@@ -170,7 +170,7 @@ def main() -> None:
     if mine is None:
         return
     requests.detach()  # `become` closes it, and its number is soon another file's, which this must not close
-    become(*mine, unseeded)
+    become(*mine, unseeded, parent)
     from workloads import autoload
 
     autoload.begin_worker()

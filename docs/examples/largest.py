@@ -77,6 +77,7 @@ class Ordered:
     """Floats as integers of the same order: negative ones have their other bits inverted."""
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
+        assert job.endpoint is not None
         self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
         self._under_way: deque[tuple[Floats, np.ndarray]] = deque()
 

@@ -41,6 +41,7 @@ class Signs:
     """-1, 0 or 1 an element: where most workers' gradients point."""
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
+        assert job.endpoint is not None
         self._endpoint = Endpoint(job.endpoint, job.board, timeout_s)
         self._under_way: deque[tuple[Floats, np.ndarray]] = deque()
 

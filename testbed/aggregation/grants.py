@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from testbed.aggregation.forest import Forest
 from testbed.aggregation.place_interfaces import Ring
@@ -17,7 +16,9 @@ from testbed.topology.dataplanes import DATA_PLANES
 from testbed.topology.places import Host, Place
 from testbed.topology.units import Unit
 from testbed.wire import spec
+from testbed.wire.node_settings import OwnerTree
 from testbed.wire.recovery import Recovery
+from testbed.wire.settings import EndpointSettings, TreeSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,55 +85,56 @@ class Admission:
         """MemID where the results of a tree are made."""
         return self.bases[tree, self.forest.trees[tree].top.place]
 
-    def worker_env(self, worker: int) -> dict[str, Any]:
-        """Return what the endpoint of a worker must know; JSON-able."""
+    def worker_env(self, worker: int) -> EndpointSettings:
+        """Return the settings of a worker's endpoint."""
         ring, host = self.rings[worker], self.forest.workers[worker]
-        return {
-            "engine": self.engines[host[0]],
-            "port": spec.UDP_PORT,
-            "job": self.job,
-            "generation": self.generation,
-            "worker": worker,
-            "sender": self.rank(worker),
-            "workers": len(self.forest.workers),
-            "lanes": self.lanes,
-            "recovery": self.recovery,
-            "slots": self.grant.size,
-            "vote_slots": self.grant.vote_slots,
+        # what is under way may meet in one queue, from every contributor of the place behind it
+        queue_packets = max(1, self.queue_packets // self.forest.meeting()) if self.rate_mbps else None
+        return EndpointSettings(
+            engine=self.engines[host[0]],
+            port=spec.UDP_PORT,
+            job=self.job,
+            generation=self.generation,
+            worker=worker,
+            sender=self.rank(worker),
+            workers=len(self.forest.workers),
+            lanes=self.lanes,
+            recovery=self.recovery,
+            slots=self.grant.size,
+            vote_slots=self.grant.vote_slots,
             **self.grant.endpoint(),
-            "first_tree": self.first,
-            "trees": [self._way_of(worker, tree) for tree in range(len(self.forest.trees))],
-            "rate_mbps": self.rate_mbps,
-            # what is under way may meet in one queue, from every contributor of the place behind it
-            "queue_packets": self.rate_mbps and max(1, self.queue_packets // self.forest.meeting()),
-            "ring_fd": ring.fd,
-            "ring_entries": ring.entries,
-            "ring_lanes": ring.lanes,
-            "wake_fd": ring.wake_fd,
-        }
+            first_tree=self.first,
+            trees=tuple(self._way_of(worker, tree) for tree in range(len(self.forest.trees))),
+            rate_mbps=self.rate_mbps,
+            queue_packets=queue_packets,
+            ring_fd=ring.fd,
+            ring_entries=ring.entries,
+            ring_lanes=ring.lanes,
+            wake_fd=ring.wake_fd,
+        )
 
-    def owner_env(self) -> dict[str, Any]:
-        """Return what the owner's end of the tree must know; JSON-able."""
-        return {
-            "port": spec.UDP_PORT,
-            "job": self.job,
-            "generation": self.generation,
-            "workers": len(self.forest.workers),
-            "lanes": self.lanes,
-            "slots": self.grant.size,
-            "group": group_ip(self.job),
-            "rate_mbps": self.rate_mbps,
-        }
+    def owner_env(self) -> OwnerTree:
+        """Return the settings of the owner's end of the tree."""
+        return OwnerTree(
+            port=spec.UDP_PORT,
+            job=self.job,
+            generation=self.generation,
+            workers=len(self.forest.workers),
+            lanes=self.lanes,
+            slots=self.grant.size,
+            group=group_ip(self.job),
+            rate_mbps=self.rate_mbps,
+        )
 
-    def _way_of(self, worker: int, tree: int) -> dict[str, Any]:
+    def _way_of(self, worker: int, tree: int) -> TreeSettings:
         place = self.forest.trees[tree].node_of(worker).place
         is_own = place.at == self.forest.workers[worker]
-        return {
-            "address": addresses.LOOP_PLACE_IP if is_own else place.address,
-            "slot_base": self.bases[tree, place],
-            "fraction": self.forest.fractions()[tree],
-            "takes_empties": self._takes_empties(worker, place),
-        }
+        return TreeSettings(
+            address=addresses.LOOP_PLACE_IP if is_own else place.address,
+            slot_base=self.bases[tree, place],
+            fraction=self.forest.fractions()[tree],
+            takes_empties=self._takes_empties(worker, place),
+        )
 
     def _takes_empties(self, worker: int, place: Place) -> bool:
         """Return whether a place takes pushes without lanes from a worker, whose own switch looks into them

@@ -4,20 +4,20 @@ that process.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from testbed.client.environment import CHECKOUT
 from testbed.emulation.spawner import ErrorPipe
 from testbed.errors import TestbedError
 from testbed.interpreters import isolated
 from testbed.machine.process import exit_in_words
+from testbed.wire.forks import ForkedWorker, ForkReply, ForkRequest
+from testbed.wire.settings import read, written
 
 READY_S = 120.0
 _ANSWER_S = 30.0
@@ -74,20 +74,20 @@ class Template:
         """Fork a worker in this network namespace, as the leader of a session of its own, its output at
         `stdout`. `hold` is given its number, before it runs anything of the job's. Raises TestbedError.
         """
-        asked = {
-            "argv": list(script),
-            "env": dict(env),
-            "cwd": cwd,
-            "uid": uid,
-            "gid": gid,
-            "groups": list(groups),
-            "fds": list(pass_fds),
-        }
+        worker = ForkedWorker(
+            argv=tuple(script),
+            env=env,
+            cwd=cwd,
+            uid=uid,
+            gid=gid,
+            groups=tuple(groups),
+            fds=tuple(pass_fds),
+        )
         report = ErrorPipe()
         try:
             with namespace.open("rb") as entered:
                 fds = [entered.fileno(), stdout, report.writer, *pass_fds]
-                origin, pid = self._fork(json.dumps(asked).encode(), fds, hold)
+                origin, pid = self._fork(written(worker).encode(), fds, hold)
         except BaseException:
             report.close()
             raise
@@ -104,10 +104,10 @@ class Template:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                origin, answer = self._ask({"fork": True}, [theirs.fileno()])
-            if "refused" in answer:
-                raise TestbedError(f"fork a worker: {answer['refused']}")
-            pid = int(answer["pid"])
+                origin, reply = self._ask(ForkRequest(), [theirs.fileno()])
+            if reply.pid is None:
+                raise TestbedError(f"fork a worker: {reply.refused}")
+            pid = reply.pid
             try:
                 hold(pid)
                 ours.settimeout(_ANSWER_S)
@@ -123,8 +123,9 @@ class Template:
         """Return the exit code of a fork that has ended. TestbedError where what it is a fork of has ended,
         and its forks with it.
         """
-        _, answer = self._ask({"wait": pid}, [], origin)
-        return int(answer["code"])
+        _, reply = self._ask(ForkRequest(wait=pid), [], origin)
+        assert reply.code is not None
+        return reply.code
 
     def close(self) -> None:
         """End it, and with it the workers that still run."""
@@ -132,9 +133,9 @@ class Template:
             self._end()
 
     def _ask(
-        self, asked: Mapping[str, Any], fds: Sequence[int], origin: Origin | None = None
-    ) -> tuple[Origin, dict[str, Any]]:
-        """Return an answer, and which process gave it: `origin`, where that is asked and no other."""
+        self, request: ForkRequest, fds: Sequence[int], origin: Origin | None = None
+    ) -> tuple[Origin, ForkReply]:
+        """Return a reply, and which process gave it: `origin`, where that is asked and no other."""
         with self._lock:
             try:
                 if self._process is not None and self._process.poll() is not None:
@@ -145,9 +146,9 @@ class Template:
                     self._start()
                 assert self._process is not None
                 assert self._socket is not None
-                socket.send_fds(self._socket, [json.dumps(asked).encode()], list(fds))
-                return self._process, self._answer(_ANSWER_S)
-            except (OSError, ValueError) as error:
+                socket.send_fds(self._socket, [written(request).encode()], list(fds))
+                return self._process, read(ForkReply, self._answer(_ANSWER_S))
+            except (OSError, ValueError, TypeError) as error:
                 if origin in (None, self._process):
                     self._end()
                 raise TestbedError(
@@ -167,15 +168,14 @@ class Template:
             )
         self._answer(READY_S)
 
-    def _answer(self, timeout_s: float) -> dict[str, Any]:
+    def _answer(self, timeout_s: float) -> bytes:
         assert self._socket is not None
         self._socket.settimeout(timeout_s)
         message = self._socket.recv(_LARGEST_ANSWER_BYTES)
         if not message:
             assert self._process is not None
             raise ValueError(_ended(self._process))
-        answer: dict[str, Any] = json.loads(message)
-        return answer
+        return message
 
     def _end(self) -> None:
         if self._socket is not None:

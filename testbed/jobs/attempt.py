@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from testbed.aggregation.grants import Admission
 from testbed.aggregation.system import Layout
@@ -22,7 +21,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import job_description, master_port, paths_from, worker_environment
+from testbed.jobs.environment import master_port, paths_from, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
 from testbed.jobs.processes import Emit, Ending, JobProcesses, Orders, ProcessSpec
@@ -35,6 +34,7 @@ from testbed.messages.result import WorkerResult
 from testbed.messages.statistics import Statistics
 from testbed.telemetry.demand import Traffic
 from testbed.topology import addresses
+from testbed.wire.settings import SumSettings, WorkerSettings, written
 
 MOST_LOG_BYTES = 8 << 20
 """The most bytes of a process's log in its job's own folder, which is in memory, or in a record; the last of
@@ -200,20 +200,26 @@ class Executor:
             cwd = request.folders / f"worker-{rank}"
             environ = paths_from(request.cwd, environ, first=request.options.module)
             script = script if request.options.module else os.path.join(request.cwd, script)
-        settings, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
-        settings |= {
-            **request.options.for_worker(),
-            "asked_in": request.cwd,
-            "groups": attempt.groups.fd(rank),
-        }
+        sums, fds = settings_of(attempt.job, layout, attempt.admission, attempt.rate_mbps, rank)
         stacks = attempt.logs / f"stacks-{rank}{attempt.suffix}.log"
         master = addresses.host_ip(*layout.workers[0])
-        settings |= {"stacks": str(stacks), "master": f"{master}:{master_port(attempt.job)}"}
         gate = attempt.gates.fd(rank) if attempt.gates else None
         stats = attempt.folder / f"stats-{rank}{attempt.suffix}.json"
-        board = attempt.board.settings()
-        description = job_description(
-            self.testbed, attempt.job, attempt.generation, rank, hosts, board, stats, settings, gate
+        settings = WorkerSettings(
+            testbed=self.testbed,
+            job_id=attempt.job,
+            generation=attempt.generation,
+            rank=rank,
+            hosts=tuple(hosts),
+            board=attempt.board.settings(),
+            stats=str(stats),
+            sums=sums,
+            options=request.options.for_worker(),
+            asked_in=request.cwd,
+            groups=attempt.groups.fd(rank),
+            stacks=str(stacks),
+            master=f"{master}:{master_port(attempt.job)}",
+            gate=gate,
         )
         env = worker_environment(
             environ,
@@ -222,7 +228,7 @@ class Executor:
             world_size=len(hosts),
             master=master,
             job_id=attempt.job,
-            description=description,
+            description=written(settings),
             attempt=attempt.number,
             restarts=request.options.restarts,
             in_checkout=request.python is None,
@@ -262,19 +268,19 @@ def traffic_of(layout: Layout, mtu: int, lanes: int | None) -> Traffic:
 
 def settings_of(
     job: int, layout: Layout, admission: Admission | None, rate_mbps: float | None, rank: int
-) -> tuple[dict[str, Any], list[int]]:
+) -> tuple[SumSettings, list[int]]:
     """Return what a worker is told of how its job sums, at its start or at its gate, and the descriptors that
     it names. `rate_mbps` is its link's, where that is another than the topology's.
     """
-    endpoint = admission.worker_env(rank) if admission else {}
-    if admission and rate_mbps is not None:
-        endpoint |= {"rate_mbps": rate_mbps}
-    settings = {
-        "system": layout.system,
-        "transport": layout.transport,
-        "endpoint": endpoint,
-        "ps": service_address(job, layout),
-        "ps_host": addresses.host_name(*layout.server) if layout.server else None,
-        "service": layout.service.name if layout.service else "parameter server",
-    }
-    return settings, admission.worker_fds(rank) if admission else []
+    endpoint = admission.worker_env(rank) if admission else None
+    if endpoint and rate_mbps is not None:
+        endpoint = replace(endpoint, rate_mbps=rate_mbps)
+    sums = SumSettings(
+        system=layout.system,
+        transport=layout.transport,
+        endpoint=endpoint,
+        ps=service_address(job, layout),
+        ps_host=addresses.host_name(*layout.server) if layout.server else None,
+        service=layout.service.name if layout.service else "parameter server",
+    )
+    return sums, admission.worker_fds(rank) if admission else []

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.wire import calls, service_status
+from testbed.wire.settings import BoardSettings
 
 FIELDS = (
     ("state", "<u4"),
@@ -99,18 +100,18 @@ class JobBoard:
     def _mapped(self, at: int) -> calls.Tables:
         return calls.Tables(np.frombuffer(self._memory, np.uint8, offset=at))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> BoardSettings:
         """Return what a process needs to map the board; the descriptor keeps its number when it is passed
         on.
         """
-        return {
-            "fd": self.fd,
-            "records": self._records_count,
-            "fields": [list(field) for field in FIELDS],
-            "exited": int(WorkerState.EXITED),
-            "phases": {phase.name: int(phase) for phase in GroupState},
-            "calls": self._calls_at,
-        }
+        return BoardSettings(
+            fd=self.fd,
+            records=self._records_count,
+            fields=FIELDS,
+            exited=int(WorkerState.EXITED),
+            phases={phase.name: int(phase) for phase in GroupState},
+            calls=self._calls_at,
+        )
 
     def calls(self) -> calls.Tables | None:
         """Return a copy of the workers' calls as they are now; None where it has none, or is closed."""

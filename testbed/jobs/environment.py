@@ -4,11 +4,8 @@ workloads/job_env.py reads. Pure.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
@@ -94,30 +91,3 @@ def paths_from(folder: str, environ: Mapping[str, str], first: bool = False) -> 
     parts = [os.path.join(folder, part) for part in searched.split(":")] if searched else []
     parts = [folder, *parts] if first else parts
     return {**environ, "PYTHONPATH": ":".join(parts)} if parts else dict(environ)
-
-
-def job_description(
-    testbed: str,
-    job_id: int,
-    generation: int,
-    rank: int,
-    hosts: Sequence[str],
-    board: Mapping[str, Any],
-    stats: Path,
-    settings: Mapping[str, Any],
-    gate: int | None = None,
-) -> str:
-    """Return the JSON of `TESTBED_JOB`; its keys are read in JobEnv.from_environ. `settings` say how the job
-    sums; with a gate, what comes through it replaces them.
-    """
-    described = {
-        "testbed": testbed,
-        "job_id": job_id,
-        "generation": generation,
-        "rank": rank,
-        "hosts": list(hosts),
-        "board": dict(board),
-        "stats": str(stats),
-        **settings,
-    }
-    return json.dumps(described if gate is None else {"gate": gate} | described)

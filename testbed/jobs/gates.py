@@ -8,12 +8,11 @@ torch`, says `here` on it and receives one message, with the descriptors that it
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from testbed.machine.ready import ready
+from testbed.wire.settings import GateSettings, SumSettings, written
 
 
 class Gates:
@@ -44,9 +43,9 @@ class Gates:
                     self._waiting.discard(by_fd[fd])
         return not self._waiting
 
-    def open(self, worker: int, settings: Mapping[str, Any], fds: Sequence[int]) -> None:
+    def open(self, worker: int, sums: SumSettings, fds: Sequence[int]) -> None:
         """Tells a worker what it waits for. One that has ended is not told."""
-        message = json.dumps({**settings, "fds": list(fds)}).encode()
+        message = written(GateSettings(sums, tuple(fds))).encode()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._ours[worker], [message], list(fds))
 

@@ -18,14 +18,16 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from testbed.aggregation.grants import Admission, Group
 from testbed.errors import TestbedError
 from testbed.jobs.board import JobBoard
+from testbed.wire.group_messages import GroupAnswer
+from testbed.wire.settings import written
 from testbed.wire.spec import MAX_WORKERS
 
 WAIT_S = 20.0  # from the first member that asks to the last, who all come from the same rendezvous
@@ -196,11 +198,11 @@ class Groups:
         asked = self._asked.get(key)
         if asked is None:
             if len(self._asked) >= MOST_GROUPS:
-                self._tell(rank, key, {"why": f"the job has {MOST_GROUPS} groups already"})
+                self._tell(rank, GroupAnswer(key, f"the job has {MOST_GROUPS} groups already"))
                 return
             asked = self._asked[key] = _Asked(size, time.monotonic())
         if asked.admission and rank not in asked.ports:
-            self._tell(rank, key, {"why": "the group has all of its members already"})
+            self._tell(rank, GroupAnswer(key, "the group has all of its members already"))
             return
         asked.ports.setdefault(rank, port)
         if asked.is_settled:
@@ -246,20 +248,19 @@ class Groups:
         self._forget_if_left(key, asked)
 
     def _answer(self, key: str, asked: _Asked, rank: int) -> None:
-        admission, board, ranks = asked.admission, asked.board, sorted(asked.ports)
+        admission, board, ranks = asked.admission, asked.board, tuple(sorted(asked.ports))
         if admission is None or board is None:
-            self._tell(rank, key, {"ranks": ranks, "why": asked.refused})
+            self._tell(rank, GroupAnswer(key, asked.refused, ranks))
             return
         worker = ranks.index(rank)
-        fds = [*admission.worker_fds(worker), board.fd]
-        settings = {"ranks": ranks, "endpoint": admission.worker_env(worker), "board": board.settings()}
-        self._tell(rank, key, settings, fds)
+        fds = (*admission.worker_fds(worker), board.fd)
+        endpoint = admission.worker_env(worker)
+        self._tell(rank, GroupAnswer(key, None, ranks, endpoint, board.settings(), fds))
 
-    def _tell(self, rank: int, key: str, settings: Mapping[str, Any], fds: list[int] | None = None) -> None:
+    def _tell(self, rank: int, answer: GroupAnswer) -> None:
         """Send a worker its answer. One that does not take it finds out by its own deadline."""
-        message = json.dumps({"key": key, "why": None, **settings, "fds": fds or []}).encode()
         try:
-            socket.send_fds(self._ours[rank], [message], fds or [])
+            socket.send_fds(self._ours[rank], [written(answer).encode()], answer.fds)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             pass  # it does not take it, or has ended
         except OSError as error:

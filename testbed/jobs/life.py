@@ -48,6 +48,7 @@ from testbed.telemetry.verdict import UNUSED
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from testbed.wire.recovery import Recovery
+from testbed.wire.settings import SumSettings
 from testbed.wire.spec import lanes_for
 
 START_UP_S = 120.0  # from a job's processes to their gates
@@ -246,8 +247,7 @@ class Job:
             self._look_if_granted()
             self.started_at = time.monotonic()  # before a worker can begin
             for rank in range(len(self.layout.workers)):
-                settings, fds = self._settings(rank)
-                gates.open(rank, settings, fds)
+                gates.open(rank, *self._settings(rank))
             self.state = "running"
             return True
 
@@ -583,7 +583,7 @@ class Job:
             admission.rate_mbps = start.rate_mbps
         return admission
 
-    def _settings(self, rank: int) -> tuple[dict[str, Any], list[int]]:
+    def _settings(self, rank: int) -> tuple[SumSettings, list[int]]:
         admission = self._share.admission if self._share else None
         rate_mbps = self._start.rate_mbps if self._start else None
         return settings_of(self.id, self.layout, admission, rate_mbps, rank)

@@ -23,6 +23,7 @@ from testbed.aggregation.packets import (
 from testbed.errors import RequestError
 from testbed.topology.fields import integer, is_number, shown
 from testbed.wire.recovery import Recovery
+from testbed.wire.settings import WorkerOptions
 from testbed.wire.spec import MAX_MTU, MIN_LANES, lanes_for
 from testbed.wire.stragglers import SlowWorkers
 
@@ -262,10 +263,10 @@ class JobOptions:
         """Return the values by name; `parse` makes the same of them."""
         return {name: getattr(self, name) for name in OPTIONS}
 
-    def for_worker(self) -> dict[str, Any]:
-        """Return those that a worker's process is told of, as JSON."""
+    def for_worker(self) -> WorkerOptions:
+        """Return those that a worker's process is told of."""
         values = self.as_json()
-        return {name: values[name] for name, option in OPTIONS.items() if option.for_worker}
+        return WorkerOptions(**{name: values[name] for name, option in OPTIONS.items() if option.for_worker})
 
     def words(self) -> list[str]:
         """Return the words of the command that say the same."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from testbed.aggregation.grants import Admission
@@ -12,6 +11,8 @@ from testbed.jobs.environment import PS_PORT_BASE, SERVICE_VARIABLE, worker_envi
 from testbed.jobs.processes import ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.topology import addresses
+from testbed.wire.node_settings import NodeSettings
+from testbed.wire.settings import written
 from testbed.wire.transports import OWNED
 
 
@@ -42,7 +43,7 @@ def server_spec(
     argv = isolated("-u", "-m", layout.service.module)
     if layout.transport == OWNED:
         assert admission
-        argv.append(json.dumps({**owner_description(layout, admission, address), "slate": slate_fd}))
+        argv.append(written(node_settings(layout, admission, address, slate_fd)))
     else:
         argv += ["--bind", address[0], "--port", str(address[1])]
         argv += ["--workers", str(workers), "--job", str(job)]
@@ -52,7 +53,9 @@ def server_spec(
     return ProcessSpec(workers, f"{host} ps", who, host, tuple(argv), env, log, passed, serves=True)
 
 
-def owner_description(layout: Layout, admission: Admission, address: tuple[str, int]) -> dict[str, object]:
-    """Return what the owner of a job's tree is told: its end of that, where it listens, and for whom."""
-    names = [addresses.host_name(*host) for host in layout.workers]
-    return {**admission.owner_env(), "listen": list(address), "hosts": names}
+def node_settings(
+    layout: Layout, admission: Admission, address: tuple[str, int], slate_fd: int
+) -> NodeSettings:
+    """Return the settings of the process that owns a job's tree."""
+    names = tuple(addresses.host_name(*host) for host in layout.workers)
+    return NodeSettings(admission.owner_env(), address, names, slate_fd)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+from testbed.wire.settings import written
 
 SLATE_BYTES: Final = 16 << 10
 MOST_LINES: Final = 24  # of those that a reader shows
@@ -19,9 +21,16 @@ _HEAD: Final = struct.Struct("<QQ")
 _TRIES: Final = 8
 
 
-def write(memory: memoryview, said: dict[str, Any]) -> None:
-    """Replace what the slate says; `lines` are for people. Raises ValueError where it has no room."""
-    text = json.dumps(said).encode()
+class ServiceStanding(Protocol):
+    """The standing of a service: a dataclass, of which `lines` are for people."""
+
+    @property
+    def lines(self) -> tuple[str, ...]: ...
+
+
+def write(memory: memoryview, standing: ServiceStanding) -> None:
+    """Replace what the slate says. Raises ValueError where it has no room."""
+    text = written(standing).encode()
     if _HEAD.size + len(text) > len(memory):
         raise ValueError(f"{len(text)} bytes: the slate has room for {len(memory) - _HEAD.size}")
     sequence, _ = _HEAD.unpack_from(memory)

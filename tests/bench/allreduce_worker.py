@@ -20,16 +20,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from testbed.wire.settings import EndpointSettings, read
 from tests.privileged.summing_worker import Alone
 
 Vector = npt.NDArray[np.float32]
+Reducing = tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]
+"""A function that reduces a vector, and one that returns its counters."""
 _NICE, _TICKS = (
     os.sysconf("SC_CLK_TCK"),
     (0, 1, 2, 5, 6),
 )  # of /proc/stat's line: user, nice, system, irq, softirq
 
 
-def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
+def inc(own: EndpointSettings, settings: dict[str, Any]) -> Reducing:
     """The aggregator's all-reduce and its counters. `library` names another compiled endpoint than the
     project's.
     """
@@ -38,7 +41,7 @@ def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[]
     if settings["library"]:
         endpoint._LIBRARY = Path(settings["library"])
     board = Alone(settings.get("is_parallel", False))
-    opened = endpoint.Endpoint(settings, board, 60.0)  # type: ignore[arg-type]
+    opened = endpoint.Endpoint(own, board, 60.0)  # type: ignore[arg-type]
 
     def counters() -> dict[str, float]:
         fields = opened.counters
@@ -47,15 +50,13 @@ def inc(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[]
     return opened.allreduce, counters
 
 
-def gloo(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
+def gloo(own: EndpointSettings, settings: dict[str, Any]) -> Reducing:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     address = f"tcp://{settings['master']}:29500"
-    dist.init_process_group(
-        "gloo", init_method=address, rank=settings["worker"], world_size=settings["workers"]
-    )
+    dist.init_process_group("gloo", init_method=address, rank=own.worker, world_size=own.workers)
 
     def reduce(array: Vector) -> None:
         dist.all_reduce(torch.from_numpy(array))
@@ -63,11 +64,11 @@ def gloo(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[
     return reduce, dict
 
 
-def ps(settings: dict[str, Any]) -> tuple[Callable[[Vector], None], Callable[[], dict[str, float]]]:
+def ps(own: EndpointSettings, settings: dict[str, Any]) -> Reducing:
     from workloads.ps_client import PsClient
 
     address, port = settings["server"]
-    client = PsClient((address, port), settings["worker"], settings["workers"], 60.0, settings["server_job"])
+    client = PsClient((address, port), own.worker, own.workers, 60.0, settings["server_job"])
     return client.allreduce_, dict
 
 
@@ -92,8 +93,8 @@ def processes_s(pids: list[int]) -> float:
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
-    kinds = {kind: {"inc": inc, "gloo": gloo, "ps": ps}[kind](settings) for kind in settings["kinds"]}
+    own, settings = read(EndpointSettings, sys.argv[1]), json.loads(sys.argv[2])
+    kinds = {kind: {"inc": inc, "gloo": gloo, "ps": ps}[kind](own, settings) for kind in settings["kinds"]}
     array = np.ones(settings["bytes"] // 4, np.float32)
     barrier = np.ones(1, np.float32)
     figures: dict[str, dict[str, Any]] = {
@@ -113,7 +114,7 @@ def main() -> None:
         switches = processes_s(settings["switches"]) - switches
         barrier[:] = 1.0
         reduce(barrier)  # what is looked at next is not to run beside those that are not done
-        assert (array == settings["workers"]).all(), f"{kind}: a wrong sum"
+        assert (array == own.workers).all(), f"{kind}: a wrong sum"
         if counts:
             of["starts"].append(start)
             of["ends"].append(end)

@@ -26,6 +26,7 @@ from testbed.topology import addresses
 from testbed.topology.model import IncSpec, LinkSpec, Topology, UnitSpec
 from testbed.topology.optical import OcsSpec
 from testbed.topology.units import Unit
+from testbed.wire.settings import written
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import table
 
@@ -97,7 +98,8 @@ def measured(network: Any, number: int, name: str, turns: int) -> float:
                     sys.executable,
                     "-m",
                     "tests.bench.allreduce_worker",
-                    json.dumps(admission.worker_env(worker) | settings),
+                    written(admission.worker_env(worker)),
+                    json.dumps(settings),
                 ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

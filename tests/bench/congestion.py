@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.wire.settings import written
 from testbed.wire.spec import lanes_for
 from tests.bench.congestion_worker import UNDER_WAY
 from tests.bench.host import ROOT, facts
@@ -206,7 +207,8 @@ def inside(words: str) -> dict[str, Any]:
                             sys.executable,
                             "-m",
                             "tests.bench.congestion_worker",
-                            json.dumps(admission.worker_env(worker) | settings),
+                            written(admission.worker_env(worker)),
+                            json.dumps(settings),
                         ],
                         cwd=ROOT,
                         stdin=subprocess.PIPE,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from testbed.wire.settings import EndpointSettings, read
 from tests.privileged.summing_worker import Alone
 from workloads import endpoint
 
@@ -23,10 +24,10 @@ COUNTERS = ("pushed", "retransmitted", "timeouts", "window_sum", "window_samples
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
+    own, settings = read(EndpointSettings, sys.argv[1]), json.loads(sys.argv[2])
     if settings["library"]:
         endpoint._LIBRARY = Path(settings["library"])
-    opened = endpoint.Endpoint(settings, Alone(), 60.0)  # type: ignore[arg-type]
+    opened = endpoint.Endpoint(own, Alone(), 60.0)  # type: ignore[arg-type]
 
     def counters() -> dict[str, float]:
         now = opened.counters
@@ -50,8 +51,8 @@ def main() -> None:
                 continue
         opened.finish()
         vector = vectors[len(ends) % UNDER_WAY]
-        assert (vector[1:] == settings["workers"]).all(), "a wrong sum"
-        is_over = is_over or vector[0] > settings["workers"] + 0.5
+        assert (vector[1:] == own.workers).all(), "a wrong sum"
+        is_over = is_over or vector[0] > own.workers + 0.5
         ends.append(time.monotonic())
         if first is None and ends[-1] >= counted_s:
             first = counters()

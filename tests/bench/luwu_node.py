@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -149,7 +150,7 @@ def main() -> None:
                     in_sequence(store, rule, link, buffers)
                     taken["sequence"].append(time.monotonic() - start)
             last = store.iteration - 1
-            spans = [span for span in store.spans.summary() if span["iteration"] == last]
+            spans = [asdict(span) for span in store.spans.all() if span.iteration == last]
             direct = store.direct
     finally:
         shutil.rmtree(top)

@@ -22,6 +22,7 @@ from typing import Any
 
 from testbed.dataplanes.bmv2.switch import Bmv2Switch
 from testbed.emulation.namespaces import command, private_mounts
+from testbed.wire.settings import written
 from testbed.wire.spec import lanes_for
 from tests.bench.host import ROOT
 
@@ -210,7 +211,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
         server = stack.enter_context(serving(network, setup, trial, folder)) if "ps" in trial.kinds else None
         processes = []
         for worker, host in enumerate(places):
-            settings = admission.worker_env(worker) | {
+            settings = {
                 "kinds": trial.kinds,
                 "bytes": trial.size_bytes,
                 "turns": trial.turns,
@@ -233,6 +234,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
                     sys.executable,
                     "-m",
                     "tests.bench.allreduce_worker",
+                    written(admission.worker_env(worker)),
                     json.dumps(settings),
                 ],
                 cwd=ROOT,

@@ -20,6 +20,7 @@ TURNS, LENGTH, TIMEOUT_S, LATE_S = 5, 20_011, 120.0, 1.0
 
 def main() -> int:
     job = JobEnv.from_environ()
+    assert job.endpoint is not None
     endpoint = Endpoint(job.endpoint, job.board, TIMEOUT_S)
     job.board.join()
     is_late, workers = sys.argv[1:] == ["late"], job.world_size

@@ -15,6 +15,7 @@ from testbed.daemon.network import Network
 from testbed.topology import addresses
 from testbed.topology.places import switch
 from testbed.wire import mapping
+from testbed.wire.settings import written
 from tests.privileged.degraded_worker import LANES, VALUES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ def without_the_last(network: Network) -> list[dict[str, Any]]:
                 sys.executable,
                 "-m",
                 "tests.privileged.degraded_worker",
-                json.dumps(admission.worker_env(worker)),
+                written(admission.worker_env(worker)),
             ],
             cwd=ROOT,
             stdout=subprocess.PIPE,

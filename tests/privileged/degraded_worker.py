@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 
+from testbed.wire.settings import EndpointSettings, read
 from tests.privileged.summing_worker import Alone
 from workloads.endpoint import Endpoint
 
@@ -20,9 +21,9 @@ VALUES = 3_001
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
+    settings = read(EndpointSettings, sys.argv[1])
     endpoint = Endpoint(settings, Alone(), timeout_s=90)  # type: ignore[arg-type]
-    lanes = np.full(LANES, 1 << 8 * settings["worker"], np.uint32)
+    lanes = np.full(LANES, 1 << 8 * settings.worker, np.uint32)
     endpoint.submit_lanes(lanes)
     outcome = endpoint.finish()
     members = np.array([sum(int(lane) >> 8 * rank & 1 for rank in range(4)) for lane in lanes])

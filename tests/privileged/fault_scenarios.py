@@ -26,6 +26,7 @@ from testbed.emulation.offloads import FeatureControl, wire_features
 from testbed.machine.links import LinkFault
 from testbed.topology import addresses
 from testbed.topology.places import Host
+from testbed.wire.settings import written
 from tests.forests import p4inc
 from tests.limits import CALL_S
 from tests.privileged.reload import reload
@@ -94,10 +95,10 @@ class Running:
     settings: dict[str, Any]
 
     def start(self, worker: int) -> subprocess.Popen[bytes]:
-        settings = json.dumps({**self.admission.worker_env(worker), **self.settings})
+        words = written(self.admission.worker_env(worker)), json.dumps(self.settings)
         return self.network.machine.fabric.popen_in(
             addresses.host_name(*self.hosts[worker]),
-            [sys.executable, "-m", "tests.privileged.fault_worker", settings],
+            [sys.executable, "-m", "tests.privileged.fault_worker", *words],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from testbed.wire import spec
+from testbed.wire.settings import EndpointSettings, read
 from tests.privileged.summing_worker import Alone
 from workloads.endpoint import Endpoint
 
@@ -30,8 +31,8 @@ def is_told_to_end() -> bool:
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
-    worker, workers, fragments = settings["worker"], settings["workers"], settings["fragments"]
+    own, settings = read(EndpointSettings, sys.argv[1]), json.loads(sys.argv[2])
+    worker, workers, fragments = own.worker, own.workers, settings["fragments"]
     base = [
         np.random.default_rng(other).integers(0, 2**28, (fragments, spec.LANES), dtype=np.uint32)
         for other in range(workers)
@@ -42,8 +43,8 @@ def main() -> None:
     print("ready", flush=True)
     os.read(0, 1)
     try:
-        board = Alone(settings.get("is_parallel", False))
-        endpoint = Endpoint(settings, board, timeout_s=settings["timeout_s"])  # type: ignore[arg-type]
+        board = Alone(settings["is_parallel"])
+        endpoint = Endpoint(own, board, timeout_s=settings["timeout_s"])  # type: ignore[arg-type]
         for turn in itertools.count():
             pushed = np.asarray(mine + np.uint32(turn))
             expected = np.asarray(total + np.uint32(workers * turn))

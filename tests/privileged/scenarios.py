@@ -22,6 +22,7 @@ from testbed.ocs.glimpses import Darkness
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
+from testbed.wire.settings import written
 from tests.forests import p4inc
 from tests.privileged.echoes import Echoes
 
@@ -206,7 +207,7 @@ def job(
     try:
         processes = []
         for worker, host in enumerate(hosts):
-            settings = json.dumps(admission.worker_env(worker))
+            settings = written(admission.worker_env(worker))
             processes.append(
                 network.machine.fabric.popen_in(
                     addresses.host_name(*host),
@@ -244,7 +245,7 @@ def congestion(network: Network) -> dict[str, Any]:
                 sys.executable,
                 "-m",
                 f"tests.privileged.{module}",
-                json.dumps(admission.worker_env(worker)),
+                written(admission.worker_env(worker)),
                 *words,
             ],
             cwd=Path(__file__).resolve().parents[2],
@@ -269,7 +270,7 @@ def congestion(network: Network) -> dict[str, Any]:
 def rejoin(network: Network) -> dict[str, Any]:
     """A worker's process that starts a second time with what the first was told."""
     admission = network.places.admit(14, 14, p4inc([(1, 1)]))
-    argv = [sys.executable, "-m", "tests.privileged.summing_worker", json.dumps(admission.worker_env(0))]
+    argv = [sys.executable, "-m", "tests.privileged.summing_worker", written(admission.worker_env(0))]
     ended = [
         network.machine.fabric.popen_in(
             "u1h1",

@@ -15,6 +15,7 @@ import sys
 import numpy as np
 
 from testbed.wire import spec
+from testbed.wire.settings import EndpointSettings, read
 from workloads.endpoint import Endpoint
 from workloads.job_env import Missing
 
@@ -49,8 +50,8 @@ class Alone:
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
-    worker, workers = settings["worker"], settings["workers"]
+    settings = read(EndpointSettings, sys.argv[1])
+    worker, workers = settings.worker, settings.workers
     endpoint = Endpoint(settings, Alone(), timeout_s=90)  # type: ignore[arg-type]
     exact = []
     for turn in itertools.count(1):

@@ -176,14 +176,14 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
 
 def _push(network: Network, admission: Admission, hosts: Sequence[Host], rank: int, fragment: int) -> None:
     """Send a worker's push from its host."""
-    way = admission.worker_env(rank)["trees"][0]
+    way = admission.worker_env(rank).trees[0]
     fields = {"job": admission.job, "generation": admission.generation}
     lanes = np.resize(worker_lanes(rank, fragment), admission.lanes)
-    data = push(rank, fragment, slot=way["slot_base"] + fragment, data=lanes, **fields)[HEADERS_BYTES:]
+    data = push(rank, fragment, slot=way.slot_base + fragment, data=lanes, **fields)[HEADERS_BYTES:]
 
     def send() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-            opened.sendto(data, (way["address"], spec.UDP_PORT))
+            opened.sendto(data, (way.address, spec.UDP_PORT))
 
     in_namespace(network.machine.fabric.host_namespace(addresses.host_name(*hosts[rank])), send)
 

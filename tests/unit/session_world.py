@@ -5,7 +5,6 @@ policy to spoil.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import threading
@@ -44,8 +43,10 @@ from testbed.systems.p4inc.policies.catalogue import make
 from testbed.topology import catalogue
 from testbed.topology.places import Place
 from testbed.wire.recovery import Recovery
+from testbed.wire.settings import GateSettings, read
 from tests.processes import spawn
 from tests.unit import results
+from tests.unit.made_settings import endpoint
 
 SLOT_S = 0.1
 WAIT_S = 60.0  # for what comes about within a few slots, or not at all
@@ -60,7 +61,7 @@ class Machine:
         self.rates: dict[str, float] = {}
         self.circuits = [list(pair) for pair in TOPOLOGY.ocs.circuits]
         self.applied: list[list[list[str]]] = []
-        self.told: dict[int, dict[str, Any]] = {}
+        self.told: dict[int, GateSettings] = {}
         self.may_end = threading.Event()
         self.fails: set[int] = set()
         self.fails_once = False
@@ -151,7 +152,7 @@ class Machine:
             grant=self.grant,
             forest=forest,
             hear_parallel=lambda _: None,
-            worker_env=lambda rank: {"slots": 64, "ring_fd": 0},
+            worker_env=lambda rank: endpoint(slots=64, ring_fd=0),
             worker_fds=lambda rank: [0],
         )
 
@@ -197,7 +198,7 @@ class Machine:
         while reason := attempt.orders.stop() is None:
             with contextlib.suppress(TimeoutError):
                 while waiting:
-                    self.told[job] = json.loads(waiting[0].recv(65536))
+                    self.told[job] = read(GateSettings, waiting[0].recv(65536))
                     waiting.pop(0)
             if not waiting and (self.may_end.is_set() or job in self.fails or attempt.orders.fail()):
                 break

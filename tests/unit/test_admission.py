@@ -186,7 +186,7 @@ def test_a_job_in_one_unit_is_told_to_its_tor_and_its_workers(world: World) -> N
     assert world.tors[1].senders == {1: Sender(7, 0), 2: Sender(7, 1)}
     assert world.hosts.rings == {(1, 1): (7, 3, [0], 512), (1, 2): (7, 3, [0], 512)}
     env = admission.worker_env(1)
-    assert (env["engine"], env["trees"][0]["address"], env["slots"], env["ring_fd"], env["wake_fd"]) == (
+    assert (env.engine, env.trees[0].address, env.slots, env.ring_fd, env.wake_fd) == (
         "xdp",
         "10.0.1.254",
         512,
@@ -205,7 +205,7 @@ def test_a_workers_window_knows_the_slowest_link_of_its_job() -> None:
     rates = {}
     for job, forest in enumerate((WITHIN, p4inc([(1, 2), (1, 3)]), ACROSS), 1):
         admission = world.all.admit(job, job, forest, WAYS if forest is ACROSS else ())
-        rates[job] = [admission.worker_env(worker)["rate_mbps"] for worker in range(2)]
+        rates[job] = [admission.worker_env(worker).rate_mbps for worker in range(2)]
         world.all.release(job)
     assert rates == {1: [100, 100], 2: [None, None], 3: [50, 50]}
 
@@ -232,7 +232,7 @@ def test_a_job_across_units_sums_at_its_ps_and_passes_where_it_has_no_worker(wor
     assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2", "u1-o1"]
     assert world.tors[3].groups[7, 0] == ["u3-o1", "u3-o2"]
     assert world.tors[3].senders == {2: Sender(7, None, is_place=True)}
-    assert [admission.worker_env(worker)["engine"] for worker in range(3)] == ["xdp", "xdp", "bmv2"]
+    assert [admission.worker_env(worker).engine for worker in range(3)] == ["xdp", "xdp", "bmv2"]
     assert world.all.occupancy() == {Place(1): 1, Place(2): 2, Place(3, 2): 1}
 
 
@@ -362,7 +362,7 @@ def test_hosts_in_a_chain_sum_for_their_own_workers_and_hear_from_above(world: W
     assert world.hosts.places[1, 1].groups[7, 0] == ["eth0", "sum1"]
     assert world.hosts.places[1, 1].senders == {1: Sender(7, 0)}  # by its loop
     assert world.tors[1].senders == {1: Sender(7, 0, is_place=True), 2: Sender(7, 1, is_place=True)}
-    assert {admission.worker_env(rank)["trees"][0]["address"] for rank in range(3)} == {"169.254.78.1"}
+    assert {admission.worker_env(rank).trees[0].address for rank in range(3)} == {"169.254.78.1"}
     world.all.release(7)
     assert world.holds_nothing()
 
@@ -384,13 +384,13 @@ def test_a_job_s_packets_have_the_lanes_that_it_asks_for(world: World, lanes: in
     admission = world.all.admit(7, 3, WITHIN, packets=Packets(lanes))
     assert world.tors[1].entries[7, 0].lanes == lanes
     endpoint = admission.worker_env(0)
-    assert (endpoint["lanes"], endpoint["ring_lanes"]) == (lanes, spec.LANES)
+    assert (endpoint.lanes, endpoint.ring_lanes) == (lanes, spec.LANES)
 
 
 def test_a_job_s_workers_and_those_of_its_next_group_recover_as_it_asks(world: World) -> None:
-    assert world.all.admit(6, 3, p4inc([(2, 1)])).worker_env(0)["recovery"] == "window"
+    assert world.all.admit(6, 3, p4inc([(2, 1)])).worker_env(0).recovery == "window"
     admission = world.all.admit(7, 3, WITHIN, packets=Packets(recovery=Recovery.INTEGRITY))
-    assert admission.worker_env(1)["recovery"] == "integrity"
+    assert admission.worker_env(1).recovery == "integrity"
 
 
 @pytest.mark.parametrize("lanes", [63, 361])
@@ -403,7 +403,7 @@ def test_lanes_that_do_not_fit_hold_nothing(world: World, lanes: int) -> None:
 def test_two_trees_have_segments_and_groups_of_their_own(world: World) -> None:
     trees = (Tree(Node(Place(1), (0, 1)), weight=3), Tree(Node(Place(2, 3), (0, 1)), weight=1))
     admission = world.all.admit(7, 3, Forest(((1, 1), (1, 2)), trees), [{}, {1: [], 2: [("u2-o1",)]}])
-    assert [admission.worker_env(0)["trees"][tree]["fraction"] for tree in (0, 1)] == [0.75, 0.25]
+    assert [admission.worker_env(0).trees[tree].fraction for tree in (0, 1)] == [0.75, 0.25]
     assert admission.grant.size == 256
     assert world.hosts.rings[1, 1] == (7, 3, [0, 0], 256)
     assert world.tors[1].groups == {(7, 0): ["u1-h1", "u1-h2"], (7, 1): ["u1-h1", "u1-h2"]}
@@ -484,7 +484,7 @@ def test_heads_are_told_whom_to_copy_results_for_and_switches_nothing_of_the_tre
     assert server.groups == {(7, 0): ["(1, 2)", "(1, 1)"]}
     assert (head.entries[7, 0].up_ip, head.entries[7, 0].is_relayed) == ("10.0.3.2", True)
     assert (server.entries[7, 0].role, server.entries[7, 0].is_relayed) == (Role.TOP, True)
-    assert admission.worker_env(1)["trees"][0]["address"] == "10.0.3.2"
+    assert admission.worker_env(1).trees[0].address == "10.0.3.2"
     assert world.log.index(("u1h1", "set_copies", 7)) < world.log.index(("u1h1", "admit", 7))
     world.all.release(7)
     assert world.holds_nothing()

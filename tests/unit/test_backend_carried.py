@@ -27,6 +27,7 @@ import torch
 from testbed.wire import mapping
 from testbed.wire.frame import Frame
 from tests.unit.endpoint_wire import LACKING, NOT_FINITE, QUIET, End, Rack, rack
+from tests.unit.made_settings import endpoint
 from tests.unit.test_line import SUBMIT
 from workloads import backend, crossovers, sums
 from workloads.collectives import c10d
@@ -83,7 +84,7 @@ class Worker:
             rank=rank,
             strict_finite=False,
             write_stats=lambda stats: None,
-            endpoint={"rate_mbps": 100},
+            endpoint=endpoint(rate_mbps=100.0),
         )
         monkeypatch.setattr(sums, "reducer_for", lambda job, timeout_s: carrier)
         monkeypatch.setattr(sums, "InNetwork", Carrier)

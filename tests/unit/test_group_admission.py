@@ -64,9 +64,9 @@ def test_a_group_in_one_unit_has_a_tree_that_its_members_alone_contribute_to(wor
         ((2, 2), 1): (9, [1024], 85, 40_003),
     }
     settings = admission.worker_env(1)
-    assert (settings["worker"], settings["sender"], settings["workers"]) == (1, 3, 2)
-    assert (settings["first_tree"], settings["generation"], settings["slots"]) == (1, 9, 85)
-    assert (settings["trees"][0]["address"], settings["trees"][0]["slot_base"]) == ("10.0.2.254", 1024)
+    assert (settings.worker, settings.sender, settings.workers) == (1, 3, 2)
+    assert (settings.first_tree, settings.generation, settings.slots) == (1, 9, 85)
+    assert (settings.trees[0].address, settings.trees[0].slot_base) == ("10.0.2.254", 1024)
 
 
 def test_a_group_across_units_is_summed_as_its_job_is(world: World) -> None:

@@ -8,17 +8,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from testbed.jobs.board import GroupState, JobBoard, WorkerState
+from testbed.wire.settings import SumSettings, WorkerSettings, written
 from tests.limits import CALL_S
+from tests.unit.made_settings import endpoint, worker
 from workloads.job_env import JobEnv, NotInJobError, how_it_ended
 
 ROOT = Path(__file__).resolve().parents[2]
-HOSTS = ["u1h1", "u1h2", "u2h1"]
+HOSTS = ("u1h1", "u1h2", "u2h1")
 
 
 @pytest.fixture
@@ -27,32 +29,27 @@ def board() -> Iterator[JobBoard]:
         yield made
 
 
-def described(board: JobBoard, tmp_path: Path, rank: int = 1) -> dict[str, Any]:
-    return {
-        "testbed": "default",
-        "job_id": 7,
-        "generation": 3,
-        "rank": rank,
-        "system": "ps",
-        "transport": "server",
-        "hosts": HOSTS,
-        "board": board.settings(),
-        "stats": str(tmp_path / "stats-1.json"),
-        "endpoint": {"slots": 64},
-        "ps": ["10.0.3.1", 29501],
-        "ps_host": "u3h1",
-    }
+def described(board: JobBoard, tmp_path: Path, rank: int = 1) -> WorkerSettings:
+    return worker(
+        board.settings(),
+        tmp_path,
+        testbed="default",
+        rank=rank,
+        hosts=HOSTS,
+        stats=str(tmp_path / "stats-1.json"),
+        sums=SumSettings("ps", "server", endpoint(slots=64), ("10.0.3.1", 29501), "u3h1"),
+    )
 
 
-def environ(value: object) -> dict[str, str]:
-    return {"TESTBED_JOB": json.dumps(value)}
+def environ(settings: WorkerSettings) -> dict[str, str]:
+    return {"TESTBED_JOB": written(settings)}
 
 
 def test_worker_reads_what_the_launcher_said(board: JobBoard, tmp_path: Path) -> None:
     job = JobEnv.from_environ(environ(described(board, tmp_path)))
     assert (job.job_id, job.generation, job.rank, job.world_size, job.host) == (7, 3, 1, 3, "u1h2")
     assert job.ps == ("10.0.3.1", 29501)
-    assert job.endpoint["slots"] == 64
+    assert job.endpoint == endpoint(slots=64)
 
 
 def test_missing_names_peers_and_the_parameter_server_but_not_itself(board: JobBoard, tmp_path: Path) -> None:
@@ -73,7 +70,7 @@ def test_a_parameter_server_that_a_scheduled_job_was_started_without_is_not_miss
     board: JobBoard, tmp_path: Path
 ) -> None:
     job = JobEnv.from_environ(
-        environ(described(board, tmp_path) | {"transport": "packets", "ps": None, "ps_host": None})
+        environ(replace(described(board, tmp_path), sums=SumSettings("inc", "packets", None, None, None)))
     )
     board.exited(3, -15)  # dismissed
     assert job.board.missing() == []
@@ -179,7 +176,7 @@ def test_stats_are_replaced_whole(board: JobBoard, tmp_path: Path) -> None:
     [
         ({}, "was not started by `testbed run`"),
         ({"TESTBED_JOB": "{"}, "does not read: JSONDecodeError"),
-        ({"TESTBED_JOB": "{}"}, "does not read: KeyError: 'hosts'"),
+        ({"TESTBED_JOB": "{}"}, "does not read: ValueError: WorkerSettings without 'testbed'"),
         ({"TESTBED_JOB": "[]"}, "does not read: TypeError"),
     ],
 )

@@ -21,7 +21,8 @@ from testbed.errors import TestbedError
 from testbed.jobs import groups as module
 from testbed.jobs.board import JobBoard
 from testbed.jobs.groups import Groups
-from workloads.groups import Desk, Ledger, NoAnswerError
+from tests.unit.made_settings import endpoint
+from workloads.groups import Desk, GroupRow, Ledger, NoAnswerError
 from workloads.job_env import Board, Part
 
 WORKERS = 4
@@ -49,7 +50,7 @@ class World:
         return SimpleNamespace(
             hear_parallel=lambda _: None,
             first=len(self.admitted),
-            worker_env=lambda worker: {"worker": worker, "ring_fd": self.null},
+            worker_env=lambda worker: endpoint(worker=worker, ring_fd=self.null, wake_fd=self.null),
             worker_fds=lambda worker: [self.null],
         )
 
@@ -123,16 +124,18 @@ def test_a_group_is_admitted_when_its_last_member_asks(world: World, running: Ru
     assert world.admitted == [Group((1, 3), (PORT + 1, PORT + 3))]
     for number, rank in enumerate((1, 3)):
         answer, fds = running.answers[rank]
-        assert (answer["why"], answer["ranks"], answer["endpoint"]["worker"]) == (None, [1, 3], number)
+        assert answer.endpoint is not None
+        assert answer.board is not None
+        assert (answer.why, answer.ranks, answer.endpoint.worker) == (None, (1, 3), number)
         assert os.readlink(f"/proc/self/fd/{fds[world.null]}") == os.devnull
-        assert answer["board"]["records"] == 2
+        assert answer.board.records == 2
 
 
 def test_a_worker_that_asks_again_hears_the_same(world: World, running: Running) -> None:
     running.asked("a", 0, 1)
     for thread in running.ask("a", 0, size=2):
         thread.join(LIMIT_S)
-    assert running.answers[0][0]["ranks"] == [0, 1]
+    assert running.answers[0][0].ranks == (0, 1)
     assert len(world.admitted) == 1
 
 
@@ -141,7 +144,7 @@ def test_a_stranger_who_knows_the_key_is_no_member(world: World, running: Runnin
     for thread in running.ask("a", 2, size=2):
         thread.join(LIMIT_S)
     answer, fds = running.answers[2]
-    assert (answer["why"], fds) == ("the group has all of its members already", {})
+    assert (answer.why, fds) == ("the group has all of its members already", {})
     for rank in (0, 2, 1):
         assert not world.released
         running.desks[rank].leave("a")
@@ -154,7 +157,7 @@ def test_a_stranger_who_knows_the_key_is_no_member(world: World, running: Runnin
 def test_a_group_without_room_is_refused_to_all_alike_and_noted_once(world: World, running: Running) -> None:
     world.refusal = NoRoomError("u1: no 64 of its 1024 slots")
     for key, ranks in (("a", (0, 1)), ("b", (2, 3)), ("c", (0, 1))):
-        assert [answer["why"] for answer in running.asked(key, *ranks)] == [str(world.refusal)] * 2
+        assert [answer.why for answer in running.asked(key, *ranks)] == [str(world.refusal)] * 2
     eventually(lambda: not running.groups._asked)  # they all know
     assert running.groups.notes() == [
         "the sums of workers 0, 1; workers 2, 3 among themselves went by gloo (u1: no 64 of its 1024 slots)"
@@ -169,7 +172,7 @@ def test_a_member_that_never_asks_is_waited_for_so_long(
         thread.join(LIMIT_S)
     for thread in running.ask("a", 3, size=3):  # it was stopped, and goes on
         thread.join(LIMIT_S)
-    words = {answer["why"] for answer, _ in running.answers.values()}
+    words = {answer.why for answer, _ in running.answers.values()}
     assert words == {"1 of its members did not ask for it in 0.2 s"}
     assert len(running.answers) == 3
     assert not world.admitted
@@ -201,7 +204,7 @@ def test_a_job_has_so_many_groups_at_once(
     monkeypatch.setattr(module, "MOST_GROUPS", 2)
     for key in ("a", "b", "c"):
         running.asked(key, 0, 1)
-    assert running.answers[0][0]["why"] == "the job has 2 groups already"
+    assert running.answers[0][0].why == "the job has 2 groups already"
     assert len(world.admitted) == 2
 
 
@@ -222,7 +225,7 @@ def test_a_job_has_so_many_groups_at_once(
 )
 def test_what_a_worker_makes_up_changes_nothing(world: World, running: Running, message: bytes) -> None:
     running.desks[0]._socket.send(message)
-    assert [answer["why"] for answer in running.asked("a", 0, 1)] == [None, None]
+    assert [answer.why for answer in running.asked("a", 0, 1)] == [None, None]
     assert list(running.groups._asked) == ["a"]
 
 
@@ -268,7 +271,7 @@ def test_a_worker_that_asks_without_end_is_heard_so_often(
     running.asked("a", 0, 1)
     (late,) = running.ask("b", 0, size=2)  # is not heard before a minute
     eventually(lambda: 0 in running.groups._paused)
-    assert [answer["why"] for answer in running.asked("c", 2, 3)] == [None, None], "others are"
+    assert [answer.why for answer in running.asked("c", 2, 3)] == [None, None], "others are"
     assert list(running.groups._asked) == ["a", "c"]
     assert late.is_alive()
 
@@ -319,5 +322,5 @@ def test_the_ledger_tells_groups_of_the_same_workers_as_one() -> None:
     for count, size in zip(counts, (0, 16), strict=True):
         ledger.add((0, 2), count.copy, SimpleNamespace(size_bytes=size))
     counts[0]["packets"] += 8
-    assert ledger.rows() == [{"workers": [0, 2], "bytes_by": {"packets": 20, "gloo": 17}}]
+    assert ledger.rows() == [GroupRow((0, 2), {"packets": 20, "gloo": 17})]
     assert ledger.summed() == Counter({"packets": 20, "gloo": 1})

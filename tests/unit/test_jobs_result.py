@@ -16,7 +16,7 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.jobs.attempt import Executor
-from testbed.jobs.environment import job_description, worker_environment
+from testbed.jobs.environment import worker_environment
 from testbed.jobs.processes import Ending, ProcessSpec
 from testbed.jobs.request import JobRequest
 from testbed.jobs.result import (
@@ -240,11 +240,6 @@ def test_a_worker_has_the_callers_number_of_threads(callers: dict[str, str], wor
 
 def test_a_parameter_server_has_no_rank() -> None:
     assert "RANK" not in worker_environment({}, ALICE)
-
-
-def test_description_is_json() -> None:
-    text = job_description("one", 1, 2, 0, ["u1h1"], {"fd": 3}, Path("/s"), {"endpoint": {"slots": 8}})
-    assert json.loads(text)["endpoint"] == {"slots": 8}
 
 
 def request(**changes: object) -> dict[str, object]:

@@ -45,9 +45,9 @@ requests = socket.socket(fileno=os.dup(0))
 requests.send(b'{"ready": true}')
 mine = template.serve(requests)
 if mine:
-    asked, fds = mine
+    worker, fds = mine
     known = b", ".join(sorted(set(secrets())))
-    os.write(fds[1], b"%d given; %b" % (len(asked["env"]["GIVEN"]), known))
+    os.write(fds[1], b"%d given; %b" % (len(worker.env["GIVEN"]), known))
 """
 
 

@@ -20,6 +20,7 @@ import torch
 
 from testbed.wire.endpoint import Event
 from tests.limits import CALL_S
+from tests.unit.made_settings import endpoint
 from workloads import sums
 from workloads.collectives import c10d
 from workloads.quantiser import DisagreementError, NotFiniteError, PartMissingError, UnheardError
@@ -127,7 +128,7 @@ class Worker:
             rank=0,
             strict_finite=strict_finite,
             write_stats=self.left.update,
-            endpoint={"rate_mbps": None},
+            endpoint=endpoint(rate_mbps=None),
         )
         self.sums = sums.Sums(job, LIMIT_S)
         self.begin()

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from testbed.wire.node_settings import OwnerTree
 from workloads.luwu.contract import Role
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.job import connector
@@ -20,10 +21,16 @@ from workloads.luwu.sockets import (
     udp_at,
 )
 
-DESCRIBED = {
-    **{"job": 7, "generation": 3, "workers": 4, "lanes": 360, "slots": 512, "port": 47001},
-    "rate_mbps": 10.0,
-}
+TREE = OwnerTree(
+    job=7,
+    generation=3,
+    workers=4,
+    lanes=360,
+    slots=512,
+    port=47001,
+    group="239.192.0.7",
+    rate_mbps=10.0,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +66,8 @@ def test_an_end_acknowledges_by_quarters_of_a_window_and_before_the_other_goes_b
 def test_an_end_is_of_the_job_and_of_its_worker() -> None:
     with udp_at("127.0.0.1", 0) as udp:
         granted_bytes = udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-        owner = end_of(DESCRIBED, udp, "239.192.0.7")
-        worker = end_of(DESCRIBED, udp, "10.0.1.254", 2, 128, 5000)
+        owner = end_of(TREE, udp, "239.192.0.7")
+        worker = end_of(TREE, udp, "10.0.1.254", 2, 128, 5000)
     assert (owner.role, owner.address, owner.rate_mbps) == (Role.OWNER, "239.192.0.7", 10.0)
     assert owner.depth == depth_for(360, 512, granted_bytes)
     assert owner.detect_us == detect_us_for(360, owner.depth, 10.0)

@@ -11,7 +11,7 @@ import pytest
 from testbed.wire import service_status
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.rates import Rates
-from workloads.luwu.standing import DiskNow, Now, Teller, said
+from workloads.luwu.standing import DiskNow, Now, StreamCredit, Teller, standing
 
 GIVEN = {"ack": 5, "next": 7, "credit": 69}
 GOTTEN = {"ack": 11, "next": 3, "credit": 67}
@@ -30,22 +30,22 @@ NOW = Now(
 
 def test_rates_are_since_the_last_look() -> None:
     later = replace(NOW, disks=(replace(NOW.disks[0], read_bytes=12_000_000), NOW.disks[1]))
-    facts = said(later, NOW, 0.5)
-    assert [(disk["read_mb_s"], disk["write_mb_s"]) for disk in facts["disks"]] == [(10.0, 0.0), (0.0, 0.0)]
-    assert facts["credit_fragments"] == {"parameters": 62, "gradients": 56}
-    assert facts["lines"] == [
+    shown = standing(later, NOW, 0.5)
+    assert [(disk.read_mb_s, disk.write_mb_s) for disk in shown.disks] == [(10.0, 0.0), (0.0, 0.0)]
+    assert shown.credit_fragments == StreamCredit(parameters=62, gradients=56)
+    assert shown.lines == (
         "iteration 4 whole; now pull of layer blocks.1; under way: 2 pulls, 1 pushes",
         "credit for 62 fragments of parameters, 56 of gradients",
         "disk /a: reads 10.0, writes 0.0 MB/s; queues: parameters 1, states 2, writes 3",
         "disk /b: reads 0.0, writes 0.0 MB/s; queues: parameters 0, states 0, writes 0",
-    ]
-    assert said(NOW, None, 0.5)["disks"][0]["read_mb_s"] == 0.0, "nothing is known before the first look"
+    )
+    assert standing(NOW, None, 0.5).disks[0].read_mb_s == 0.0, "nothing is known before the first look"
 
 
 def test_many_disks_have_room_on_a_slate() -> None:
     many = replace(NOW, disks=tuple(DiskNow(f"/states/{n}" + "x" * 80, (1, 2, 3), n, n) for n in range(40)))
     memory = memoryview(bytearray(service_status.SLATE_BYTES))
-    service_status.write(memory, said(many, many, 1.0))
+    service_status.write(memory, standing(many, many, 1.0))
     read = service_status.read(memory)
     assert read is not None
     assert read["lines"][-1] == "and 24 disks more"

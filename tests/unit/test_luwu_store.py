@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,8 +22,9 @@ from hypothesis import strategies as st
 
 from tests.limits import CALL_S
 from tests.unit.luwu_world import SHAPES, Reference, World, adamw, flip, same, small
-from workloads.luwu import record
+from workloads.luwu import commits, record
 from workloads.luwu.checksum import checksum
+from workloads.luwu.commits import Commit, facts_of
 from workloads.luwu.errors import DiskError, LuwuError, RuleError, StoreError
 from workloads.luwu.layout import PAGE, Layer, Model, Tensor
 from workloads.luwu.rates import Rates
@@ -239,9 +243,27 @@ def test_a_file_that_is_cut_or_lost_is_made_again(trained: list[Path]) -> None:
     assert opened(trained, reference) == (2, "")
 
 
+def test_a_commit_lies_on_a_disk_as_it_always_did(tmp_path: Path) -> None:
+    """Stores outlive versions: the line is what json wrote of a dictionary."""
+    model = small()
+    commit = Commit(4, facts_of(model, "Adam", "a1", 2), (7, 8), b"settings")
+    commit.write(tmp_path, 1)
+    line, _, blob = (tmp_path / "commit.1").read_bytes().partition(b"\n")
+    layers = [
+        [layer.name, [[each.name, list(each.shape)] for each in layer.tensors]] for layer in model.layers
+    ]
+    facts = {"format": 2, "store": "a1", "disks": 2, "rule": "Adam", "dtype": "bfloat16", "layers": layers}
+    facts |= {"disk": 1, "iteration": 4, "sums": 2}
+    crc32 = zlib.crc32(blob, zlib.crc32(json.dumps(facts).encode()))
+    assert line == json.dumps({"facts": facts, "blob_bytes": len(blob), "crc32": crc32}).encode()
+    assert blob == struct.pack("<2I", 7, 8) + b"settings"
+    (_, own) = commits.read([tmp_path / "none", tmp_path], model, "Adam").by_disk
+    assert own == {4: commit}
+
+
 def test_a_store_of_the_former_format(folders: list[Path]) -> None:
     for folder in folders:
-        record.write(folder, "model", {"format": 1})
+        record.write(folder, "model", '{"format": 1}')
     assert "is of format 1, accepted is 2: " in refused(StoreError, lambda: resume(folders))
     assert "holds a model already" in refused(StoreError, lambda: World(folders))
 
@@ -385,14 +407,14 @@ def test_a_schedule_does_not_go_on_without_its_commit(folders: list[Path], full:
 
 
 def test_a_record_is_whole_or_as_before(tmp_path: Path, full: Full) -> None:
-    record.write(tmp_path, "it", {"number": 1}, b"one")
+    record.write(tmp_path, "it", '{"number": 1}', b"one")
     for operations in range(3):
         full.left = operations
         with pytest.raises(OSError, match="No space left"):
-            record.write(tmp_path, "it", {"number": 2}, b"two")
+            record.write(tmp_path, "it", '{"number": 2}', b"two")
         read = record.read(tmp_path, "it")
         assert read is not None
-        assert (read[0]["number"], read[1]) == (1, b"one")
+        assert read == ('{"number": 1}', b"one")
         assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 

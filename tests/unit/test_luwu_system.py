@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -22,7 +21,9 @@ from testbed.jobs.services import server_spec, service_address
 from testbed.systems.luwu.system import SERVICE, LuWu
 from testbed.topology.catalogue import ready
 from testbed.topology.places import Host, switch
+from testbed.wire.node_settings import NodeSettings
 from testbed.wire.recovery import Recovery
+from testbed.wire.settings import read
 from testbed.wire.transports import OWNED
 from tests.unit.test_admission import World
 
@@ -116,7 +117,7 @@ def test_places_know_the_owner_and_only_its_port_is_the_owners() -> None:
     assert world.tors[3].groups[7, 0] == ["u3-o1", "u3-o2"], "its own packets do not come back to the owner"
     assert world.tors[1].groups[7, 0] == ["u1-h1", "u1-h2"]
     assert set(world.hosts.rings) == {(1, 1), (1, 2), (2, 1), (3, 2)}
-    assert admission.owner_env()["group"] == "239.192.0.7"
+    assert admission.owner_env().group == "239.192.0.7"
     with pytest.raises(RequestError, match="job 7: its sums go to their owner, and groups have none"):
         world.all.admit_group(7, 9, Forest(((1, 1),), (Tree(Node(switch(1), (0,))),)), Group((0,), (50000,)))
     world.all.release(7)
@@ -139,10 +140,10 @@ def test_its_process_is_told_of_its_end_of_the_tree(tmp_path: Path) -> None:
     assert (spec.host, spec.who, spec.serves, spec.index) == ("u3h2", "the optimizer node", True, 3)
     *argv, description = spec.argv
     assert argv[-2:] == ["-m", "workloads.luwu.service"]
-    described = json.loads(description)
-    assert described["listen"] == list(service_address(7, layout) or ()) == ["10.0.3.2", 30507]
-    assert described["hosts"] == ["u1h1", "u1h2", "u2h1"]
-    assert (described["job"], described["generation"], described["slots"]) == (7, 3, 512)
+    settings = read(NodeSettings, description)
+    assert settings.listen == service_address(7, layout) == ("10.0.3.2", 30507)
+    assert settings.hosts == ("u1h1", "u1h2", "u2h1")
+    assert (settings.tree.job, settings.tree.generation, settings.tree.slots) == (7, 3, 512)
 
 
 def test_a_layout_without_a_service_has_no_process(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import torch.distributed.distributed_c10d as c10d
 
 from testbed.jobs.board import GroupState, JobBoard
+from testbed.wire.settings import written
 from tests.unit.test_jobs_board import described
 from workloads import meeting
 from workloads.job_env import JobEnv
@@ -49,7 +50,7 @@ def meet(store: Store, *words: Any, **settings: Any) -> Any:
 
 @pytest.fixture
 def store(board: JobBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("TESTBED_JOB", json.dumps(described(board, tmp_path)))
+    monkeypatch.setenv("TESTBED_JOB", written(described(board, tmp_path)))
     monkeypatch.setenv("WORLD_SIZE", "3")
     return Store(board)
 
@@ -170,6 +171,6 @@ def test_where_it_waits_and_why_there(
 ) -> None:
     for name, value in (JOBS | environ).items():
         monkeypatch.setenv(name, value)
-    settings = described(board, tmp_path) | {"master": "10.0.1.1:29507"}
-    job = JobEnv.from_environ({"TESTBED_JOB": json.dumps(settings)})
+    settings = replace(described(board, tmp_path), master="10.0.1.1:29507")
+    job = JobEnv.from_environ({"TESTBED_JOB": written(settings)})
     assert meeting.place(job, url, rank, size) == words

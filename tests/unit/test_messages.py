@@ -9,6 +9,8 @@ import os
 import pkgutil
 import threading
 import types
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -70,12 +72,14 @@ def any_of(draw: st.DrawFn, of: Any, depth: int = 0) -> Any:
         many = inner[1:] == (...,)
         kinds = inner[:1] * (draw(COUNTS) if depth < DEEPEST else 0) if many else inner
         return tuple(any_of(draw, each, depth + 1) for each in kinds)
-    if origin is dict:
+    if origin in (dict, Mapping):
         keys = PLAIN[str][: draw(COUNTS)]
         return {key: any_of(draw, inner[1], depth) for key in keys}
     if dataclasses.is_dataclass(of):
         hints = get_type_hints(of)
         return of(**{each.name: any_of(draw, hints[each.name], depth) for each in dataclasses.fields(of)})
+    if issubclass(of, StrEnum):
+        return draw(st.sampled_from(of))
     return draw(st.sampled_from(PLAIN[of]))
 
 

@@ -25,8 +25,10 @@ from testbed.queue.result import of_batch, of_session
 from testbed.scheduling.model import Decision, State
 from testbed.topology import catalogue
 from testbed.topology.load import parse
+from testbed.wire.settings import GateSettings, SumSettings
 from testbed.wire.transports import GLOO
 from tests.unit import session_world
+from tests.unit.made_settings import endpoint
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
 from workloads.job_env import Board
 
@@ -45,8 +47,8 @@ def test_a_decision_is_carried_out(world: Callable[..., World]) -> None:
     assert machine.rates == {"u1h1": 200.0, "u1h2": 200.0}
     assert machine.admitted == {1}
     assert machine.programs == {1: find("inc").programs}, "its places run what its system names"
-    assert machine.told[1]["transport"] == "packets"
-    assert machine.told[1]["endpoint"] == {"slots": 64, "ring_fd": 0, "rate_mbps": 200.0}
+    assert machine.told[1].sums.transport == "packets"
+    assert machine.told[1].sums.endpoint == endpoint(slots=64, ring_fd=0, rate_mbps=200.0)
     assert queued.job is not None
     assert queued.job.ps_host is None, "its parameter server's host is free for others"
     made.end()
@@ -184,15 +186,8 @@ def test_rates_and_circuits_follow_the_decision(world: Callable[..., World]) -> 
     assert sorted({tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits}) == [("u1", "u3")]
     assert len(machine.circuits) == 2
     assert machine.rates == {"u1h1": 50.0, "u1h2": 50.0}
-    assert machine.told[1] == {
-        "system": "ps",
-        "transport": "server",
-        "endpoint": {},
-        "ps": ["10.0.3.1", 30501],
-        "ps_host": "u3h1",
-        "service": "parameter server",
-        "fds": [],
-    }
+    by_server = SumSettings("ps", "server", None, ("10.0.3.1", 30501), "u3h1", "parameter server")
+    assert machine.told[1] == GateSettings(by_server, ())
     seen = [worker_rate(made, rank) for rank in (0, 1)]
     assert [rate_mbps.value for rate_mbps in seen] == [0.0, 0.0], (
         "what the worker was told at its start holds"
@@ -308,8 +303,8 @@ def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_d
     made.start().running(1)
     queued, machine = made.all[0], made.machine
     assert (queued.mode, queued.job is not None and queued.job.layout.system) == ("switches", "switches")
-    assert machine.told[1]["transport"] == "packets"
-    assert machine.told[1]["system"] == "switches"
+    assert machine.told[1].sums.transport == "packets"
+    assert machine.told[1].sums.system == "switches"
     assert {tuple(sorted(end[:2] for end in pair)) for pair in machine.circuits} == {("u1", "u2")}
     assert made.policy.states[-1].jobs[0].job.ps == 0, "circuits meet at the top of its tree"
     assert not made.policy.states[-1].jobs[0].job.inc_units(made.session.rules.limits), "INC is not offered"
@@ -321,7 +316,7 @@ def test_a_job_that_asks_for_a_system_is_summed_by_it_over_the_circuits_of_the_d
 def test_a_ring_in_one_unit_has_the_whole_rate_of_its_links(world: Callable[..., World]) -> None:
     made = world({"name": "a", "place": "u1:4", "workers": 4, "sync": "ring"}).start()
     made.running(1)
-    assert made.machine.told[1]["transport"] == "gloo"
+    assert made.machine.told[1].sums.transport == "gloo"
     assert made.machine.rates == dict.fromkeys(("u1h1", "u1h2", "u1h3", "u1h4"), 200.0)
     made.end()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,6 +13,14 @@ from testbed import status
 from testbed.jobs.board import JobBoard
 from testbed.messages.jobs import JobStatus
 from testbed.wire import service_status
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The standing of a service that counts."""
+
+    lines: tuple[str, ...]
+    iteration: int
 
 
 def memory() -> memoryview:
@@ -29,16 +38,16 @@ def test_what_is_written_last_is_read() -> None:
     made = memory()
     assert service_status.read(made) is None
     for number in (1, 22, 3):
-        service_status.write(made, {"lines": [f"iteration {number}"], "iteration": number})
+        service_status.write(made, Numbered((f"iteration {number}",), number))
         assert service_status.read(made) == {"lines": [f"iteration {number}"], "iteration": number}
 
 
 def test_what_has_no_room_is_refused_and_the_old_stays() -> None:
     made = memory()
-    service_status.write(made, {"lines": ["old"]})
+    service_status.write(made, Numbered(("old",), 1))
     with pytest.raises(ValueError, match="the slate has room for"):
-        service_status.write(made, {"lines": ["x" * service_status.SLATE_BYTES]})
-    assert service_status.read(made) == {"lines": ["old"]}
+        service_status.write(made, Numbered(("x" * service_status.SLATE_BYTES,), 2))
+    assert service_status.read(made) == {"lines": ["old"], "iteration": 1}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +78,8 @@ def test_a_board_has_one_where_a_process_serves() -> None:
     with JobBoard(2, has_ps=True) as board:
         assert board.service() is None
         assert board._slate is not None
-        service_status.write(memoryview(board._slate), {"lines": ["here"]})
-        assert board.service() == {"lines": ["here"]}
+        service_status.write(memoryview(board._slate), Numbered(("here",), 3))
+        assert board.service() == {"lines": ["here"], "iteration": 3}
     assert board.service() is None
     with JobBoard(2) as board:
         assert (board.slate_fd, board.service()) == (-1, None)

@@ -175,14 +175,14 @@ def test_the_typical_time_is_measured_where_nobody_is_slow(clock: Clock) -> None
         iterate(made, clock, 1, slow_s)
     for took_s in (0.1, 0.1, 0.1, 0.1, 7.0):  # once the machine paused
         iterate(made, clock, 1, took_s)
-    assert made.summary()["typical_s"] is None
-    assert made.summary()["count"] == 0
+    assert made.summary().typical_s is None
+    assert made.summary().count == 0
     iterate(made, clock, 3)
     left = made.summary()
-    assert left["typical_s"] == pytest.approx(0.1), "the median, without the first two"
-    assert left["iterations"] == 10
-    assert [row[:2] for row in left["rows"]] == [[i, point] for i in (8, 9) for point in range(3)]
-    assert left["first"] == FIRST == 8
+    assert left.typical_s == pytest.approx(0.1), "the median, without the first two"
+    assert left.iterations == 10
+    assert [row[:2] for row in left.rows] == [(i, point) for i in (8, 9) for point in range(3)]
+    assert left.first == FIRST == 8
 
 
 def test_a_declared_time_is_taken_from_the_first_iteration_on(clock: Clock) -> None:
@@ -196,15 +196,13 @@ def test_a_declared_time_is_taken_from_the_first_iteration_on(clock: Clock) -> N
         for point in range(3)
         if pattern.factor(3, 5, i, point)
     ]
-    assert 15 < left["count"] == len(expected) < 45
-    for (iteration, point, _, asked_ns, slept_ns), (i, at, seconds) in zip(
-        left["rows"], expected, strict=True
-    ):
+    assert 15 < left.count == len(expected) < 45
+    for (iteration, point, _, asked_ns, slept_ns), (i, at, seconds) in zip(left.rows, expected, strict=True):
         assert (iteration, point) == (i, at)
         assert asked_ns == slept_ns == pytest.approx(seconds * 1e9, abs=1)
-    assert left["seconds"] == pytest.approx(sum(seconds for _, _, seconds in expected), abs=1e-5)
-    assert made.slept_s == pytest.approx(left["seconds"], abs=1e-5)
-    assert left["first"] == 0
+    assert left.seconds == pytest.approx(sum(seconds for _, _, seconds in expected), abs=1e-5)
+    assert made.slept_s == pytest.approx(left.seconds, abs=1e-5)
+    assert left.first == 0
 
 
 def test_a_delay_in_which_a_script_ends_counts_as_far_as_it_went(clock: Clock) -> None:
@@ -215,7 +213,7 @@ def test_a_delay_in_which_a_script_ends_counts_as_far_as_it_went(clock: Clock) -
     made = Delays(SlowWorkers(1.0, iteration_s=1.0), 0, 1, ends)
     with pytest.raises(KeyboardInterrupt):
         made.take(made.begin(), 0)
-    (row,) = made.summary()["rows"]
+    (row,) = made.summary().rows
     assert row[4] == 50_000_000
     assert 5e8 <= row[3] <= 2e9
 
@@ -224,7 +222,7 @@ def test_only_so_many_are_recorded_and_all_are_counted(clock: Clock, monkeypatch
     monkeypatch.setattr("workloads.stragglers.MOST_ROWS", 5)
     made = Delays(SlowWorkers(1.0, iteration_s=0.1), 0, 1, clock.sleep)
     iterate(made, clock, 7)
-    assert (made.summary()["count"], len(made.summary()["rows"])) == (21, 5)
+    assert (made.summary().count, len(made.summary().rows)) == (21, 5)
 
 
 # ------------------------------------------------------------------ where an unchanged script has its points
@@ -335,9 +333,9 @@ def test_a_scripts_own_points_are_three_and_those_not_taken_come_at_the_end() ->
             point()
     left = stragglers.summary()
     assert left is not None
-    assert [tuple(row[:2]) for row in left["rows"]] == all_of(2)
+    assert [row[:2] for row in left.rows] == all_of(2)
     pattern = SlowWorkers(1.0, 7, iteration_s=1e-4)
-    assert [row[3] for row in left["rows"]] == [round(1e5 * pattern.factor(1, 3, *at)) for at in all_of(2)]
+    assert [row[3] for row in left.rows] == [round(1e5 * pattern.factor(1, 3, *at)) for at in all_of(2)]
     assert slow.slept_s == stragglers.slept_s() > 6 * 0.5e-4
 
 
@@ -348,7 +346,7 @@ def test_an_iteration_that_fails_takes_no_further_points() -> None:
         raise ZeroDivisionError
     left = stragglers.summary()
     assert left is not None
-    assert left["count"] == 1
+    assert left.count == 1
 
 
 def test_a_scripts_own_points_take_what_the_command_says() -> None:
@@ -358,10 +356,10 @@ def test_a_scripts_own_points_take_what_the_command_says() -> None:
     stragglers._hooks, stragglers._asked = at, asked
     slow = DelayPoints(p=0.0)
     at.forward()  # which stands back now
-    assert asked.summary()["count"] == 0
+    assert asked.summary().count == 0
     with slow.iteration():
         pass
-    assert asked.summary()["count"] == 3
+    assert asked.summary().count == 3
 
 
 @pytest.mark.parametrize(

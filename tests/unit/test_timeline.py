@@ -17,7 +17,7 @@ import pytest
 
 from testbed.client.environment import CHECKOUT
 from testbed.jobs.board import JobBoard
-from testbed.jobs.environment import VARIABLE, job_description
+from testbed.jobs.environment import VARIABLE
 from testbed.telemetry.timelines import (
     ASKED,
     RESUMED,
@@ -29,6 +29,8 @@ from testbed.telemetry.timelines import (
     steps,
     window,
 )
+from testbed.wire import settings
+from tests.unit.made_settings import worker
 from workloads import timeline as written
 from workloads.sums import native
 
@@ -62,8 +64,7 @@ def left_by(folder: Path, text: str) -> dict[str, Any]:
     script, stats = folder / "script.py", folder / "stats.json"
     script.write_text(textwrap.dedent(text))
     with JobBoard(1) as board:
-        settings = {"system": "ring", "transport": "gloo", "endpoint": {}, "ps": None, "ps_host": None}
-        described = job_description("t", 1, 1, 0, ["localhost"], board.settings(), stats, settings)
+        described = settings.written(worker(board.settings(), folder, hosts=("localhost",)))
         rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29479"}
         place = {"PYTHONPATH": str(CHECKOUT), "GLOO_SOCKET_IFNAME": "lo", VARIABLE: described}
         ended = subprocess.run(

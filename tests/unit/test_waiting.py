@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import sysconfig
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 
 from testbed.jobs.board import JobBoard
 from testbed.wire.calls import Tables
+from testbed.wire.settings import written
 from tests.unit.test_calls import BARRIER, GROUP, ask, broadcast
 from tests.unit.test_jobs_board import described
 from workloads import waiting
@@ -36,8 +37,8 @@ def board() -> Iterator[JobBoard]:
 
 
 def job_of(board: JobBoard, folder: Path, rank: int = 1) -> JobEnv:
-    settings = described(board, folder, rank) | {"stacks": str(folder / f"stacks-{rank}.log")}
-    return JobEnv.from_environ({"TESTBED_JOB": json.dumps(settings)})
+    settings = replace(described(board, folder, rank), stacks=str(folder / f"stacks-{rank}.log"))
+    return JobEnv.from_environ({"TESTBED_JOB": written(settings)})
 
 
 def tables_of(board: JobBoard) -> Tables:

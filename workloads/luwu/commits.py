@@ -1,20 +1,23 @@
 """Commits: records that every disk has of which iteration is whole in which copy.
 
-Owns the records' names, and what stands in them. Of the project it imports records, errors and the layout.
+Owns the records' names, and what stands in them. Of the project it imports records, errors, the layout, and
+what decodes JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from testbed.wire.settings import decoded
 from workloads.luwu import record
 from workloads.luwu.errors import StoreError
-from workloads.luwu.layout import Model
+from workloads.luwu.layout import Description, Model
 
 FORMAT: Final = 2
 COPIES: Final = 3
@@ -22,25 +25,44 @@ COPIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """The facts of a store that all of its commits have: `store` is its identity, which no other store has,
+    `disks` their number, and `layers` the model's.
+    """
+
+    format: int
+    store: str
+    disks: int
+    rule: str
+    dtype: str
+    layers: Description
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts(StoreFacts):
+    """The facts of one commit on a disk, by its number, and how many checksums follow them."""
+
+    disk: int
+    iteration: int
+    sums: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """An iteration that was whole, the settings of then, and a checksum for what each disk has of each layer.
-    `store` has the facts of `facts_of`, equal on all disks.
+    `store` is equal on all disks.
     """
 
     iteration: int
-    store: dict[str, Any]
+    store: StoreFacts
     sums: tuple[int, ...]
     settings: bytes
 
     def write(self, folder: Path, disk: int) -> None:
         """Raises OSError; see `record.write`."""
-        facts = {**self.store, "disk": disk, "iteration": self.iteration, "sums": len(self.sums)}
-        record.write(
-            folder,
-            _name(self.iteration),
-            facts,
-            struct.pack(f"<{len(self.sums)}I", *self.sums) + self.settings,
-        )
+        facts = CommitFacts(**asdict(self.store), disk=disk, iteration=self.iteration, sums=len(self.sums))
+        sums = struct.pack(f"<{len(self.sums)}I", *self.sums)
+        record.write(folder, _name(self.iteration), json.dumps(asdict(facts)), sums + self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +79,9 @@ class Records:
         return sorted(each, key=lambda commit: -commit.iteration)
 
 
-def facts_of(model: Model, rule: str, identity: str, disks: int) -> dict[str, Any]:
+def facts_of(model: Model, rule: str, identity: str, disks: int) -> StoreFacts:
     """Return what all commits of a store say of it."""
-    return {
-        "format": FORMAT,
-        "store": identity,
-        "disks": disks,
-        "rule": rule,
-        "dtype": model.dtype,
-        "layers": model.description(),
-    }
+    return StoreFacts(FORMAT, identity, disks, rule, model.dtype, model.description())
 
 
 def exist(folder: Path) -> bool:
@@ -91,16 +106,17 @@ def read(folders: Sequence[Path], model: Model, rule: str) -> Records:
                 continue
             if content is None:
                 continue
-            facts, blob = content
+            text, blob = content
+            facts = _facts(folder, text)
             _check(folder, facts, model, rule)
-            if (facts["disk"], facts["disks"]) != (number, len(folders)):
+            if (facts.disk, facts.disks) != (number, len(folders)):
                 raise StoreError(
-                    f"{folder}: is disk {facts['disk']} of {facts['disks']}, "
+                    f"{folder}: is disk {facts.disk} of {facts.disks}, "
                     f"and is named as disk {number} of {len(folders)}"
                 )
             if identity is None:
-                identity, named = facts["store"], folder
-            if facts["store"] != identity:
+                identity, named = facts.store, folder
+            if facts.store != identity:
                 raise StoreError(f"{folder}: is of another store than {named}")
             commit = _unpacked(facts, blob)
             own[commit.iteration] = commit
@@ -125,21 +141,26 @@ def _name(iteration: int) -> str:
     return f"commit.{iteration % COPIES}"
 
 
-def _unpacked(facts: dict[str, Any], blob: bytes) -> Commit:
-    facts = dict(facts)
-    iteration, count = int(facts.pop("iteration")), int(facts.pop("sums"))
-    del facts["disk"]
-    return Commit(iteration, facts, struct.unpack(f"<{count}I", blob[: 4 * count]), blob[4 * count :])
+def _unpacked(facts: CommitFacts, blob: bytes) -> Commit:
+    store = StoreFacts(**{each.name: getattr(facts, each.name) for each in fields(StoreFacts)})
+    sums = struct.unpack(f"<{facts.sums}I", blob[: 4 * facts.sums])
+    return Commit(facts.iteration, store, sums, blob[4 * facts.sums :])
 
 
-def _check(folder: Path, facts: dict[str, Any], model: Model, rule: str) -> None:
-    if facts.get("format") != FORMAT:
-        _refuse_format(folder, facts.get("format"))
-    if facts["dtype"] != model.dtype:
-        raise StoreError(f"{folder}: holds parameters in {facts['dtype']}, the model's are {model.dtype}")
-    if facts["rule"] != rule:
-        raise StoreError(f"{folder}: holds the states of {facts['rule']}, the optimizer is {rule}")
-    if (difference := _difference(facts["layers"], model.description())) is not None:
+def _facts(folder: Path, text: str) -> CommitFacts:
+    """Return the facts of a commit. Raises StoreError for those of a former format."""
+    data = json.loads(text)
+    if data.get("format") != FORMAT:
+        _refuse_format(folder, data.get("format"))
+    return decoded(CommitFacts, data)
+
+
+def _check(folder: Path, facts: CommitFacts, model: Model, rule: str) -> None:
+    if facts.dtype != model.dtype:
+        raise StoreError(f"{folder}: holds parameters in {facts.dtype}, the model's are {model.dtype}")
+    if facts.rule != rule:
+        raise StoreError(f"{folder}: holds the states of {facts.rule}, the optimizer is {rule}")
+    if (difference := _difference(facts.layers, model.description())) is not None:
         raise StoreError(f"{folder}: holds another model: {difference}")
 
 
@@ -150,7 +171,7 @@ def _refuse_format(folder: Path, number: object) -> None:
     )
 
 
-def _difference(theirs: list[Any], ours: list[Any]) -> str | None:
+def _difference(theirs: Description, ours: Description) -> str | None:
     """Return the first layer or tensor that differs."""
     if len(theirs) != len(ours):
         return f"of {len(theirs)} layers, this one has {len(ours)}"
@@ -159,7 +180,8 @@ def _difference(theirs: list[Any], ours: list[Any]) -> str | None:
             return f"its layer {their_name} is {name} here"
         for their, our in zip(their_tensors, tensors, strict=False):
             if their != our:
-                return f"its tensor {their[0]} of shape {their[1]} is {our[0]} of shape {our[1]} here"
+                shapes = list(their[1]), list(our[1])
+                return f"its tensor {their[0]} of shape {shapes[0]} is {our[0]} of shape {shapes[1]} here"
         if len(their_tensors) != len(tensors):
             return f"its layer {name} has {len(their_tensors)} tensors, {len(tensors)} here"
     return None

@@ -1,7 +1,7 @@
 """A picture of iterations, as they were measured: steps and the disks' queues over time, a colour for each
 layer.
 
-`python -m workloads.luwu.gantt SPANS.json PICTURE.png [ITERATION]`, where SPANS.json is `Spans.summary()`.
+`python -m workloads.luwu.gantt SPANS.json PICTURE.png [ITERATION]`, where SPANS.json is of `Spans.write`.
 Imports matplotlib, and draws without a display.
 """
 

@@ -44,13 +44,14 @@ def connector(nic: str, detect_ms: float | None) -> Callable[[Opening], Distant]
 
 def _connect(job: JobEnv, host: bool, detect_ms: float | None, opening: Opening) -> Distant:
     assert job.ps
-    (way,) = job.endpoint["trees"]
+    assert job.endpoint
+    (way,) = job.endpoint.trees
     node = f"the optimizer node on {job.board.service_host}"
     with contextlib.ExitStack() as stack:
         # a socket of this address gets what XDP hands on: results of the job have no other receiver here
-        udp = stack.enter_context(udp_at(_own_ip(job.ps), int(job.endpoint["port"])))
+        udp = stack.enter_context(udp_at(_own_ip(job.ps), job.endpoint.port))
         detect_us = None if detect_ms is None else round(1000 * detect_ms)
-        tree = end_of(job.endpoint, udp, way["address"], job.rank, way["slot_base"], detect_us)
+        tree = end_of(job.endpoint, udp, way.address, job.rank, way.slot_base, detect_us)
         control = stack.enter_context(_connected(job, node))
         stack.pop_all()
     distant = Distant(

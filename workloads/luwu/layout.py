@@ -66,6 +66,10 @@ class Layer:
         return self.elements * GRADIENT_BYTES
 
 
+Description = tuple[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], ...]
+"""Layers by name, each with its tensors' names and shapes; JSON has lists for tuples."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stripe:
     """The part [start, end) of a layer's buffer that lies at `offset` of a disk's file."""
@@ -101,12 +105,12 @@ class Model:
     def numel(self) -> int:
         return sum(tensor.numel for layer in self.layers for tensor in layer.tensors)
 
-    def description(self) -> list[list[object]]:
-        """Names and shapes, as JSON has them."""
-        return [
-            [layer.name, [[tensor.name, list(tensor.shape)] for tensor in layer.tensors]]
+    def description(self) -> Description:
+        """Return the names of the layers, and those of their tensors with the shapes."""
+        return tuple(
+            (layer.name, tuple((tensor.name, tensor.shape) for tensor in layer.tensors))
             for layer in self.layers
-        ]
+        )
 
     def stripes(self, layer: int, element_bytes: int, disks: int) -> list[Stripe]:
         """A layer's buffer over the disks. Every disk has room for an equal stripe of each layer; the last

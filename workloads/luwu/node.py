@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -24,7 +24,7 @@ from workloads.luwu.disk import Purpose
 from workloads.luwu.errors import LuwuError, StoreError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Layer
 from workloads.luwu.pool import Pool
-from workloads.luwu.rule import Norm, Rule, check_finite, views
+from workloads.luwu.rule import Norm, Rule, RuleSettings, check_finite, views
 from workloads.luwu.spans import Span
 from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 
@@ -354,16 +354,15 @@ def when_all(futures: Sequence[Future[None]], function: Callable[[], None]) -> N
 
 def packed(rule: Rule) -> bytes:
     """Return what a commit holds of a rule."""
-    content = io.BytesIO()
-    torch.save(rule.settings(), content)
+    content, settings = io.BytesIO(), rule.settings()
+    torch.save({each.name: getattr(settings, each.name) for each in fields(settings)}, content)
     return content.getvalue()
 
 
-def unpacked(settings: bytes) -> dict[str, object]:
+def unpacked(settings: bytes) -> RuleSettings:
     """Return what `Rule.restore` takes. Raises StoreError."""
     try:
         value = torch.load(io.BytesIO(settings), weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as problem:
         raise StoreError(f"the committed settings cannot be read: {problem}") from problem
-    assert isinstance(value, dict)
-    return value
+    return RuleSettings(**value)

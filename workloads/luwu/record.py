@@ -10,21 +10,20 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 
 from workloads.luwu.errors import StoreError
 
 
-def write(folder: Path, name: str, facts: dict[str, Any], blob: bytes = b"") -> None:
-    """Replace a record. OSError where it cannot be; then the one before is still there, or where the folder
-    alone could not be flushed, either.
+def write(folder: Path, name: str, facts: str, blob: bytes = b"") -> None:
+    """Replace a record; `facts` are JSON as json.dumps writes it. OSError where it cannot be; then the one
+    before is still there, or where the folder alone could not be flushed, either.
     """
-    head = {"facts": facts, "blob_bytes": len(blob), "crc32": _checksum(facts, blob)}
+    head = f'{{"facts": {facts}, "blob_bytes": {len(blob)}, "crc32": {_checksum(facts, blob)}}}\n'
     beside = folder / f"{name}.new"
     try:
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            content = memoryview(json.dumps(head).encode() + b"\n" + blob)
+            content = memoryview(head.encode() + blob)
             while content:
                 content = content[os.write(fd, content) :]
             os.fsync(fd)
@@ -38,9 +37,9 @@ def write(folder: Path, name: str, facts: dict[str, Any], blob: bytes = b"") -> 
     flush_folder(folder)
 
 
-def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
-    """Return facts and blob; None where there is no such record. StoreError for one that is damaged or cannot
-    be read.
+def read(folder: Path, name: str) -> tuple[str, bytes] | None:
+    """Return the facts, as JSON, and the blob; None where there is no such record. StoreError for one that is
+    damaged or cannot be read.
     """
     try:
         content = (folder / name).read_bytes()
@@ -51,7 +50,7 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
     line, _, blob = content.partition(b"\n")
     try:
         head = json.loads(line)
-        facts = head["facts"]
+        facts = json.dumps(head["facts"])
         whole = len(blob) == head["blob_bytes"] and _checksum(facts, blob) == head["crc32"]
     except (ValueError, KeyError, TypeError):
         whole = False
@@ -60,8 +59,8 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], bytes] | None:
     return facts, blob
 
 
-def _checksum(facts: dict[str, Any], blob: bytes) -> int:
-    return zlib.crc32(blob, zlib.crc32(json.dumps(facts).encode()))
+def _checksum(facts: str, blob: bytes) -> int:
+    return zlib.crc32(blob, zlib.crc32(facts.encode()))
 
 
 def flush_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -82,6 +83,15 @@ def first_states(
     return fill
 
 
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """The `state_dict()`s of an optimizer and its scheduler, as torch has them, and the scheduler's class."""
+
+    optimizer: dict[str, Any]
+    schedule: str
+    scheduler: dict[str, Any] | None
+
+
 class Rule:
     """A user's optimizer over placeholders, applied to a layer. Its groups are read at each update, so
     that torch's schedulers change them as always. Raises RuleError.
@@ -151,8 +161,7 @@ class Rule:
         for number, indices in by_group.items():
             group = self.optimizer.param_groups[number]
             parameters = [torch.nn.Parameter(masters[index]) for index in indices]
-            settings: dict[str, Any] = {name: group[name] for name in SETTINGS}
-            step = RULES[self.name](parameters, fused=True, **settings)
+            step = RULES[self.name](parameters, fused=True, **{name: group[name] for name in SETTINGS})
             for index, parameter in zip(indices, parameters, strict=True):
                 parameter.grad = gradients[index]
                 step.state[parameter] = {
@@ -190,28 +199,29 @@ class Rule:
         if self.scheduler is not None:
             self.scheduler.step()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> RuleSettings:
         """Return what `restore` needs."""
         scheduler = self.scheduler
-        return {
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": type(scheduler).__name__,
-            "scheduler": None if scheduler is None else scheduler.state_dict(),
-        }
+        return RuleSettings(
+            optimizer=self.optimizer.state_dict(),
+            schedule=type(scheduler).__name__,
+            scheduler=None if scheduler is None else scheduler.state_dict(),
+        )
 
-    def restore(self, settings: dict[str, Any]) -> None:
-        if settings["schedule"] != type(self.scheduler).__name__:
+    def restore(self, settings: RuleSettings) -> None:
+        """Take what `settings` returned. Raises RuleError where that is of another schedule or groups."""
+        if settings.schedule != type(self.scheduler).__name__:
             theirs, ours = (
                 name.replace("NoneType", "none")
-                for name in (settings["schedule"], type(self.scheduler).__name__)
+                for name in (settings.schedule, type(self.scheduler).__name__)
             )
             raise RuleError(f"the states were trained with schedule {theirs}, this one is {ours}")
         try:
-            self.optimizer.load_state_dict(settings["optimizer"])
+            self.optimizer.load_state_dict(settings.optimizer)
         except ValueError as problem:
             raise RuleError(f"the states' optimizer has other groups: {problem}") from problem
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(settings["scheduler"])
+        if self.scheduler is not None and settings.scheduler is not None:
+            self.scheduler.load_state_dict(settings.scheduler)
 
 
 def _plain(value: object) -> object:

@@ -1,32 +1,31 @@
 """The optimizer node's process of a job: `python -m workloads.luwu.service DESCRIPTION`, where that is JSON
-(testbed/jobs/services.py, `owner_description`).
+(testbed/wire/node_settings.py).
 """
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import sys
-from typing import Any
 
+from testbed.wire.node_settings import NodeSettings
+from testbed.wire.settings import read
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.owner import Owner
 from workloads.luwu.sockets import end_of, udp_at
 
 
-def serve(described: dict[str, Any]) -> None:
+def serve(settings: NodeSettings) -> None:
     """Serve the job's workers until they have closed. Raises LuwuError."""
-    ip, port = described["listen"]
+    described, (ip, port) = settings.tree, settings.listen
     try:
-        listener = socket.create_server((ip, port), backlog=int(described["workers"]))
-        udp = udp_at(ip, int(described["port"]))
+        listener = socket.create_server((ip, port), backlog=described.workers)
+        udp = udp_at(ip, described.port)
     except OSError as problem:
         raise LuwuError(f"listen on {ip}: {problem}") from problem
-    print(f"optimizer node of job {described['job']}: ready on {ip} port {port}", flush=True)
-    slate_fd = int(described.get("slate", -1))
-    tree = end_of(described, udp, described["group"])
-    Owner(tree, udp, listener, described["hosts"], slate_fd=slate_fd).serve()
+    print(f"optimizer node of job {described.job}: ready on {ip} port {port}", flush=True)
+    tree = end_of(described, udp, described.group)
+    Owner(tree, udp, listener, settings.hosts, slate_fd=settings.slate).serve()
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -34,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     (description,) = argv or sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        serve(json.loads(description))
+        serve(read(NodeSettings, description))
     except LuwuError as problem:
         sys.exit(f"optimizer node: {problem}")
     signal.pause()

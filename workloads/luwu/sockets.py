@@ -7,10 +7,11 @@ Imports the contract and nothing of torch.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from testbed.wire import spec
+from testbed.wire.node_settings import OwnerTree
+from testbed.wire.settings import EndpointSettings
 from workloads.luwu.contract import Role
 from workloads.luwu.nic import Tree
 
@@ -70,7 +71,7 @@ def _packet_bytes(lanes: int) -> int:
 
 
 def end_of(
-    described: Mapping[str, Any],
+    described: EndpointSettings | OwnerTree,
     udp: socket.socket,
     address: str,
     worker: int | None = None,
@@ -80,20 +81,20 @@ def end_of(
     """Return the part in the job's tree of a worker, or of the owner (None). `described` is what the testbed
     says of the job; packets go to `address`. `detect_us` replaces what fits the link.
     """
-    lanes, slots, rate_mbps = int(described["lanes"]), int(described["slots"]), described["rate_mbps"]
+    lanes, slots, rate_mbps = described.lanes, described.slots, described.rate_mbps
     depth = depth_for(lanes, slots, udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
     if detect_us is None:
         detect_us = detect_us_for(lanes, depth, rate_mbps)
     return Tree(
         role=Role.OWNER if worker is None else Role.WORKER,
-        job=int(described["job"]),
-        generation=int(described["generation"]),
+        job=described.job,
+        generation=described.generation,
         worker=worker or 0,
-        workers=int(described["workers"]),
+        workers=described.workers,
         lanes=lanes,
         slots=slots,
         address=address,
-        port=int(described["port"]),
+        port=described.port,
         slot_base=slot_base,
         depth=depth,
         beat_us=beat_us_for(lanes, depth, rate_mbps, detect_us),

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from workloads.luwu.errors import LuwuError
 
@@ -54,13 +53,9 @@ class Spans:
         with self._lock:
             return list(self._spans)
 
-    def summary(self) -> list[dict[str, Any]]:
-        """JSON-able."""
-        return [asdict(span) for span in self.all()]
-
     def write(self, file: Path) -> int:
-        """Write the summary, and return of how many spans it is. Raises LuwuError."""
-        rows = self.summary()
+        """Write them as a list of JSON objects, and return how many there are. Raises LuwuError."""
+        rows = [asdict(span) for span in self.all()]
         try:
             file.write_text(json.dumps(rows))
         except OSError as problem:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import mmap
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from testbed.wire import service_status
 
@@ -45,50 +45,90 @@ class Now:
     disks: tuple[DiskNow, ...]
 
 
-def said(now: Now, before: Now | None, passed_s: float) -> dict[str, Any]:
-    """Return what is said of a node, with rates since it was as `before`."""
-    disks = []
+@dataclass(frozen=True, slots=True)
+class DiskStanding:
+    """A disk as the node shows it: requests that wait in each queue, and its rates since the last look."""
+
+    folder: str
+    waiting: tuple[int, int, int]
+    read_mb_s: float
+    write_mb_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCredit:
+    """The fragments for which each stream has credit."""
+
+    parameters: int
+    gradients: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The numbers of each stream of the tree's end."""
+
+    parameters: Mapping[str, int]
+    gradients: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStanding:
+    """A node as it shows itself in its job's status; `lines` are for people."""
+
+    lines: tuple[str, ...]
+    iteration: int
+    layers: int
+    call: str
+    layer: str
+    pulls: int
+    pushes: int
+    streams: Streams
+    credit_fragments: StreamCredit
+    disks: tuple[DiskStanding, ...]
+
+
+def standing(now: Now, before: Now | None, passed_s: float) -> NodeStanding:
+    """Return how a node stands, with rates since it was as `before`."""
+    disks = list[DiskStanding]()
     for number, disk in enumerate(now.disks):
         moved = (0, 0)
         if before is not None and passed_s > 0:
             old = before.disks[number]
             moved = (disk.read_bytes - old.read_bytes, disk.written_bytes - old.written_bytes)
         read, written = (round(each / max(passed_s, 1e-9) / 1e6, 3) for each in moved)
-        waiting = list(disk.waiting)
-        disks.append({"folder": disk.folder, "waiting": waiting, "read_mb_s": read, "write_mb_s": written})
-    room = {
-        "parameters": max(0, now.given["credit"] - now.given["next"]),
-        "gradients": max(0, now.gotten["credit"] - now.gotten["ack"]),
-    }
-    facts = {
-        "iteration": now.iteration,
-        "layers": now.layers,
-        "call": now.call,
-        "layer": now.layer,
-        "pulls": now.pulls,
-        "pushes": now.pushes,
-        "streams": {"parameters": dict(now.given), "gradients": dict(now.gotten)},
-        "credit_fragments": room,
-        "disks": disks,
-    }
-    return {"lines": _lines(facts), **facts}
+        disks.append(DiskStanding(disk.folder, disk.waiting, read, written))
+    credit = StreamCredit(
+        parameters=max(0, now.given["credit"] - now.given["next"]),
+        gradients=max(0, now.gotten["credit"] - now.gotten["ack"]),
+    )
+    return NodeStanding(
+        lines=tuple(_lines(now, credit, disks)),
+        iteration=now.iteration,
+        layers=now.layers,
+        call=now.call,
+        layer=now.layer,
+        pulls=now.pulls,
+        pushes=now.pushes,
+        streams=Streams(now.given, now.gotten),
+        credit_fragments=credit,
+        disks=tuple(disks),
+    )
 
 
-def _lines(facts: Mapping[str, Any]) -> list[str]:
-    of = f" of layer {facts['layer']}" if facts["layer"] else ""
-    credit = facts["credit_fragments"]
+def _lines(now: Now, credit: StreamCredit, disks: Sequence[DiskStanding]) -> list[str]:
+    of = f" of layer {now.layer}" if now.layer else ""
     lines = [
-        f"iteration {facts['iteration']} whole; now {facts['call']}{of}; under way: {facts['pulls']} pulls, "
-        f"{facts['pushes']} pushes",
-        f"credit for {credit['parameters']} fragments of parameters, {credit['gradients']} of gradients",
+        f"iteration {now.iteration} whole; now {now.call}{of}; under way: {now.pulls} pulls, "
+        f"{now.pushes} pushes",
+        f"credit for {credit.parameters} fragments of parameters, {credit.gradients} of gradients",
     ]
-    for disk in facts["disks"][:_MOST_DISKS]:
-        reads, states, writes = disk["waiting"]
+    for disk in disks[:_MOST_DISKS]:
+        reads, states, writes = disk.waiting
         lines.append(
-            f"disk {disk['folder']}: reads {disk['read_mb_s']:.1f}, writes {disk['write_mb_s']:.1f} MB/s; "
+            f"disk {disk.folder}: reads {disk.read_mb_s:.1f}, writes {disk.write_mb_s:.1f} MB/s; "
             f"queues: parameters {reads}, states {states}, writes {writes}"
         )
-    if (more := len(facts["disks"]) - _MOST_DISKS) > 0:
+    if (more := len(disks) - _MOST_DISKS) > 0:
         lines.append(f"and {more} disks more")
     return lines
 
@@ -120,6 +160,6 @@ class Teller:
         with mmap.mmap(self._fd, service_status.SLATE_BYTES) as mapped, memoryview(mapped) as memory:
             while not self._over.is_set():
                 now, now_s = self._look(), time.monotonic()
-                service_status.write(memory, said(now, before, now_s - at_s))
+                service_status.write(memory, standing(now, before, now_s - at_s))
                 before, at_s = now, now_s
                 self._over.wait(self._every_s)

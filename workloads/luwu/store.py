@@ -16,11 +16,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from workloads.luwu import commits, record
 from workloads.luwu.checksum import checksum
-from workloads.luwu.commits import COPIES, Commit, Records
+from workloads.luwu.commits import COPIES, Commit, Records, StoreFacts
 from workloads.luwu.disk import Disk, Purpose, reason
 from workloads.luwu.errors import DamageError, DiskError, StoreError
 from workloads.luwu.layout import GRADIENT_BYTES, PAGE, PARAMETER_BYTES, STATE_BYTES, Layer, Model
@@ -46,7 +46,7 @@ class Store:
         self.iteration = 0  # the last that is whole
         self.settings = b""  # that were committed with it
         self.notice = ""  # a line where the disks were found damaged: how, and which iteration was opened
-        self._facts: dict[str, Any] = {}  # of all commits
+        self._facts: StoreFacts | None = None  # of all commits; there once it is made, or opened
         self._disks = tuple(disks)
         self._resources = resources
         self._files: dict[tuple[str, int], int] = {}
@@ -352,6 +352,7 @@ class Store:
     def _write_commit(self, iteration: int, settings: bytes) -> None:
         """Have every disk say that an iteration is whole, which all was written of. Raises DiskError."""
         sums = tuple(self._next_sums[place] for place in self._places())
+        assert self._facts is not None
         commit = Commit(iteration, self._facts, sums, settings)
         self._on_disks(iteration, [[partial(commit.write, disk.folder, disk.number)] for disk in self._disks])
 

@@ -15,15 +15,14 @@ import mmap
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from testbed.wire import spec
 from testbed.wire.codec import Header
 from testbed.wire.rings import RESULT
+from testbed.wire.settings import EndpointSettings
 from workloads.endpoint import Endpoint
 from workloads.job_env import JobEnv
 
@@ -46,7 +45,8 @@ def meet(endpoint: Endpoint, workers: int) -> None:
 
 def streams(endpoint: Endpoint, job: JobEnv, packets: int, runs: int) -> list[float]:
     """Return each run's seconds. ValueError for a wrong sum."""
-    size = packets * int(job.endpoint["lanes"])
+    assert job.endpoint
+    size = packets * job.endpoint.lanes
     pattern = np.arange(size, dtype=np.uint32) % 1009
     total = job.world_size * (job.world_size + 1) // 2
     times = []
@@ -66,14 +66,15 @@ def ages(job: JobEnv, packets: int, runs: int) -> list[float]:
     """Return each packet's seconds. Packets are made here: an endpoint's come behind a vote, which ages out,
     too. ValueError for a wrong sum.
     """
+    assert job.endpoint
     settings = job.endpoint
-    lanes, address = int(settings["lanes"]), str(settings["trees"][0]["address"])
+    lanes, address = settings.lanes, settings.trees[0].address
     ring = _ring(settings)
     times = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         for run in range(runs):
             first = run * packets
-            datagrams = [_push(job, block, lanes) for block in range(first, first + packets)]
+            datagrams = [_push(settings, block, lanes) for block in range(first, first + packets)]
             pushed_s = []
             for datagram in datagrams:
                 pushed_s.append(time.monotonic())
@@ -88,22 +89,21 @@ def ages(job: JobEnv, packets: int, runs: int) -> list[float]:
     return times
 
 
-def _ring(settings: Mapping[str, Any]) -> np.ndarray:
+def _ring(settings: EndpointSettings) -> np.ndarray:
     """Return the results' places in the memory that the host's program writes."""
-    kind = RESULT.dtype(int(settings["ring_lanes"]))
-    count = int(settings["ring_entries"])
+    kind = RESULT.dtype(settings.ring_lanes)
+    count = settings.ring_entries
     size = -(-kind.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
-    return np.frombuffer(mmap.mmap(int(settings["ring_fd"]), size), kind, count)
+    return np.frombuffer(mmap.mmap(settings.ring_fd, size), kind, count)
 
 
-def _push(job: JobEnv, block: int, lanes: int) -> bytes:
-    settings = job.endpoint
+def _push(settings: EndpointSettings, block: int, lanes: int) -> bytes:
     header = Header(
         op=spec.Op.PUSH,
-        job=int(settings["job"]),
-        worker=int(settings["sender"]),
+        job=settings.job,
+        worker=settings.sender,
         contributors=1,
-        generation=int(settings["generation"]),
+        generation=settings.generation,
         slot=block,
         fragment=block,
         count=lanes,
@@ -146,6 +146,7 @@ def main() -> int:
     job = JobEnv.from_environ()
     try:
         if not options.aged:
+            assert job.endpoint
             endpoint = Endpoint(job.endpoint, job.board, TIMEOUT_S)
             times = streams(endpoint, job, options.packets, options.runs)
             endpoint.close()

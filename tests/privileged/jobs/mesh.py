@@ -12,9 +12,8 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from testbed.wire import spec
 from testbed.wire.codec import Header
+from testbed.wire.settings import EndpointSettings
 from workloads import backend
 
 TURNS = int(os.environ.get("TURNS", "5"))
@@ -125,23 +125,23 @@ def intruded() -> None:
     settings = mine[0]
     assert settings is not None
     if rank == 0:
-        way = settings["trees"][0]
+        way = settings.trees[0]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             for number in range(300):
                 header = Header(
                     op=spec.Op.PUSH,
-                    tree=settings["first_tree"],
-                    job=settings["job"],
+                    tree=settings.first_tree,
+                    job=settings.job,
                     worker=(0, 2, 3)[number % 3],
                     contributors=1,
-                    generation=settings["generation"],
-                    slot=way["slot_base"] + number % settings["slots"],
+                    generation=settings.generation,
+                    slot=way.slot_base + number % settings.slots,
                     fragment=number // 3,
-                    count=settings["lanes"],
-                    lanes=settings["lanes"],
+                    count=settings.lanes,
+                    lanes=settings.lanes,
                 )
-                lanes = bytes([number % 250 + 1]) * 4 * settings["lanes"]
-                udp.sendto(header.pack() + lanes, (way["address"], settings["port"]))
+                lanes = bytes([number % 250 + 1]) * 4 * settings.lanes
+                udp.sendto(header.pack() + lanes, (way.address, settings.port))
     elif rank > 1:
         for turn in range(20):
             vector = torch.full((7001,), float(turn))
@@ -150,10 +150,11 @@ def intruded() -> None:
     dist.barrier()
 
 
-def newest_endpoint() -> Mapping[str, Any]:
+def newest_endpoint() -> EndpointSettings:
     """Return what the endpoint of this worker's newest group was told."""
-    endpoints = [each._job.endpoint for each in gc.get_objects() if isinstance(each, backend.GroupSums)]
-    return max(endpoints, key=lambda endpoint: int(endpoint["generation"]))
+    groups = [each._job.endpoint for each in gc.get_objects() if isinstance(each, backend.GroupSums)]
+    endpoints = [endpoint for endpoint in groups if endpoint is not None]
+    return max(endpoints, key=lambda endpoint: endpoint.generation)
 
 
 @case

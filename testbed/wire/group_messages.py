@@ -1,0 +1,23 @@
+"""The messages between a worker that makes a group beside its job's first, and the testbed that gives it
+places (workloads/groups.py, testbed/jobs/groups.py). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.wire.settings import BoardSettings, EndpointSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """The answer to a worker that asked for a group by its `key`: the ranks of its members, and what the
+    group has, or `why` gloo sums for it. `fds` are the numbers that the descriptors have in the daemon.
+    """
+
+    key: str
+    why: str | None
+    ranks: tuple[int, ...] = ()
+    endpoint: EndpointSettings | None = None
+    board: BoardSettings | None = None
+    fds: tuple[int, ...] = ()

@@ -1,0 +1,31 @@
+"""The settings of the process that owns a tree: the optimizer node of a job. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTree:
+    """The owner's end of a job's tree: `group` is the address that its results go to."""
+
+    port: int
+    job: int
+    generation: int
+    workers: int
+    lanes: int
+    slots: int
+    group: str
+    rate_mbps: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The settings of an optimizer node's process: its tree, the address and the port at which it listens,
+    the hosts of its workers, and the descriptor of its slate, -1: there is none.
+    """
+
+    tree: OwnerTree
+    listen: tuple[str, int]
+    hosts: tuple[str, ...]
+    slate: int
