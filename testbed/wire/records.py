@@ -85,7 +85,7 @@ class Record:
         return Record(self.name, before).dtype().itemsize if before else 0
 
 
-def filled(kind: np.dtype, **values: npt.ArrayLike) -> np.ndarray:
+def filled(kind: np.dtype, /, **values: npt.ArrayLike) -> np.ndarray:
     """Return a record with these members, and zeros elsewhere. ValueError for a member that it has not."""
     record = np.zeros((), kind)
     for name, value in values.items():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scripts import render
 from testbed.systems.luwu import contract as owned
 from testbed.systems.trio import contract as blocks
-from testbed.wire import codec, endpoint, links, places, rings, spec, verdicts
+from testbed.wire import codec, endpoint, links, places, records, rings, spec, verdicts
 from testbed.wire.records import Record
 from testbed.wire.rendered_note import note
 from workloads.luwu import contract as ends
@@ -276,3 +276,10 @@ def test_what_is_no_header_is_refused(data: bytes, said: str) -> None:
 def test_bias_has_room_for_every_worker() -> None:
     for workers in range(1, spec.MAX_WORKERS + 1):
         assert workers * (2 * spec.bias(workers) - 1) < 2**32
+
+
+def test_a_record_is_filled_by_the_names_of_its_members() -> None:
+    record = records.filled(places.PORT.dtype(), kind=2, number=7)
+    assert (record["kind"], record["number"], record["job"]) == (2, 7, 0)
+    with pytest.raises(ValueError, match="no field of name none"):
+        records.filled(places.PORT.dtype(), none=1)
