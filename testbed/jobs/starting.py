@@ -4,8 +4,9 @@ of its own or as a fork of one that has torch loaded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from testbed.client.caller import Caller
 from testbed.jobs.processes import ProcessSpec
@@ -30,16 +31,18 @@ class Starter:
         """Start a process as the leader of a session of its own, its output at `stdout`. Raises OSError or
         TestbedError.
         """
-        options: dict[str, Any] = {
-            "uid": self.caller.uid,
-            "gid": self.caller.gid,
-            "groups": self.caller.groups,
-            "env": spec.env,
-            "cwd": self.cwd if spec.cwd is None else str(spec.cwd),
-            "stdout": stdout,
-            "pass_fds": spec.pass_fds,
-        }
+        hosts, host, enclosure = self.hosts, spec.host, self.enclosure
+        start: Callable[..., Process]
         if self.forks and not spec.serves:
-            return self.hosts.fork_in(spec.host, spec.argv[2:], self.enclosure, **options)
-        options |= {"stderr": stdout, "new_session": True}
-        return self.hosts.popen_in(spec.host, spec.argv, self.enclosure, **options)
+            start = partial(hosts.fork_in, host, spec.argv[2:], enclosure)
+        else:
+            start = partial(hosts.popen_in, host, spec.argv, enclosure, stderr=stdout, new_session=True)
+        return start(
+            uid=self.caller.uid,
+            gid=self.caller.gid,
+            groups=self.caller.groups,
+            env=spec.env,
+            cwd=self.cwd if spec.cwd is None else str(spec.cwd),
+            stdout=stdout,
+            pass_fds=spec.pass_fds,
+        )

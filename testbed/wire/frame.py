@@ -6,7 +6,6 @@ import functools
 import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +127,7 @@ class Frame:
         """Return whether a queue on its way was long."""
         return self.tos & CE == CE
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, int | str | list[int]]:
         """Everything in it, to compare and to show."""
         named = {field.name: getattr(self.header, field.name) for field in spec.HEADER}
         addresses = (

@@ -45,22 +45,23 @@ def read(memory: memoryview) -> dict[str, Any] | None:
     """Return what it says; None where that is nothing, or does not read. `lines` are strings without control
     characters, and few.
     """
-    for _ in range(_TRIES):
-        sequence, length = _HEAD.unpack_from(memory)
-        if sequence % 2 or not 0 < length <= len(memory) - _HEAD.size:
-            continue
-        text = bytes(memory[_HEAD.size : _HEAD.size + length])
-        if _HEAD.unpack_from(memory)[0] == sequence:
-            return _parsed(text)
-    return None
-
-
-def _parsed(text: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(text)
+        said = json.loads(_text(memory))
     except (ValueError, RecursionError):
         return None
     if not isinstance(said, dict) or not isinstance(said.get("lines"), list):
         return None
     lines = ["".join(c if c.isprintable() else "?" for c in str(each)) for each in said["lines"][:MOST_LINES]]
     return {**said, "lines": [each[:MOST_CHARACTERS] for each in lines]}
+
+
+def _text(memory: memoryview) -> bytes:
+    """Return what is written, of one time; empty where nothing is, or it is written all the time."""
+    for _ in range(_TRIES):
+        sequence, length = _HEAD.unpack_from(memory)
+        if sequence % 2 or not 0 < length <= len(memory) - _HEAD.size:
+            continue
+        text = bytes(memory[_HEAD.size : _HEAD.size + length])
+        if _HEAD.unpack_from(memory)[0] == sequence:
+            return text
+    return b""

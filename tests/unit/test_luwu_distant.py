@@ -5,6 +5,7 @@ same sums, to the bit.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -492,8 +493,8 @@ def test_a_node_that_is_gone_ends_its_workers_in_one_line(stack: contextlib.Exit
         end, _ = listener.accept()
         with end.makefile("rb") as file:
             file.readline()
-        groups = b"[{}, {}, {}]"
-        end.sendall(b'{"iteration": 0, "groups": ' + groups + b"}\n")
+        opened = {"kind": "Opened", "iteration": 0, "groups": "[{}, {}, {}]", "notice": ""}
+        end.sendall(json.dumps(opened).encode() + b"\n")
         ends.append(end)
 
     thread = threading.Thread(target=answer)

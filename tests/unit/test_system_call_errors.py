@@ -38,7 +38,7 @@ from testbed.systems.trio.bmv2.timers import MarkTimers
 from testbed.systems.trio.terms import BlockTerms
 from testbed.topology.addresses import Dpid
 from workloads import job_env, ps_protocol
-from workloads.luwu.calls import Connection, GoneError
+from workloads.luwu.calls import Connection, GoneError, NodeCall
 from workloads.luwu.errors import LuwuError
 
 ERRNOS = sorted(errno.errorcode)
@@ -472,7 +472,7 @@ def test_calls_of_an_optimizer_node_tell_a_peer_that_is_gone_from_another_error(
         broken: Any = Broken(code)
         connection = Connection(broken, "worker 2")
         calls: dict[str, Callable[[], object]] = {
-            "send to": partial(connection.send, {"call": "pull"}),
+            "send to": partial(connection.send, NodeCall(call="pull", number=0)),
             "receive from": connection.receive,
         }
         for attempt, call in calls.items():

@@ -1,7 +1,8 @@
 """The small messages between workers and the optimizer node, over TCP: which calls a worker makes, and what
 comes of them. Parameters and gradients go by the tree (workloads/luwu/nic.py), and not here.
 
-A message is a line of JSON and, where the line says `bytes`, so many after it.
+A message is a line of JSON, of the type that its `kind` names, and, where the line says `bytes`, so many
+after it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import errno
 import json
 import socket
 import threading
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, TypeVar, get_args
 
+from testbed.wire.settings import decoded
 from workloads.luwu.errors import LuwuError
+from workloads.luwu.layout import Description
+from workloads.luwu.rates import Rates
 
 PULL, PUSH, CLEAR, NORM, STEP, CLOSE = "pull", "push", "clear", "norm", "step", "close"
 RECORD, NOT_FINITE, STATES = "record", "not finite", "states"
@@ -26,11 +32,113 @@ _GONE: Final = frozenset(
     )
 )
 
-Message = dict[str, Any]
-
 
 class GoneError(LuwuError):
     """The other end of a connection is no longer there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """The first message of a worker: who it is, and the model, optimizer, disks and states that it has, which
+    are equal on all workers. `names` are those of each group's tensors, `groups` the groups' settings
+    (`Rule.groups`), `start` is the iteration of the first values; with `moments`, there are such, too.
+    """
+
+    worker: int
+    job: int
+    generation: int
+    model: Description
+    dtype: str
+    rule: str
+    names: tuple[tuple[str, ...], ...]
+    groups: str
+    resume: bool
+    start: int
+    moments: bool
+    folders: tuple[str, ...]
+    rates: Rates | None
+    update: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFailure:
+    """The end of the node, and why."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueQuestion:
+    """The node's question for a first value of a tensor: `part` 0 is its weights, 1 and 2 are its moments."""
+
+    name: str
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstValue:
+    """A first value, whose bytes follow."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The node's store is open, at this iteration, with these settings of groups."""
+
+    iteration: int
+    groups: str
+    notice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCall:
+    """A call, by its number among the worker's, with what it needs: the layer, what clipping and scaling
+    come to, the settings of groups, the file of a record.
+    """
+
+    call: str
+    number: int
+    layer: int | None = None
+    clip_norm: float | None = None
+    factor: float = 1.0
+    groups: str | None = None
+    file: str | None = None
+
+    def in_words(self, layers: Sequence[str]) -> str:
+        """Return it in words; `layers` are the model's, by name."""
+        words = self.call
+        if self.layer is not None:
+            words += f" of layer {layers[self.layer]}"
+        if self.clip_norm is not None:
+            words += f" clipped to {self.clip_norm:g}"
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class Exponent:
+    """The exponent that a worker measured in what it pushes by the call of the number `of`."""
+
+    of: int
+    exponent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to the call of the number `of`: why it was refused, or its value, whose type is the call's,
+    or for a push its scale, None where somebody's values are not finite.
+    """
+
+    of: int
+    error: str | None = None
+    value: Any = None
+    scale: int | None = None
+
+
+Message = Greeting | NodeFailure | ValueQuestion | FirstValue | Opened | NodeCall | Exponent | Reply
+M = TypeVar("M", bound=Message)
+_KINDS: Final = {kind.__name__: kind for kind in get_args(Message)}
 
 
 class Connection:
@@ -46,7 +154,9 @@ class Connection:
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
         """Raises GoneError, or LuwuError where it cannot be sent for another reason."""
-        line = json.dumps({**message, "bytes": len(blob)} if blob else message).encode() + b"\n"
+        values = {each.name: getattr(message, each.name) for each in fields(message)}
+        row = {"kind": type(message).__name__, **values, **({"bytes": len(blob)} if blob else {})}
+        line = json.dumps(row, default=asdict).encode() + b"\n"
         try:
             with self._sending:
                 self._socket.sendall(line)
@@ -61,15 +171,25 @@ class Connection:
             line = self._file.readline(_LONGEST)
             if not line.endswith(b"\n"):
                 raise GoneError(f"{self.peer} is gone")
-            message = json.loads(line)
-            size = int(message.pop("bytes", 0))
+            row = json.loads(line)
+            size, kind = int(row.pop("bytes", 0)), row.pop("kind", None)
             blob = self._file.read(size)
+            if len(blob) < size:
+                raise GoneError(f"{self.peer} is gone")
+            if kind not in _KINDS:
+                raise ValueError(f"kind {kind!r}")
+            message: Message = decoded(_KINDS[kind], row)
         except OSError as problem:
             raise self._failure("receive from", problem) from problem
-        except (ValueError, AttributeError) as problem:
+        except (ValueError, TypeError, AttributeError) as problem:
             raise LuwuError(f"{self.peer} sent what is no message: {problem}") from problem
-        if len(blob) < size:
-            raise GoneError(f"{self.peer} is gone")
+        return message, blob
+
+    def expect(self, kind: type[M]) -> tuple[M, bytes]:
+        """Receive a message of this kind. Raises as `receive`, and LuwuError for one of another."""
+        message, blob = self.receive()
+        if not isinstance(message, kind):
+            raise LuwuError(f"{self.peer} sent a {type(message).__name__}, and no {kind.__name__}")
         return message, blob
 
     def _failure(self, attempt: str, problem: OSError) -> LuwuError:
@@ -89,13 +209,3 @@ class Connection:
         self.shut()
         self._file.close()
         self._socket.close()
-
-
-def spoken(message: Message, model_layers: list[str]) -> str:
-    """Return a call in words."""
-    words = str(message["call"])
-    if "layer" in message:
-        words += f" of layer {model_layers[message['layer']]}"
-    if message.get("clip_norm") is not None:
-        words += f" clipped to {message['clip_norm']:g}"
-    return words

@@ -6,16 +6,17 @@ Carries out the n-th call when all workers have made it. Imports torch, and of t
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 
@@ -30,21 +31,28 @@ from workloads.luwu.calls import (
     STATES,
     STEP,
     Connection,
+    Exponent,
+    FirstValue,
     GoneError,
+    Greeting,
     Message,
-    spoken,
+    NodeCall,
+    NodeFailure,
+    Opened,
+    Reply,
+    ValueQuestion,
 )
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, STATE_BYTES, Layer, Model, Tensor
 from workloads.luwu.nic import Nic, Request, Tree, scale_of
 from workloads.luwu.node import BACKWARD, FORWARD
-from workloads.luwu.rates import Rates
 from workloads.luwu.rule import RULES, Rule, first_states, placeholders
 from workloads.luwu.spans import Span
 from workloads.luwu.standing import Now, Teller
 from workloads.luwu.store import Store
 from workloads.luwu.transport import Local, say
 
+M = TypeVar("M", NodeCall, Exponent)
 _SLOTS = 2  # layers under way in a stream
 _LAYERS = 2  # that have buffers for their update
 _NO_NUMBER = 255  # exponent of NaN and infinity
@@ -60,9 +68,9 @@ class _Worker:
     """A worker's connection, its greeting, and the calls of it that were not carried out."""
 
     connection: Connection
-    greeting: Message
-    calls: queue.SimpleQueue[Message]
-    exponents: queue.SimpleQueue[Message]
+    greeting: Greeting
+    calls: queue.SimpleQueue[NodeCall]
+    exponents: queue.SimpleQueue[Exponent]
 
 
 class Owner:
@@ -97,10 +105,10 @@ class Owner:
                 model, rule, store = self._opened()
                 with contextlib.ExitStack() as undo:
                     undo.callback(store.close)
-                    local = Local(store, rule, self._workers[0].greeting["update"], _LAYERS)
+                    local = Local(store, rule, self._workers[0].greeting.update, _LAYERS)
                     undo.pop_all()
             except LuwuError as problem:
-                self._tell({"error": str(problem)})
+                self._tell(NodeFailure(str(problem)))
                 raise
             stack.callback(local.close)
             sizes = [
@@ -110,7 +118,7 @@ class Owner:
             room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
             nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
             steps = [-(-size // 4096) * 4096 for size in sizes]
-            self._tell({"iteration": store.iteration, "groups": rule.groups(), "notice": store.notice})
+            self._tell(Opened(store.iteration, rule.groups(), store.notice))
             for number, worker in enumerate(self._workers):
                 thread = threading.Thread(
                     target=self._hear, args=(number, worker), name=f"luwu worker {number}", daemon=True
@@ -149,13 +157,13 @@ class Owner:
 
     # ------------------------------------------------------------ for what carries out
 
-    def next_calls(self) -> list[Message]:
+    def next_calls(self) -> list[NodeCall]:
         """Return the next call of each worker. Raises LuwuError."""
         return [self._next(worker.calls) for worker in self._workers]
 
-    def next_exponents(self) -> list[Message]:
+    def next_exponents(self) -> list[int]:
         """Return what each worker measured next."""
-        return [self._next(worker.exponents) for worker in self._workers]
+        return [self._next(worker.exponents).exponent for worker in self._workers]
 
     def name(self, worker: int) -> str:
         return f"worker {worker} ({self._names[worker]})"
@@ -164,26 +172,26 @@ class Owner:
         """Let all hear it once."""
         if self._reason is None:
             self._reason = reason
-        self._tell({"error": reason})
+        self._tell(NodeFailure(reason))
 
     def refused(self, problem: str | None) -> None:
         """Note what the last call was refused with: workers that end then end because of it."""
         self._refusal = problem
 
-    def answer(self, number: int, message: Message) -> None:
-        self._tell({"of": number, **message})
+    def answer(self, reply: Reply) -> None:
+        """Give all workers the answer to a call."""
+        self._tell(reply)
 
     def answer_first(self, number: int, content: memoryview) -> None:
         """Give content to the first worker, and say to the others that there is none."""
         for worker in self._workers:
             first = worker is self._workers[0]
-            message = {"of": number, "value": first}
             with contextlib.suppress(GoneError):
-                worker.connection.send(message, content if first else b"")
+                worker.connection.send(Reply(number, value=first), content if first else b"")
 
     # ------------------------------------------------------------ within
 
-    def _next(self, messages: queue.SimpleQueue[Message]) -> Message:
+    def _next(self, messages: queue.SimpleQueue[M]) -> M:
         while True:
             try:
                 return messages.get(timeout=0.2)
@@ -198,11 +206,11 @@ class Owner:
             end, address = self._listener.accept()
             connection = Connection(end, f"the worker at {address[0]}")
             stack.callback(connection.close)
-            greeting, _ = connection.receive()
-            number = int(greeting["worker"])
+            greeting, _ = connection.expect(Greeting)
+            number = greeting.worker
             connection.peer = self.name(number)
-            if (int(greeting["job"]), int(greeting["generation"])) != (self._tree.job, self._tree.generation):
-                connection.send({"error": f"this is the optimizer node of job {self._tree.job}"})
+            if (greeting.job, greeting.generation) != (self._tree.job, self._tree.generation):
+                connection.send(NodeFailure(f"this is the optimizer node of job {self._tree.job}"))
                 continue
             met[number] = _Worker(connection, greeting, queue.SimpleQueue(), queue.SimpleQueue())
         self._workers = [met[number] for number in range(self._tree.workers)]
@@ -212,33 +220,31 @@ class Owner:
         first = self._workers[0].greeting
         for number, worker in enumerate(self._workers):
             for name in _ALIKE:
-                if worker.greeting[name] != first[name]:
+                theirs, ours = (_shown(each, name) for each in (worker.greeting, first))
+                if theirs != ours:
                     raise LuwuError(
                         f"{self.name(number)} has another {name} than {self.name(0)}: "
-                        f"{_difference(worker.greeting[name], first[name])}"
+                        f"{_difference(theirs, ours)}"
                     )
         layers = [
-            Layer(name, tuple(Tensor(each, tuple(shape)) for each, shape in tensors))
-            for name, tensors in first["model"]
+            Layer(name, tuple(Tensor(each, shape) for each, shape in tensors))
+            for name, tensors in first.model
         ]
-        model = Model(layers, first["dtype"])
+        model = Model(layers, first.dtype)
         named = placeholders(model)
-        groups: list[dict[str, Any]] = [
-            {"params": [named[name] for name in names]} for names in first["names"]
-        ]
-        if first["rule"] not in RULES:
-            raise LuwuError(f"optimizer {first['rule']}: accepted are {', '.join(RULES)}")
-        rule = Rule(RULES[first["rule"]](groups, fused=True), model, named)
-        rule.set_groups(first["groups"])
+        groups = [{"params": [named[name] for name in names]} for names in first.names]
+        if first.rule not in RULES:
+            raise LuwuError(f"optimizer {first.rule}: accepted are {', '.join(RULES)}")
+        rule = Rule(RULES[first.rule](groups, fused=True), model, named)
+        rule.set_groups(first.groups)
         dtype = getattr(torch, model.dtype)
-        folders = [Path(folder) for folder in first["folders"]]
-        rates = first["rates"] and Rates(**first["rates"])
-        if first["resume"]:
-            store = Store.resume(folders, model, rule.name, rates)
+        folders = [Path(folder) for folder in first.folders]
+        if first.resume:
+            store = Store.resume(folders, model, rule.name, first.rates)
             say(store.notice)
             return model, rule, store
-        fill = first_states(partial(self._value, 0), dtype, self._moments if first["moments"] else None)
-        return model, rule, Store.create(folders, model, rule.name, fill, rates, int(first["start"]))
+        fill = first_states(partial(self._value, 0), dtype, self._moments if first.moments else None)
+        return model, rule, Store.create(folders, model, rule.name, fill, first.rates, first.start)
 
     def _moments(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         return self._value(1, name), self._value(2, name)
@@ -246,10 +252,10 @@ class Owner:
     def _value(self, part: int, name: str) -> torch.Tensor:
         """A first value of a tensor, or of a moment (1 and 2), from the first worker."""
         connection = self._workers[0].connection
-        connection.send({"values": name, "part": part})
-        message, content = connection.receive()
-        flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, message["dtype"]))
-        return flat.view(message["shape"])
+        connection.send(ValueQuestion(name, part))
+        value, content = connection.expect(FirstValue)
+        flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, value.dtype))
+        return flat.view(value.shape)
 
     def _tell(self, message: Message) -> None:
         for worker in self._workers:
@@ -261,8 +267,13 @@ class Owner:
         try:
             while True:
                 message, _ = worker.connection.receive()
-                closed = closed or message.get("call") == CLOSE
-                (worker.calls if "call" in message else worker.exponents).put(message)
+                if isinstance(message, NodeCall):
+                    closed = closed or message.call == CLOSE
+                    worker.calls.put(message)
+                elif isinstance(message, Exponent):
+                    worker.exponents.put(message)
+                else:
+                    raise LuwuError(f"{self.name(number)} sent a {type(message).__name__}, and no call")
         except LuwuError as problem:
             if not closed and not self._over.is_set() and self._reason is None:
                 gone = self._refusal or f"{self.name(number)} is gone"
@@ -312,7 +323,7 @@ class _Carrier:
         )
 
     def carry_out(self) -> None:
-        acts: dict[str, Callable[[Message], None]] = {
+        acts: dict[str, Callable[[NodeCall, int], None]] = {
             PULL: self._pull,
             PUSH: self._push,
             STATES: self._states,
@@ -321,31 +332,31 @@ class _Carrier:
             calls = self._owner.next_calls()
             self._compare(calls)
             call = calls[0]
-            self._call, self._layer = str(call["call"]), int(call.get("layer", -1))
-            if call["call"] == CLOSE:
+            self._call, self._layer = call.call, -1 if call.layer is None else call.layer
+            if call.call == CLOSE:
                 # all wait for nothing more; the last acknowledgement is lost where a NIC ends before its beat
                 return
-            if call["call"] in acts:
-                acts[call["call"]](call)
+            if call.call in acts:
+                acts[call.call](call, self._layer)
                 continue
             self._settle()
             try:
                 value = self._value(call)
             except LuwuError as problem:
                 self._owner.refused(str(problem))
-                self._owner.answer(call["number"], {"error": str(problem)})
+                self._owner.answer(Reply(call.number, error=str(problem)))
             else:
                 self._owner.refused(None)
-                self._owner.answer(call["number"], {"value": value})
+                self._owner.answer(Reply(call.number, value=value))
 
-    def _compare(self, calls: Sequence[Message]) -> None:
+    def _compare(self, calls: Sequence[NodeCall]) -> None:
         first = calls[0]
         for number, call in enumerate(calls):
             if call != first:
-                words = [spoken(each, self._names) for each in (call, first)]
+                words = [each.in_words(self._names) for each in (call, first)]
                 if words[0] == words[1]:
                     words = [
-                        f"{each} with {call.get('groups')}"
+                        f"{each} with {call.groups and json.loads(call.groups)}"
                         for each, call in zip(words, (call, first), strict=True)
                     ]
                 raise LuwuError(
@@ -353,69 +364,70 @@ class _Carrier:
                     f"all workers make the same calls in the same order"
                 )
 
-    def _pull(self, call: Message) -> None:
-        layer = self._model.layers[call["layer"]]
+    def _pull(self, call: NodeCall, number: int) -> None:
+        layer = self._model.layers[number]
         if len(self._pulls) == _SLOTS:
             self._pulls.pop(0).result()
         start = self._parameters[self._pulled % _SLOTS]
         self._pulled += 1
         size = layer.used * PARAMETER_BYTES
-        self._local.pull(call["layer"], self._nic.memory[start : start + size]).result()
-        number = int(call["layer"])
+        self._local.pull(number, self._nic.memory[start : start + size]).result()
         phase = BACKWARD if number in self._forward else FORWARD
         self._forward.add(number)
         given = self._nic.give(f"parameters of layer {layer.name}", start, size)
         self._pulls.append(self._watches["push"].watch(given, phase, number, size))
 
-    def _push(self, call: Message) -> None:
-        layer = self._model.layers[call["layer"]]
+    def _push(self, call: NodeCall, number: int) -> None:
+        layer = self._model.layers[number]
         if len(self._pushes) == _SLOTS:
             self._pushes.pop(0).result()
-        if "groups" in call:
-            self._rule.set_groups(call["groups"])
+        if call.groups is not None:
+            self._rule.set_groups(call.groups)
         start = self._gradients[self._pushed % _SLOTS]
         self._pushed += 1
         exponents = self._owner.next_exponents()
-        whose = [number for number, each in enumerate(exponents) if each["exponent"] >= _NO_NUMBER]
+        whose = [worker for worker, exponent in enumerate(exponents) if exponent >= _NO_NUMBER]
         what = f"gradients of layer {layer.name}"
         refusal = None
         if whose:  # all send zeros
-            names = ", ".join(self._owner.name(number) for number in whose)
+            names = ", ".join(self._owner.name(worker) for worker in whose)
             refusal = f"{names}: {what} have NaN or infinity"
         workers = len(exponents)
-        scale = 0 if whose else scale_of(max(each["exponent"] for each in exponents), workers)
+        scale = 0 if whose else scale_of(max(exponents), workers)
         request = self._nic.get_numbers(what, start, layer.used, 2.0**-scale / workers)
-        self._owner.answer(call["number"], {"scale": None if whose else scale})
+        self._owner.answer(Reply(call.number, scale=None if whose else scale))
         size = layer.used * GRADIENT_BYTES
-        accepted = self._watches["accept gradients"].watch(request, BACKWARD, call["layer"], size)
+        accepted = self._watches["accept gradients"].watch(request, BACKWARD, number, size)
         gradients = self._nic.memory[start : start + size]
-        self._pushes.append(self._local.push(call["layer"], gradients, accepted, refusal))
+        self._pushes.append(self._local.push(number, gradients, accepted, refusal))
 
-    def _states(self, call: Message) -> None:
+    def _states(self, call: NodeCall, number: int) -> None:
         """Send states by the connection, as first values come: of all workers one needs them."""
-        content = memoryview(bytearray(self._model.layers[call["layer"]].used * STATE_BYTES))
+        content = memoryview(bytearray(self._model.layers[number].used * STATE_BYTES))
         self._settle()
-        self._local.states(call["layer"], content).result()
-        self._owner.answer_first(call["number"], content)
+        self._local.states(number, content).result()
+        self._owner.answer_first(call.number, content)
 
     def _settle(self) -> None:
         while self._pushes:
             self._pushes.pop(0).result()
 
-    def _value(self, call: Message) -> object:
-        if call["call"] == CLEAR:
+    def _value(self, call: NodeCall) -> object:
+        if call.call == CLEAR:
             self._local.clear().result()
             return None
-        if call["call"] == NORM:
-            return float(self._local.norm(call["factor"]).result())
-        if call["call"] == NOT_FINITE:
+        if call.call == NORM:
+            return float(self._local.norm(call.factor).result())
+        if call.call == NOT_FINITE:
             return self._local.not_finite().result()
-        if call["call"] == RECORD:
-            return self._local.record(Path(call["file"])).result()
-        assert call["call"] == STEP
+        if call.call == RECORD:
+            assert call.file is not None
+            return self._local.record(Path(call.file)).result()
+        assert call.call == STEP
+        assert call.groups is not None
         self._forward.clear()
-        self._rule.set_groups(call["groups"])
-        return self._local.step(call["clip_norm"], call["factor"]).result()
+        self._rule.set_groups(call.groups)
+        return self._local.step(call.clip_norm, call.factor).result()
 
 
 class _Watch:
@@ -456,6 +468,12 @@ class _Watch:
                 continue
             self._store.spans.add(replace(span, end_ns=time.monotonic_ns()))
             future.set_result(None)
+
+
+def _shown(greeting: Greeting, name: str) -> object:
+    """Return a field of a greeting as it is shown: settings and rates by name, lists for tuples."""
+    value = getattr(greeting, name)
+    return json.loads(value if name == "groups" else json.dumps(value, default=asdict))
 
 
 def _difference(theirs: object, ours: object) -> str:

@@ -5,6 +5,7 @@ Imports torch, and of the project the layout and errors.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,26 +172,28 @@ class Rule:
                 }
             step.step()
 
-    def names(self) -> list[list[str]]:
+    def names(self) -> tuple[tuple[str, ...], ...]:
         """Return the tensors of each group, by name."""
-        return [
-            [name for name, own in self._groups.items() if own == number]
+        return tuple(
+            tuple(name for name, own in self._groups.items() if own == number)
             for number in range(len(self.optimizer.param_groups))
-        ]
+        )
 
-    def groups(self) -> list[dict[str, Any]]:
-        """Return the settings of the groups, as JSON has them."""
-        return [
-            {name: _plain(value) for name, value in group.items() if name != "params"}
-            for group in self.optimizer.param_groups
-        ]
+    def groups(self) -> str:
+        """Return the settings of the groups, as JSON: torch's own, of which only torch knows the names."""
+        return json.dumps(
+            [
+                {name: _plain(value) for name, value in group.items() if name != "params"}
+                for group in self.optimizer.param_groups
+            ]
+        )
 
-    def set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+    def set_groups(self, groups: str) -> None:
         """Take what `groups` returned. Raises RuleError where there are others."""
-        ours = self.optimizer.param_groups
-        if len(groups) != len(ours):
-            raise RuleError(f"the states' optimizer has {len(groups)} groups, this one has {len(ours)}")
-        for group, settings in zip(ours, groups, strict=True):
+        ours, theirs = self.optimizer.param_groups, json.loads(groups)
+        if len(theirs) != len(ours):
+            raise RuleError(f"the states' optimizer has {len(theirs)} groups, this one has {len(ours)}")
+        for group, settings in zip(ours, theirs, strict=True):
             group.update({name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()})
 
     def advance(self) -> None:

@@ -100,8 +100,7 @@ class Seen:
 
     def summary(self) -> dict[str, Any]:
         """Return it as JSON: `Timeline.summary`."""
-        summary: dict[str, Any] = self._timeline.summary()
-        return summary
+        return dict(self._timeline.summary())
 
     def _ask(self, size_bytes: int, kind: Course, asked: Future[T]) -> int:
         number: int = self._timeline.ask(size_bytes, int(kind))

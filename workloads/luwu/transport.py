@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import torch
 
@@ -98,7 +98,7 @@ class Local:
         if store.settings:
             rule.restore(unpacked(store.settings))
         self._pushed: set[int] = set()
-        self._groups: list[dict[str, Any]] = []  # by which layers were updated within the backward pass
+        self._groups = rule.groups()  # by which layers were updated within the backward pass
         self._spent = self._failed = False  # gradients, and this transport
         self._refusal: str | None = None  # whose gradients since `clear` are not finite
         self._updates = Updates(store, rule, ahead)

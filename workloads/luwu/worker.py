@@ -14,9 +14,9 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,7 +31,15 @@ from workloads.luwu.calls import (
     STATES,
     STEP,
     Connection,
+    Exponent,
+    FirstValue,
+    Greeting,
     Message,
+    NodeCall,
+    NodeFailure,
+    Opened,
+    Reply,
+    ValueQuestion,
 )
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.layout import GRADIENT_BYTES, PARAMETER_BYTES, Model
@@ -43,6 +51,8 @@ from workloads.luwu.states import Moments
 from workloads.luwu.transport import AT_STEP, IN_BACKWARD, say
 
 T = TypeVar("T")
+Answer = tuple[Reply, bytes]
+"""A reply, and the bytes that came with it."""
 PUSHES = 3  # of gradients that have a buffer in the memory
 
 
@@ -97,7 +107,7 @@ class Distant:
         self._reason: str | None = None
         self._lock = threading.Lock()
         self._number = 0
-        self._replies: dict[int, Future[Message]] = {}
+        self._replies: dict[int, Future[Answer]] = {}
         self._iteration = 0
         layers = self._model.layers
         self._starts: list[int] = []
@@ -182,7 +192,7 @@ class Distant:
                 self.forget(layer)
 
         with self._lock:
-            self._call({"call": PULL, "layer": layer})
+            self._call(PULL, layer=layer)
             return self._ask("luwu pulls", self._nic.get(what, start, size), then)
 
     def push(self, layer: int, gradients: memoryview) -> Future[None]:
@@ -195,10 +205,9 @@ class Distant:
             self._nic.memory[start : start + size] = gradients
         what = f"push of layer {self._model.layers[layer].name}"
         with self._lock:
-            call: Message = {"call": PUSH, "layer": layer}
-            if self._settings_due:
-                call["groups"], self._settings_due = self._rule.groups(), False
-            number, scale = self._call(call)
+            groups = self._rule.groups() if self._settings_due else None
+            self._settings_due = False
+            number, scale = self._call(PUSH, layer=layer, groups=groups)
             request = self._nic.give_numbers(what, start, size // GRADIENT_BYTES)
             future = self._ask("luwu pushes", request, lambda: self._end_push(start, size))
             scale.add_done_callback(lambda reply: self._set_scale(request, reply, start, size))
@@ -206,42 +215,41 @@ class Distant:
                 _Asked(
                     request,
                     Future(),
-                    lambda: self._send({"of": number, "exponent": request.measured()}),
+                    lambda: self._send(Exponent(number, request.measured())),
                 )
             )
             return future
 
     def clear(self) -> Future[None]:
         self._settings_due = self._updates_within
-        return _mapped(self._asked({"call": CLEAR}), lambda _: None)
+        return _mapped(self._asked(CLEAR), lambda _reply, _content: None)
 
     def not_finite(self) -> Future[str | None]:
-        return _mapped(
-            self._asked({"call": NOT_FINITE}), lambda reply: reply["value"] and str(reply["value"])
-        )
+        asked = self._asked(NOT_FINITE)
+        return _mapped(asked, lambda reply, _: reply.value and str(reply.value))
 
     def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
-        asked = self._asked({"call": NORM, "factor": factor})
-        return _mapped(asked, lambda reply: torch.tensor(reply["value"]))
+        asked = self._asked(NORM, factor=factor)
+        return _mapped(asked, lambda reply, _: torch.tensor(reply.value))
 
     def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
-        def take(reply: Message) -> int:
-            self._iteration = int(reply["value"])
+        def take(reply: Reply, _: bytes) -> int:
+            self._iteration = int(reply.value)
             return self._iteration
 
-        call = {"call": STEP, "clip_norm": clip_norm, "factor": factor, "groups": self._rule.groups()}
-        return _mapped(self._asked(call), take)
+        groups = self._rule.groups()
+        return _mapped(self._asked(STEP, clip_norm=clip_norm, factor=factor, groups=groups), take)
 
     def states(self, layer: int, states: memoryview) -> Future[bool]:
-        def take(reply: Message) -> bool:
-            if reply["value"]:
-                states[:] = reply["content"]
-            return bool(reply["value"])
+        def take(reply: Reply, content: bytes) -> bool:
+            if reply.value:
+                states[:] = content
+            return bool(reply.value)
 
-        return _mapped(self._asked({"call": STATES, "layer": layer}), take)
+        return _mapped(self._asked(STATES, layer=layer), take)
 
     def record(self, file: Path) -> Future[int]:
-        return _mapped(self._asked({"call": RECORD, "file": str(file)}), lambda reply: int(reply["value"]))
+        return _mapped(self._asked(RECORD, file=str(file)), lambda reply, _: int(reply.value))
 
     def close(self) -> None:
         """Nothing where it is closed already."""
@@ -249,7 +257,7 @@ class Distant:
             return
         self._is_closed = True
         with contextlib.suppress(LuwuError), self._lock:
-            self._call({"call": CLOSE})
+            self._call(CLOSE)
         for each in self._queues.values():
             each.put(None)
         for thread in self._threads[1:]:
@@ -265,43 +273,44 @@ class Distant:
     def _greet(self, opening: Opening, tree: Tree) -> None:
         """Tell the node of the model, and give it what it asks for."""
         self._control.send(
-            {
-                "worker": tree.worker,
-                "job": tree.job,
-                "generation": tree.generation,
-                "model": self._model.description(),
-                "dtype": self._model.dtype,
-                "rule": self._rule.name,
-                "names": self._rule.names(),
-                "groups": self._rule.groups(),
-                "resume": opening.resume,
-                "start": opening.start,
-                "moments": opening.moments is not None,
-                "folders": opening.folders,
-                "rates": opening.rates and asdict(opening.rates),
-                "update": opening.update,
-            }
+            Greeting(
+                worker=tree.worker,
+                job=tree.job,
+                generation=tree.generation,
+                model=self._model.description(),
+                dtype=self._model.dtype,
+                rule=self._rule.name,
+                names=self._rule.names(),
+                groups=self._rule.groups(),
+                resume=opening.resume,
+                start=opening.start,
+                moments=opening.moments is not None,
+                folders=opening.folders,
+                rates=opening.rates,
+                update=opening.update,
+            )
         )
         while True:
             message, _ = self._control.receive()
-            if "error" in message:
-                raise LuwuError(message["error"])
-            if "iteration" in message:
+            if isinstance(message, NodeFailure):
+                raise LuwuError(message.error)
+            if isinstance(message, Opened):
                 break
-            name, part = message["values"], int(message["part"])
-            if part == 0:
-                given = opening.values(name)
+            if not isinstance(message, ValueQuestion):
+                raise LuwuError(f"{self._control.peer} sent a {type(message).__name__} before it opened")
+            if message.part == 0:
+                given = opening.values(message.name)
             else:
                 assert opening.moments is not None
-                given = opening.moments(name)[part - 1]
+                given = opening.moments(message.name)[message.part - 1]
             value = given.detach().contiguous()
             kind = str(value.dtype).removeprefix("torch.")
             content = value.reshape(-1).view(torch.uint8).numpy().tobytes()
-            self._control.send({"dtype": kind, "shape": list(value.shape)}, content)
-        self._iteration = int(message["iteration"])
-        self._rule.set_groups(message["groups"])
+            self._control.send(FirstValue(kind, tuple(value.shape)), content)
+        self._iteration = message.iteration
+        self._rule.set_groups(message.groups)
         if tree.worker == 0:
-            say(message.get("notice", ""))
+            say(message.notice)
 
     def _send(self, message: Message) -> None:
         try:
@@ -310,21 +319,21 @@ class Distant:
             self._fail(str(problem))
             raise
 
-    def _call(self, message: Message) -> tuple[int, Future[Message]]:
+    def _call(self, call: str, **needs: Any) -> tuple[int, Future[Answer]]:
         """Send the next call; the lock is held. The node answers some of them."""
         if self._reason is not None:
             raise LuwuError(self._reason)
         number = self._number
         self._number += 1
-        reply: Future[Message] = Future()
-        if message["call"] not in (PULL, CLOSE):
+        reply: Future[Answer] = Future()
+        if call not in (PULL, CLOSE):
             self._replies[number] = reply
-        self._send({**message, "number": number})
+        self._send(NodeCall(call=call, number=number, **needs))
         return number, reply
 
-    def _asked(self, message: Message) -> Future[Message]:
+    def _asked(self, call: str, **needs: Any) -> Future[Answer]:
         with self._lock:
-            return self._call(message)[1]
+            return self._call(call, **needs)[1]
 
     def _ask(self, name: str, request: Request, then: Callable[[], None]) -> Future[None]:
         future: Future[None] = Future()
@@ -348,13 +357,15 @@ class Distant:
         try:
             while True:
                 message, content = self._control.receive()
-                if "of" not in message:
-                    raise LuwuError(str(message["error"]))
-                future = self._replies.pop(int(message["of"]))
-                if "error" in message:
-                    future.set_exception(LuwuError(message["error"]))
+                if isinstance(message, NodeFailure):
+                    raise LuwuError(message.error)
+                if not isinstance(message, Reply):
+                    raise LuwuError(f"{self._control.peer} sent a {type(message).__name__}, and no reply")
+                future = self._replies.pop(message.of)
+                if message.error is not None:
+                    future.set_exception(LuwuError(message.error))
                 else:
-                    future.set_result({**message, "content": content} if content else message)
+                    future.set_result((message, content))
         except LuwuError as problem:
             self._fail(str(problem))
 
@@ -370,12 +381,13 @@ class Distant:
         self._free.put(start)
         self._added(size)
 
-    def _set_scale(self, request: Request, reply: Future[Message], start: int, size: int) -> None:
+    def _set_scale(self, request: Request, reply: Future[Answer], start: int, size: int) -> None:
         """Send what is pushed; zeros where somebody's values are not finite, which nobody will use."""
         if reply.exception() is None:
-            if reply.result()["scale"] is None:
+            scale = reply.result()[0].scale
+            if scale is None:
                 self._nic.memory[start : start + size] = bytes(size)
-            request.scale(int(reply.result()["scale"] or 0))
+            request.scale(scale or 0)
 
     def _take(self) -> int:
         while True:
@@ -394,16 +406,16 @@ def _pages(size: int) -> int:
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _mapped(asked: Future[Message], function: Callable[[Message], T]) -> Future[T]:
+def _mapped(asked: Future[Answer], function: Callable[[Reply, bytes], T]) -> Future[T]:
     """Return what comes of a reply."""
     future: Future[T] = Future()
 
-    def settle(reply: Future[Message]) -> None:
+    def settle(reply: Future[Answer]) -> None:
         problem = reply.exception()
         if problem is not None:
             future.set_exception(problem)
         else:
-            future.set_result(function(reply.result()))
+            future.set_result(function(*reply.result()))
 
     asked.add_done_callback(settle)
     return future

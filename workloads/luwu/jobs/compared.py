@@ -15,7 +15,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,24 @@ def declare(model: ByteModel, forward_s: float, backward_s: float) -> None:
         block.register_forward_hook(after)
 
 
-def train(args: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The measurements of a worker: its phases and losses by iteration, the bytes of its link for each
+    iteration, up and down, and the most memory that it had.
+    """
+
+    scheme: str
+    rank: int
+    workers: int
+    elements: int
+    iterations: Sequence[Mapping[str, float]]
+    losses: Sequence[float]
+    up_bytes: float
+    down_bytes: float
+    peak_bytes: int
+
+
+def train(args: argparse.Namespace) -> Comparison:
     """Return what is measured on this worker."""
     rank, workers = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     torch.set_num_threads(1)
@@ -114,17 +132,17 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         if number >= args.warm_up:
             rows.append(phases(*log.taken(), marks))
     after = link_bytes()
-    measured = {
-        "scheme": args.scheme,
-        "rank": rank,
-        "workers": workers,
-        "elements": elements,
-        "iterations": rows,
-        "losses": losses,
-        "up_bytes": (after[0] - before[0]) / max(1, args.steps),
-        "down_bytes": (after[1] - before[1]) / max(1, args.steps),
-        "peak_bytes": memory.peak_bytes(),
-    }
+    measured = Comparison(
+        scheme=args.scheme,
+        rank=rank,
+        workers=workers,
+        elements=elements,
+        iterations=rows,
+        losses=losses,
+        up_bytes=(after[0] - before[0]) / max(1, args.steps),
+        down_bytes=(after[1] - before[1]) / max(1, args.steps),
+        peak_bytes=memory.peak_bytes(),
+    )
     meet()
     scheme.close()
     dist.destroy_process_group()
@@ -157,7 +175,7 @@ def main() -> int:
     except LuwuError as problem:
         print(f"compared.py: {problem}", file=sys.stderr)
         return 1
-    args.out.with_name(f"{args.out.name}.{measured['rank']}").write_text(json.dumps(measured))
+    args.out.with_name(f"{args.out.name}.{measured.rank}").write_text(json.dumps(asdict(measured)))
     return 0
 
 
