@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -29,7 +29,8 @@ from reproductions.verdicts import (
     of_gain,
     standard_error,
 )
-from testbed.figures.verdict_gate import runs_of
+from testbed.figures.verdict_gate import JudgedRun, runs_of
+from testbed.messages.coding import UNSET, UnsetType
 
 AnySweep = TypeVar("AnySweep", bound=Sweep[Any], contravariant=True)
 Said = tuple[str, str]
@@ -50,21 +51,29 @@ class Claim(Generic[AnySweep]):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A claim's text, the paper's number or word, ours, and one of `verdicts.WORDS`; of live runs also the
-    numbers of those that it rests on (None: all), or what it compares that needs no trust
-    (`judged.UNTIMED`).
+    """A claim's text, the paper's number or word, ours, and one of `verdicts.WORDS` (None: it cannot be
+    seen here); of live runs also the
+    numbers of those that it rests on (None or UNSET: all), or what it compares that needs no trust
+    (`verdict_gate.UNTIMED`).
     """
 
     text: str
     paper: str
     ours: str
-    verdict: str
-    runs: Sequence[int] | None = None
-    untimed: str | None = None
+    verdict: str | None
+    runs: Sequence[int] | UnsetType | None = None
+    untimed: str | UnsetType | None = None
 
-    def on(self, *rows: Mapping[str, Any]) -> Finding:
+    def on(self, *rows: JudgedRun) -> Finding:
         """Return the finding as one that rests on these runs."""
         return replace(self, runs=runs_of(rows))
+
+
+def timed(text: str, paper: str, ours: str, verdict: str, rows: Iterable[JudgedRun] | None = None) -> Finding:
+    """Return a finding on times, which says nothing of what needs no trust, and names the runs that it rests
+    on where these are not all.
+    """
+    return Finding(text, paper, ours, verdict, UNSET if rows is None else runs_of(rows), UNSET)
 
 
 def findings(claims: Sequence[Claim[AnySweep]], sweep: AnySweep) -> list[Finding]:
@@ -186,9 +195,9 @@ def in_range(ours: Sequence[float], low: float, high: float) -> Said:
     return f"{min(ours):.1%} to {max(ours):.1%}", verdict
 
 
-def tally(claims: Sequence[Mapping[str, Any]]) -> str:
+def tally(findings: Sequence[Finding]) -> str:
     """Return how many of the paper's statements agree, of those that have a verdict."""
-    words = [claim["verdict"] for claim in claims if claim.get("paper") != "not said"]
+    words = [finding.verdict for finding in findings if finding.paper != "not said"]
     of = [word for word in words if word in WORDS]
     if not of:
         return "no statement is judged"

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from testbed.aggregation.figure import Report
 from testbed.errors import RequestError
@@ -17,7 +17,8 @@ from testbed.errors import RequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-Claims = Sequence[Mapping[str, Any]]
+ReportOf = TypeVar("ReportOf")
+"""A figure's report as a type; in JSON's form it is a `Report`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +77,35 @@ QUICK = ExperimentOption("quick", "the smallest experiment that shows something"
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """The two forms in which a report is seen: tables on a console, and a picture in a PNG."""
+class Chart(Generic[ReportOf]):
+    """The type of a report, and the two forms in which it is seen: tables on a console, and a picture in a
+    PNG.
+    """
 
-    show: Callable[[Report, Console], None]
-    draw: Callable[[Report, Path], None]
+    report: type[ReportOf]
+    show: Callable[[ReportOf, Console], None]
+    draw: Callable[[ReportOf, Path], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Generic[ReportOf]):
     """A figure of a paper, run again: a `Figure` of four parts, each given the figure's name, since several
-    figures share a part.
+    figures share a part. The parts have a report as the type that `chart` names; the methods of a `Figure`
+    have it as JSON does.
 
     `declared` are its options; `complete` finishes these, or raises RequestError, once each has its default
     and is in its range. `rows` runs it, with the folder for what runs leave, and returns the report without
-    claims; `estimate_s` says how long that takes where it is live. `findings` holds a report against what the
-    paper says. `chart` imports what shows a report.
+    stamp and claims; `estimate_s` says how long that takes where it is live. `findings` holds a report
+    against what the paper says. `chart` imports what shows a report.
     """
 
     name: str
     on_testbed: bool
     about: str
     declared: tuple[ExperimentOption, ...]
-    rows: Callable[[str, Namespace, Path], dict[str, Any]]
-    findings: Callable[[str, Report], Claims]
-    chart: Callable[[], Chart]
+    rows: Callable[[str, Namespace, Path], ReportOf]
+    findings: Callable[[str, ReportOf], Sequence[object]]
+    chart: Callable[[], Chart[ReportOf]]
     complete: Callable[[str, Namespace], None] | None = None
     estimate_s: Callable[[str, Namespace], float] | None = None
 
@@ -122,16 +127,30 @@ class Experiment:
         return self.estimate_s(self.name, options)
 
     def run(self, options: Namespace, out: Path) -> dict[str, Any]:
-        return self.rows(self.name, options, out)
+        from reproductions.reports import FigureReport
+        from testbed.messages.coding import as_json
 
-    def claims(self, report: Report) -> Claims:
-        return self.findings(self.name, report)
+        stamp = {field.name for field in fields(FigureReport)}
+        report = as_json(self.rows(self.name, options, out))
+        return {key: value for key, value in report.items() if key not in stamp}
+
+    def claims(self, report: Report) -> list[dict[str, Any]]:
+        from testbed.messages.coding import as_json
+
+        claims: list[dict[str, Any]] = as_json(self.findings(self.name, self._read(report)))
+        return claims
 
     def show(self, report: Report, console: Console) -> None:
-        self.chart().show(report, console)
+        self.chart().show(self._read(report), console)
 
     def draw(self, report: Report, path: Path) -> None:
-        self.chart().draw(report, path)
+        self.chart().draw(self._read(report), path)
+
+    def _read(self, report: Report) -> ReportOf:
+        """Return a report as its type. TestbedError for one of another form."""
+        from testbed.messages.coding import decode
+
+        return decode(self.chart().report, report, f"the report of {self.name}")
 
 
 def words_of(option: str, asked: str, accepted: Sequence[str]) -> list[str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from reproductions.reports import Trust
 from testbed.client import rpc, temporary
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
@@ -19,6 +20,7 @@ from testbed.messages.coding import decode
 from testbed.messages.result import RunResult
 from testbed.messages.statistics import Statistics
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.verdict import JobVerdict
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 from testbed.topology.yaml_text import written
@@ -98,13 +100,12 @@ def statistics_of(result: RunResult) -> list[Statistics]:
     return left
 
 
-def trust(results: list[dict[str, Any]]) -> dict[str, Any]:
+def trust(verdicts: Sequence[JobVerdict]) -> Trust:
     """Return the sum of several results' verdicts. Raises TestbedError if there is none."""
-    if not results:
+    if not verdicts:
         raise TestbedError("no results: nothing was measured")
     reasons: dict[str, int] = {}
-    for result in results:
-        for reason in result["verdict"]["reasons"]:
-            reasons[reason["name"]] = reasons.get(reason["name"], 0) + 1
-    good = sum(bool(result["verdict"]["trustworthy"]) for result in results)
-    return {"trustworthy": good, "of": len(results), "reasons": reasons}
+    for verdict in verdicts:
+        for reason in verdict.reasons:
+            reasons[reason.name] = reasons.get(reason.name, 0) + 1
+    return Trust(sum(bool(verdict.trustworthy) for verdict in verdicts), len(verdicts), reasons)

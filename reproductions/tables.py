@@ -4,13 +4,15 @@ beside ours, and how many runs are trustworthy. Imports rich.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from reproductions.claims import Finding
+from reproductions.reports import Trust
 from reproductions.verdicts import AGREES, DIFFERS, TIE
 
 if TYPE_CHECKING:
@@ -39,28 +41,27 @@ def ruled(title: str, columns: Sequence[str], left: int = 1) -> Table:
     return table
 
 
-def statements(claims: Sequence[Mapping[str, Any]], who_says: str) -> Table:
+def statements(findings: Sequence[Finding], who_says: str) -> Table:
     """Return a ruled table of the paper's statements and ours, with their verdicts in colour; `who_says` is
     such as "our runs say".
     """
     table = ruled(f"The paper's statements, and what {who_says} of each", ["", "paper", "ours", ""])
-    for claim in claims:
-        verdict = Text(claim["verdict"], style=STYLES.get(claim["verdict"], STYLE_BETWEEN))
-        table.add_row(claim["text"], claim["paper"], claim["ours"], verdict)
+    for finding in findings:
+        word = finding.verdict or ""
+        verdict = Text(word, style=STYLES.get(word, STYLE_BETWEEN))
+        table.add_row(finding.text, finding.paper, finding.ours, verdict)
     return table
 
 
-def plain_claims(claims: Sequence[Mapping[str, Any]]) -> Table:
+def plain_claims(findings: Sequence[Finding]) -> Table:
     """Return a plain table of what the paper says beside ours."""
     table = plain("The paper's claims", "", "paper", "ours", "")
-    for claim in claims:
-        table.add_row(claim["text"], claim["paper"], claim["ours"], claim["verdict"])
+    for finding in findings:
+        table.add_row(finding.text, finding.paper, finding.ours, finding.verdict)
     return table
 
 
-def show_trust(trust: Mapping[str, Any], console: Console) -> None:
+def show_trust(trust: Trust, console: Console) -> None:
     """Print how many runs are trustworthy, and the reasons why others are not."""
-    reasons = ", ".join(f"{name} {count}" for name, count in trust["reasons"].items())
-    console.print(
-        f"{trust['trustworthy']} of {trust['of']} runs trustworthy{f' ({reasons})' if reasons else ''}"
-    )
+    reasons = ", ".join(f"{name} {count}" for name, count in trust.reasons.items())
+    console.print(f"{trust.trustworthy} of {trust.of} runs trustworthy{f' ({reasons})' if reasons else ''}")

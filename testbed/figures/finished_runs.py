@@ -9,16 +9,17 @@ import json
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from testbed.client.caller import Caller
 from testbed.figures.document import commit
+from testbed.messages.coding import as_json, decode, plain
 
 FILE = "rows.jsonl"
-Row = dict[str, Any]
+Row = TypeVar("Row")
 
 
-def stamp(asked: Mapping[str, Any], checkout: Path) -> str:
+def stamp(asked: Mapping[str, object], checkout: Path) -> str:
     """Return what runs of one command have in common: its options, and the source, changes included."""
     words = ["git", "-C", str(checkout), "diff", "HEAD"]
     try:
@@ -50,28 +51,29 @@ def end(folder: Path) -> None:
         (folder / FILE).unlink(missing_ok=True)
 
 
-def row(folder: Path, name: str, measure: Callable[[], Row]) -> Row:
-    """Return a run's row: the one that is kept by this name, else what `measure` returns, which is kept."""
+def row(folder: Path, name: str, kind: type[Row], measure: Callable[[], Row]) -> Row:
+    """Return a run's row: the one that is kept by this name, else what `measure` returns, which is kept.
+    TestbedError for a row of another form.
+    """
     file = folder / FILE
     with Caller.of_this_process().acting():
         known = _rows(file)
-    if name in known:
-        return known[name]
-    its: Row = json.loads(json.dumps(measure()))
-    keep(folder, name, its)
-    return its
+    if name not in known:
+        known[name] = plain(measure())
+        keep(folder, name, known[name])
+    return decode(kind, known[name], f"{file}: {name}")
 
 
-def keep(folder: Path, name: str, its: Row) -> None:
+def keep(folder: Path, name: str, done: object) -> None:
     """Append a run's row, at once."""
     with Caller.of_this_process().acting(), (folder / FILE).open("a") as file:
-        file.write(json.dumps({"name": name, "row": its}) + "\n")
+        file.write(json.dumps({"name": name, "row": as_json(done)}) + "\n")
         file.flush()
 
 
-def _rows(file: Path) -> dict[str, Row]:
+def _rows(file: Path) -> dict[str, object]:
     """Return the rows by name; a last line that was cut is none."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, object] = {}
     for line in file.read_text().splitlines()[1:] if file.exists() else ():
         try:
             each = json.loads(line)

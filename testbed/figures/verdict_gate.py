@@ -5,17 +5,16 @@ word and no headline. Imports no matplotlib before it draws.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from testbed.errors import TestbedError
+from testbed.messages.coding import UNSET, UnsetType
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-    from testbed.aggregation.figure import Figure
-
-Row = Mapping[str, Any]
-Report = Mapping[str, Any]
+    from testbed.aggregation.figure import Figure, Report
 
 UNJUDGED = "not judged"
 """In place of a verdict word."""
@@ -23,25 +22,53 @@ UNTIMED = ("bytes of memory", "losses", "CPU time")
 """What a claim may compare whose runs need no trust: a machine's load does not change it."""
 
 
-def trusted(row: Row) -> bool:
-    """Return whether a run's numbers count: by its `verdict`, or by the sum of its jobs' as `trust`. One that
-    has neither does not.
+class JudgedRun(Protocol):
+    """What the gate reads of a run: its number in the report (or those of the runs whose mean it is; UNSET
+    before the report is complete), and whether its numbers count.
     """
-    if "verdict" in row:
-        return bool(row["verdict"]["trustworthy"])
-    trust = row.get("trust", {"trustworthy": 0, "of": 0})
-    return bool(trust["of"] and trust["trustworthy"] == trust["of"])
+
+    @property
+    def run(self) -> int | Sequence[int] | UnsetType: ...
+    @property
+    def is_trusted(self) -> bool: ...
 
 
-def runs_of(rows: Iterable[Row]) -> list[int] | None:
+class JudgedReport(Protocol):
+    """What a headline needs of a report: its figure, and whether its runs are live."""
+
+    @property
+    def figure(self) -> str: ...
+    @property
+    def live(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """A row of a report as JSON has it, read for the gate: it counts by its `verdict`, or by the sum of its
+    jobs' as `trust`. One that has neither does not.
+    """
+
+    run: int | Sequence[int] | UnsetType
+    is_trusted: bool
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        run = row.get("run", UNSET)
+        if "verdict" in row:
+            return cls(run, bool(row["verdict"]["trustworthy"]))
+        trust = row.get("trust", {"trustworthy": 0, "of": 0})
+        return cls(run, bool(trust["of"] and trust["trustworthy"] == trust["of"]))
+
+
+def runs_of(rows: Iterable[JudgedRun]) -> list[int] | None:
     """Return the numbers of the runs that a claim rests on, for its `runs`; None, all of them, where a row
     has no number.
     """
     numbers: list[int] = []
     for row in rows:
-        if "run" not in row:
+        if isinstance(row.run, UnsetType):
             return None
-        numbers += row["run"] if isinstance(row["run"], list) else [row["run"]]
+        numbers += [row.run] if isinstance(row.run, int) else row.run
     return numbers
 
 
@@ -56,44 +83,43 @@ def claims(figure: Figure, report: Report) -> list[dict[str, Any]]:
     its `runs` say which runs it rests on, else it rests on all of the report's. Raises TestbedError for an
     unknown kind of what is untimed.
     """
-    said = []
+    judged = []
     for claim in figure.claims(report):
         untimed = claim.get("untimed")
         if untimed is not None and untimed not in UNTIMED:
             raise TestbedError(f"untimed: {untimed!r}; accepted are {', '.join(UNTIMED)}")
         words = dict(claim)
         if report.get("live") and not untimed and claim.get("verdict") is not None:
-            bad, of = _counted(report, claim.get("runs"))
+            runs = claim.get("runs")
+            rows = report.get("rows", ())
+            bad, of = _counted(rows if runs is None else [rows[number] for number in dict.fromkeys(runs)])
             if bad or not of:
-                words |= {"verdict": UNJUDGED, "not_trustworthy": bad, "of": of, "runs": claim.get("runs")}
-        said.append(words)
-    return said
+                words |= {"verdict": UNJUDGED, "not_trustworthy": bad, "of": of, "runs": runs}
+        judged.append(words)
+    return judged
 
 
 def headline(
-    picture: Picture, report: Report, finding: str, detail: str, rows: Sequence[Row] | None = None
+    picture: Picture, report: JudgedReport, finding: str, detail: str, rows: Sequence[JudgedRun] = ()
 ) -> None:
-    """Put the headline over a picture: the finding, if all runs (or those of `rows`) are trustworthy, else
-    that there is none.
+    """Put the headline over a picture: the finding, if all runs that it rests on are trustworthy, else that
+    there is none. A simulation rests on none.
     """
     from testbed.report import plots
 
     plots.headline(picture, title(report, finding, rows), detail)
 
 
-def title(report: Report, finding: str, rows: Sequence[Row] | None = None) -> str:
-    """Return a finding as it may be said: itself, or that there is none and why."""
-    if not report.get("live"):
+def title(report: JudgedReport, finding: str, rows: Sequence[JudgedRun]) -> str:
+    """Return a finding, or that a live figure has none and why."""
+    if not report.live:
         return finding
-    bad, of = _counted(report, None if rows is None else runs_of(rows))
-    if of and not bad:
+    bad = sum(not row.is_trusted for row in rows)
+    if rows and not bad:
         return finding
-    name = report.get("figure", "the figure")
-    return f"{name}: no headline, for {bad} of {of} runs are not trustworthy"
+    return f"{report.figure}: no headline, for {bad} of {len(rows)} runs are not trustworthy"
 
 
-def _counted(report: Report, runs: Sequence[int] | None) -> tuple[int, int]:
+def _counted(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """Return how many of these runs are not trustworthy, and how many there are."""
-    rows: Sequence[Row] = report.get("rows", ())
-    chosen = rows if runs is None else [rows[number] for number in dict.fromkeys(runs)]
-    return sum(not trusted(row) for row in chosen), len(chosen)
+    return sum(not JudgedRow.of(row).is_trusted for row in rows), len(rows)

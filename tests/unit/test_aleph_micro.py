@@ -39,9 +39,7 @@ def report(figure: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def said(figure: str, rows: list[dict[str, Any]]) -> dict[str, tuple[str, str | None]]:
-    return {
-        each["text"]: (each["ours"], each["verdict"]) for each in claims.claims(figure, report(figure, rows))
-    }
+    return {each.text: (each.ours, each.verdict) for each in claims.claims(figure, report(figure, rows))}
 
 
 def options(name: str, *words: str) -> argparse.Namespace:

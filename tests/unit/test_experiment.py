@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reproductions.claims import timed
 from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption, words_of
-from testbed.errors import RequestError
+from reproductions.reports import FigureReport
+from reproductions.verdicts import AGREES
+from testbed.errors import RequestError, TestbedError
 from testbed.plugins.papers import papers
 from testbed.reproduce import _described
 
@@ -22,15 +26,21 @@ SET = ExperimentOption("set", "settings", str, "NAME=VALUE", repeated=True)
 SEEN: list[tuple[Any, ...]] = []
 
 
-def experiment(*declared: ExperimentOption) -> Experiment:
+@dataclass(frozen=True, slots=True)
+class MadeUpReport(FigureReport):
+    rows: tuple[str, ...]
+
+
+def experiment(*declared: ExperimentOption) -> Experiment[MadeUpReport]:
     return Experiment(
         name="fig0",
         on_testbed=False,
         about="Does nothing.",
         declared=declared,
-        rows=lambda figure, options, out: {"rows": [figure, options.rate, out]},
-        findings=lambda figure, report: [{"text": figure, "ours": len(report["rows"])}],
+        rows=lambda figure, options, out: MadeUpReport((figure, f"{options.rate:g}", str(out))),
+        findings=lambda figure, report: [timed(figure, "3", str(len(report.rows)), AGREES)],
         chart=lambda: Chart(
+            MadeUpReport,
             lambda report, console: SEEN.append(("shown", report)),
             lambda report, path: SEEN.append(("drawn", path)),
         ),
@@ -87,12 +97,19 @@ def test_what_is_out_of_range_is_a_line_and_is_not_completed(words: tuple[str, .
 def test_the_four_parts_are_given_the_figures_name(tmp_path: Path) -> None:
     its, options = experiment(RATE), argparse.Namespace(rate=3.0)
     report = its.run(options, tmp_path)
-    assert report == {"rows": ["fig0", 3.0, tmp_path]}
-    assert its.claims(report) == [{"text": "fig0", "ours": 3}]
+    rows = ("fig0", "3", str(tmp_path))
+    assert {key: tuple(value) for key, value in report.items()} == {"rows": rows}, "it has no stamp yet"
+    claims = its.claims(report)
+    assert claims == [{"text": "fig0", "paper": "3", "ours": "3", "verdict": AGREES}]
     SEEN.clear()
-    its.show(report, None)  # type: ignore[arg-type]
-    its.draw(report, tmp_path / "fig0.png")
-    assert [("shown", report), ("drawn", tmp_path / "fig0.png")] == SEEN
+    stamped = {**report, "figure": "fig0", "live": False, "took_s": 1.5, "claims": claims, "more": None}
+    its.show(stamped, None)  # type: ignore[arg-type]
+    its.draw(stamped, tmp_path / "fig0.png")
+    read = MadeUpReport(rows, figure="fig0", took_s=1.5, claims=SEEN[0][1].claims)
+    assert [("shown", read), ("drawn", tmp_path / "fig0.png")] == SEEN
+    assert [finding.ours for finding in read.claims] == ["3"]
+    with pytest.raises(TestbedError, match="the report of fig0: not as this version has it"):
+        its.claims({"rows": 3})
     assert _described(its) == "Does nothing."
 
 

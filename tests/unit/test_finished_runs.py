@@ -7,6 +7,7 @@ import ast
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,33 @@ from reproductions.aleph.live import example
 from testbed import reproduce
 from testbed.figures import finished_runs, machine_load
 from testbed.plugins.papers import figures_of, papers
+from tests.unit import test_aleph_live
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVE = [(paper, name) for paper, all_ in papers().items() for name, each in all_.items() if each.on_testbed]
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    ms: float
+    pair: tuple[int, int]
+
+
 def test_what_is_done_is_kept_until_the_end(tmp_path: Path) -> None:
     made: list[int] = []
 
-    def measure() -> dict[str, Any]:
+    def measure() -> Kept:
         made.append(1)
-        return {"ms": 1.5, "pair": (1, 2)}
+        return Kept(1.5, (1, 2))
 
     folder = tmp_path / "fig.runs"
     assert finished_runs.begin(folder, "a stamp") == 0
-    first = finished_runs.row(folder, "one", measure)
-    assert finished_runs.row(folder, "one", measure) == first == {"ms": 1.5, "pair": [1, 2]}
+    first = finished_runs.row(folder, "one", Kept, measure)
+    assert finished_runs.row(folder, "one", Kept, measure) == first == Kept(1.5, (1, 2))
     assert len(made) == 1
     assert finished_runs.begin(folder, "a stamp") == 1
     assert finished_runs.begin(folder, "another stamp") == 0, "other options or other code: all anew"
-    finished_runs.row(folder, "one", measure)
+    finished_runs.row(folder, "one", Kept, measure)
     assert len(made) == 2
     finished_runs.end(folder)
     assert finished_runs.begin(folder, "another stamp") == 0
@@ -76,11 +84,11 @@ def test_a_command_that_was_cut_goes_on_behind_what_is_done(
     def up(*_: object) -> Iterator[None]:
         yield None
 
-    def run(_: object, way: Any, *__: object) -> dict[str, Any]:
+    def run(_: object, way: Any, *__: object) -> example.ExampleRow:
         tried.append(way.sync)
         if len(tried) == 3:
             raise KeyboardInterrupt
-        return {"way": way.sync}
+        return test_aleph_live.example_row(way.sync, 1.0)
 
     monkeypatch.setattr(live, "testbed", up)
     monkeypatch.setattr(example, "_row", run)
@@ -89,7 +97,7 @@ def test_a_command_that_was_cut_goes_on_behind_what_is_done(
         example.measure(200, 3, tmp_path, lambda _: None)
     rows = example.measure(200, 3, tmp_path, lambda _: None)
     assert tried == ["ps", "ring", "aleph", "aleph"]
-    assert [row["way"] for row in rows] == ["ps", "ring", "aleph"]
+    assert [row.way for row in rows] == ["ps", "ring", "aleph"]
 
 
 def test_every_figure_on_a_testbed_keeps_its_runs() -> None:

@@ -16,10 +16,10 @@ from rich.console import Console
 from reproductions.live import trust
 from reproductions.luwu.live import claims, runs, setting
 from reproductions.luwu.live.figure import PLANS
-from reproductions.luwu.live.runs import LiveRun
+from reproductions.luwu.live.runs import LiveReport, LiveRun, TrainedRow
 from reproductions.verdicts import AGREES, DIFFERS, TIE
 from testbed.errors import RequestError
-from testbed.messages.coding import decode
+from testbed.messages.coding import decode, plain
 from testbed.messages.result import RunResult
 from testbed.plugins.papers import figures_of
 from testbed.systems.luwu import pipeline, scaled
@@ -32,7 +32,9 @@ FIGURES = figures_of("luwu")
 FRAMED = 4 * scaled.PACKET_BYTES / scaled.PAYLOAD_BYTES
 
 
-def worker(asked: LiveRun, iteration_s: float, up: float = FRAMED, down: float = FRAMED) -> dict[str, Any]:
+def worker(
+    asked: LiveRun, iteration_s: float, up: float = FRAMED, down: float = FRAMED
+) -> runs.ComparedResult:
     """Return what compared.py leaves of a worker that computes for half of an iteration."""
     elements = sum(size for size, _ in scaled.elements(asked.layers, asked.width, asked.length))
     seconds = {
@@ -46,40 +48,40 @@ def worker(asked: LiveRun, iteration_s: float, up: float = FRAMED, down: float =
         "communicated_s": 0.8 * iteration_s,
         "serialised_s": 0.4 * iteration_s,
     }
-    return {
-        "iterations": [{key: factor * value for key, value in seconds.items()} for factor in (9, 1, 1)],
-        "elements": elements,
-        "up_bytes": up * elements,
-        "down_bytes": down * elements,
-        "peak_bytes": 50_000_000 + (0 if asked.way == "luwu" else 16 * elements // asked.workers),
-        "losses": [5.0 - 3.0 * number / 40 + 0.01 * asked.seed for number in range(40)],
-    }
+    return runs.ComparedResult(
+        iterations=[
+            runs.Passes(**{key: factor * value for key, value in seconds.items()}) for factor in (9, 1, 1)
+        ],
+        elements=elements,
+        up_bytes=up * elements,
+        down_bytes=down * elements,
+        peak_bytes=50_000_000 + (0 if asked.way == "luwu" else 16 * elements // asked.workers),
+        losses=[5.0 - 3.0 * number / 40 + 0.01 * asked.seed for number in range(40)],
+    )
 
 
-def row(asked: LiveRun, iteration_s: float = 2.0, **links: float) -> dict[str, Any]:
+def row(asked: LiveRun, iteration_s: float = 2.0, **links: float) -> TrainedRow:
     workers = [worker(asked, iteration_s, **links) for _ in range(asked.workers)]
-    carried = round((asked.steps + runs.WARM_UP) * FRAMED * workers[0]["elements"])
+    carried = round((asked.steps + runs.WARM_UP) * FRAMED * workers[0].elements)
     names = [f"u1h{number + 1}" for number in range(asked.workers)]
     first = 1000 * (asked.workers > 1)  # values, of the first worker
-    links = [results.link(name, carried + first * (name == "u1h1"), carried) for name in names]
-    links.append(results.link("u2h1", carried, carried + first))
-    result = decode(RunResult, results.result(links=links, ps_host="u2h1"), "result")
+    carrying = [results.link(name, carried + first * (name == "u1h1"), carried) for name in names]
+    carrying.append(results.link("u2h1", carried, carried + first))
+    result = decode(RunResult, results.result(links=carrying, ps_host="u2h1"), "result")
     return runs.row_of(asked, setting.SCALE, result, workers)
 
 
-def rows(figure: str, quick: bool = False) -> list[dict[str, Any]]:
+def rows(figure: str, quick: bool = False) -> list[TrainedRow]:
     asked = runs.convergence(2, 40) if figure == "fig16" else runs.PLANS[figure](quick)
     made = [row(each) for each in asked]
-    if figure not in ("fig10-live", "fig16"):
-        runs.predicted(made, setting.SCALE)
-    return made
+    return made if figure in ("fig10-live", "fig16") else runs.predicted(made, setting.SCALE)
 
 
 def report_of(figure: str, quick: bool = False) -> dict[str, Any]:
     made = rows(figure, quick)
-    about = {"figure": figure, "about": PLANS[figure], "scale": setting.SCALE, "trust": trust(made)}
-    report: dict[str, Any] = {**about, "rows": made}
-    return {**report, "claims": list(FIGURES[figure].claims(report))}
+    sums = trust([each.verdict for each in made])
+    report = {"figure": figure, **plain(LiveReport(1, PLANS[figure], quick, setting.SCALE, made, sums))}
+    return {**report, "claims": FIGURES[figure].claims(report)}
 
 
 def said(report: dict[str, Any], text: str) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def test_all_is_shown_and_drawn(figure: str, quick: bool, tmp_path: Path) -> Non
 def test_a_row_is_of_the_typical_iteration_and_of_each_element() -> None:
     """The first iteration, nine times as long, does not count for more than the others."""
     made = row(LiveRun("luwu"))
-    assert made["iteration_s"] == 2.0
+    assert made.iteration_s == 2.0
     assert claims.over_s(made) == {
         name: pytest.approx(1, rel=1e-3)
         for name in ("worker, down", "worker, up", "optimizer, up", "optimizer, down")
@@ -126,9 +128,9 @@ def test_the_model_beside_the_runs() -> None:
     asked = LiveRun("luwu")
     made = [row(asked)]
     for factor, verdict in ((1.0, AGREES), (1.15, DIFFERS)):
-        runs.predicted(made, setting.SCALE)
-        at = made[0]["predicted_s"]
-        measured = {**made[0], "iteration_s": factor * at}
+        (foreseen,) = runs.predicted(made, setting.SCALE)
+        assert isinstance(foreseen.predicted_s, float)
+        measured = replace(foreseen, iteration_s=factor * foreseen.predicted_s)
         (claim,) = claims._predictions([measured])
         assert claim.verdict == verdict
 
@@ -137,23 +139,25 @@ def test_disks_that_are_declared_take_what_they_move() -> None:
     """They read 16 bytes a parameter, and meanwhile write 14, but for the last block's and what follows."""
     asked = LiveRun("luwu")
     made = [row(asked), row(replace(asked, disk_mb_s=1.0))]
-    runs.predicted(made, setting.SCALE)
-    free, declared = (each["predicted_s"] for each in made)
-    elements = made[0]["elements"]
+    free, declared = (each.predicted_s for each in runs.predicted(made, setting.SCALE))
+    assert isinstance(free, float)
+    assert isinstance(declared, float)
+    elements = made[0].elements
     largest = max(size for size, _ in scaled.elements(asked.layers, asked.width, asked.length))
     assert 16 * elements / 1e6 < declared <= free + (16 * elements + 2 * 14 * largest) / 1e6
 
 
 def test_noise_of_seeds_is_what_a_loss_may_differ_by() -> None:
     made = rows("fig16")
-    (lone, _) = claims.findings("fig16", [row for row in made if row["seed"] == 1])
+    (lone, _) = claims.findings("fig16", [row for row in made if row.seed == 1])
     assert lone.verdict == TIE
     level, learns = claims.findings("fig16", made)
     assert (level.verdict, learns.verdict) == (AGREES, AGREES)
-    for each in made:
-        if each["way"] == "luwu":
-            each["losses"] = [loss + 0.1 for loss in each["losses"]]
-    level, _ = claims.findings("fig16", made)
+    worse = [
+        replace(each, losses=[loss + 0.1 for loss in each.losses]) if each.way == "luwu" else each
+        for each in made
+    ]
+    level, _ = claims.findings("fig16", worse)
     assert level.verdict == DIFFERS
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,11 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from reproductions import tables
+from reproductions.claims import Finding
+from reproductions.reports import Trust
 from reproductions.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE
 from testbed.figures.verdict_gate import UNJUDGED
 
 COLOURS = {AGREES: "green", SIZE: "yellow", PARTLY: "yellow", TIE: "blue", DIFFERS: "red", UNJUDGED: "yellow"}
-CLAIMS = [{"text": f"it {word}", "paper": "2", "ours": "3", "verdict": word} for word in COLOURS]
+CLAIMS = [Finding(f"it {word}", "2", "3", word) for word in COLOURS]
 
 
 def printed(shown: Table) -> list[list[str]]:
@@ -36,9 +37,7 @@ def test_each_verdict_has_its_colour_beside_the_statement() -> None:
 
 def test_plain_claims_are_all_there_in_their_order() -> None:
     lines = printed(tables.plain_claims(CLAIMS))
-    assert [" ".join(line).split()[:2] for line in lines[2:]] == [
-        claim["text"].split()[:2] for claim in CLAIMS
-    ]
+    assert [" ".join(line).split()[:2] for line in lines[2:]] == [claim.text.split()[:2] for claim in CLAIMS]
     assert tables.plain("", "words", "1", "2").columns[0].justify == "left"
     assert tables.plain("", "words", "1", "2").columns[2].justify == "right"
     assert [column.justify for column in tables.ruled("", ["a", "b", "c"], left=2).columns] == [
@@ -57,6 +56,5 @@ def test_plain_claims_are_all_there_in_their_order() -> None:
 )
 def test_reasons_are_beside_the_runs_that_do_not_count(reasons: dict[str, int], line: str) -> None:
     console = Console(file=io.StringIO(), width=120, color_system=None)
-    trust: dict[str, Any] = {"trustworthy": 2, "of": 3, "reasons": reasons}
-    tables.show_trust(trust, console)
+    tables.show_trust(Trust(2, 3, reasons), console)
     assert console.file.getvalue() == line  # type: ignore[attr-defined]

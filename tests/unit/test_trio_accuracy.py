@@ -15,10 +15,12 @@ from rich.console import Console
 from reproductions.live import trust
 from reproductions.trio.accuracy import claims
 from reproductions.trio.accuracy.figure import EXPERIMENTS
-from reproductions.trio.accuracy.runs import IDEAL, final, reached, reached_s
+from reproductions.trio.accuracy.runs import IDEAL, AccuracyReport, AccuracyRow, final, reached, reached_s
 from reproductions.trio.slow.setting import SWITCHML, TRIO, WORKERS
 from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.errors import RequestError
+from testbed.messages.coding import plain
+from testbed.messages.verdict import JobVerdict
 from workloads.jobs import timed_digits as training
 from workloads.jobs.digits import digits
 
@@ -26,21 +28,22 @@ from workloads.jobs.digits import digits
 RISING = [0.1, 0.5, 0.92, 0.91, 0.95]
 
 
-def row(way: str, seed: int, iteration_s: float, accuracy: list[float] = RISING) -> dict[str, Any]:
-    return {
-        "way": way,
-        "seed": seed,
-        "accuracy": accuracy,
-        "ended_s": [iteration_s * number for number in range(1, len(accuracy) + 1)],
-        "blocks": 200 if way == TRIO.sync else None,
-        "without": {"0": 30, "5": 50} if way == TRIO.sync else None,
-        "verdict": {"trustworthy": True, "reasons": []},
-    }
+def row(way: str, seed: int, iteration_s: float, accuracy: list[float] = RISING) -> AccuracyRow:
+    return AccuracyRow(
+        way=way,
+        seed=seed,
+        accuracy=accuracy,
+        ended_s=[iteration_s * number for number in range(1, len(accuracy) + 1)],
+        delays=0,
+        blocks=200 if way == TRIO.sync else None,
+        without={"0": 30, "5": 50} if way == TRIO.sync else None,
+        verdict=JobVerdict(True, "verdict: trustworthy", (), ()),
+    )
 
 
 def rows(
     trio_s: float = 0.4, trio: list[float] = RISING, ideal: list[float] = RISING, seeds: int = 2
-) -> list[dict[str, Any]]:
+) -> list[AccuracyRow]:
     made = []
     for seed in range(1, seeds + 1):
         made += [
@@ -51,10 +54,11 @@ def rows(
     return made
 
 
-def report_of(made: list[dict[str, Any]]) -> dict[str, Any]:
-    settings = {"seeds": 2, "iterations": 5, "target": 0.9, "typical_ms": 200.0, "compute_ms": 190.0}
-    report: dict[str, Any] = {"figure": "fig12", "rows": made, "trust": trust(made), **settings}
-    return {**report, "claims": list(FIGURE.claims(report))}
+def report_of(made: list[AccuracyRow]) -> dict[str, Any]:
+    """Return the report of these runs in JSON's form, as `testbed reproduce` has it."""
+    sums = trust([each.verdict for each in made])
+    report = {"figure": "fig12", **plain(AccuracyReport(1, made, sums, 2, 5, 0.9, 200.0, 190.0))}
+    return {**report, "claims": FIGURE.claims(report)}
 
 
 def options(*words: str) -> argparse.Namespace:
@@ -76,28 +80,28 @@ def test_a_target_is_reached_where_it_is_for_the_first_time() -> None:
 @pytest.mark.parametrize(("trio_s", "word"), [(0.4, AGREES), (0.25, AGREES), (0.5, SIZE), (0.61, DIFFERS)])
 def test_a_ratio_agrees_that_is_the_papers_or_more(trio_s: float, word: str) -> None:
     claim = claims.of(rows(trio_s), 0.9)[0]
-    assert claim["paper"] == "1.56 to 1.60"
-    assert claim["ours"] == f"{0.6 / trio_s:.2f} ({0.6 / trio_s:.2f} to {0.6 / trio_s:.2f})"
-    assert claim["verdict"] == word
+    assert claim.paper == "1.56 to 1.60"
+    assert claim.ours == f"{0.6 / trio_s:.2f} ({0.6 / trio_s:.2f} to {0.6 / trio_s:.2f})"
+    assert claim.verdict == word
 
 
 def test_what_degraded_sums_cost_is_said() -> None:
     later = [0.1, 0.5, 0.7, 0.91, 0.92]
     _, ours, baseline, more, lost = claims.of(rows(trio=later), 0.9)
-    assert (ours["ours"], ours["verdict"]) == ("2.67 (2.67 to 2.67)", DIFFERS)
-    assert (baseline["ours"], baseline["verdict"]) == ("3.00 (3.00 to 3.00)", AGREES)
-    assert (more["ours"], more["verdict"]) == ("1.33 (1.33 to 1.33)", DIFFERS)
-    assert (lost["ours"], lost["verdict"]) == ("-5.00 (standard error 0.00)", DIFFERS)
+    assert (ours.ours, ours.verdict) == ("2.67 (2.67 to 2.67)", DIFFERS)
+    assert (baseline.ours, baseline.verdict) == ("3.00 (3.00 to 3.00)", AGREES)
+    assert (more.ours, more.verdict) == ("1.33 (1.33 to 1.33)", DIFFERS)
+    assert (lost.ours, lost.verdict) == ("-5.00 (standard error 0.00)", DIFFERS)
     _, _, _, more, lost = claims.of(rows(), 0.9)
-    assert (more["verdict"], lost["verdict"]) == (TIE, AGREES)
+    assert (more.verdict, lost.verdict) == (TIE, AGREES)
 
 
 def test_runs_that_never_come_to_the_target_are_counted() -> None:
     made = rows(trio=[0.1, 0.2, 0.3, 0.4, 0.5])
-    assert claims.of(made, 0.9)[0]["ours"] == "not reached in 2 of 2"
-    assert claims.of(made, 0.9)[0]["verdict"] == DIFFERS
+    assert claims.of(made, 0.9)[0].ours == "not reached in 2 of 2"
+    assert claims.of(made, 0.9)[0].verdict == DIFFERS
     made[2] = row(TRIO.sync, 1, 0.4)
-    assert claims.of(made, 0.9)[0]["ours"] == "1.50; not reached in 1 of 2"
+    assert claims.of(made, 0.9)[0].ours == "1.50; not reached in 1 of 2"
 
 
 def test_workers_batches_have_no_image_twice_in_an_epoch() -> None:

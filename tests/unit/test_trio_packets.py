@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +21,26 @@ from reproductions.experiment import Experiment
 from reproductions.trio import FIGURES
 from reproductions.trio.packets import claims
 from reproductions.trio.packets.figure import PLANS
-from reproductions.trio.packets.runs import latency_us, network, rate
+from reproductions.trio.packets.runs import AgedReport, AgedRow, LoadVerdict, StreamReport, StreamRow, network
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.errors import RequestError
+from testbed.messages.coding import plain
 from testbed.topology.load import parse
 from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TRUSTED = {"trustworthy": True, "reasons": []}
+TRUSTED = LoadVerdict(True, ())
 AGED = [
-    {"timeout_ms": 1.0, "busy": False, "over": [1.1, 1.3, 1.4], "load": 0.03, "verdict": TRUSTED},
-    {"timeout_ms": 20.0, "busy": False, "over": [1.05, 1.06, 1.1], "load": 0.02, "verdict": TRUSTED},
-    {"timeout_ms": 20.0, "busy": True, "over": [1.1, 2.4], "load": 0.02, "verdict": TRUSTED},
+    AgedRow(1.0, busy=False, over=[1.1, 1.3, 1.4], load=0.03, verdict=TRUSTED),
+    AgedRow(20.0, busy=False, over=[1.05, 1.06, 1.1], load=0.02, verdict=TRUSTED),
+    AgedRow(20.0, busy=True, over=[1.1, 2.4], load=0.02, verdict=TRUSTED),
 ]
 
 
-def streamed(gradients: int, window: int, packet_us: float) -> dict[str, Any]:
+def streamed(gradients: int, window: int, packet_us: float) -> StreamRow:
     seconds = [packet_us / 1e6 * 1000 * factor for factor in (0.9, 1.0, 1.5)]
-    made = {"gradients": gradients, "window": window, "packets": 1000, "seconds": seconds}
-    return made | {"load": 0.05, "verdict": TRUSTED}
+    return StreamRow(gradients, window, 1000, seconds, load=0.05, verdict=TRUSTED)
 
 
 SIZES = [streamed(64, 1, 30.0), streamed(128, 1, 35.0), streamed(256, 1, 60.0)]
@@ -51,7 +52,7 @@ WINDOWS = [
     streamed(1024, 64, 90.0),
     streamed(1024, 4096, 30.0),
 ]
-ROWS = {"fig14": AGED, "fig15": SIZES, "fig16": WINDOWS}
+STREAMS = {"fig15": SIZES, "fig16": WINDOWS}
 
 
 def figure(name: str) -> Experiment:
@@ -59,7 +60,10 @@ def figure(name: str) -> Experiment:
 
 
 def report_of(name: str) -> dict[str, Any]:
-    report: dict[str, Any] = {"figure": name, "about": PLANS[name].about, "runs": 3, "rows": ROWS[name]}
+    """Return a report in JSON's form, as `testbed reproduce` has it."""
+    about = PLANS[name].about
+    made = AgedReport(1, about, 3, AGED) if name == "fig14" else StreamReport(1, about, 3, STREAMS[name])
+    report = {"figure": name, **plain(made)}
     return {**report, "claims": figure(name).claims(report)}
 
 
@@ -73,13 +77,13 @@ def options(name: str, *words: str) -> argparse.Namespace:
 
 def test_latency_is_by_littles_law_and_rates_are_a_workers() -> None:
     row = streamed(512, 64, 20.0)
-    assert latency_us(row) == pytest.approx(1280.0)
-    assert rate(row) == pytest.approx(25.6)
+    assert row.latency_us == pytest.approx(1280.0)
+    assert row.rate == pytest.approx(25.6)
 
 
 def test_ages_are_held_against_two_timeouts_and_the_median_asked_for() -> None:
     load = "others use"
-    said = {claim["text"]: (claim["ours"], claim["verdict"]) for claim in claims.of("fig14", AGED)}
+    said = {claim.text: (claim.ours, claim.verdict) for claim in claims.of_aged(AGED)}
     assert said == {
         f"1 ms, {load} 3% of the cores: within two timeouts": ("1.40 at most, median 1.30", AGREES),
         f"1 ms, {load} 3% of the cores: median within 1.2 timeouts": ("1.30", DIFFERS),
@@ -89,21 +93,17 @@ def test_ages_are_held_against_two_timeouts_and_the_median_asked_for() -> None:
 
 
 def test_latency_grows_by_less_than_the_size_and_the_rate_flattens() -> None:
-    grows, flattens = claims.of("fig15", SIZES)
-    assert (grows["ours"], grows["verdict"]) == ("2.0 for 4", AGREES)
-    assert (flattens["ours"], flattens["verdict"]) == ("1.71, 1.17", AGREES)
+    grows, flattens = claims.of_streams("fig15", SIZES)
+    assert (grows.ours, grows.verdict) == ("2.0 for 4", AGREES)
+    assert (flattens.ours, flattens.verdict) == ("1.71, 1.17", AGREES)
     steeper = [streamed(64, 1, 30.0), streamed(128, 1, 40.0), streamed(256, 1, 150.0)]
-    assert [claim["verdict"] for claim in claims.of("fig15", steeper)] == [DIFFERS, AGREES]
-    assert (
-        claims.of("fig15", [steeper[0], streamed(128, 1, 58.0), steeper[1] | {"gradients": 256}])[1][
-            "verdict"
-        ]
-        == DIFFERS
-    )
+    assert [claim.verdict for claim in claims.of_streams("fig15", steeper)] == [DIFFERS, AGREES]
+    grown = [steeper[0], streamed(128, 1, 58.0), replace(steeper[1], gradients=256)]
+    assert claims.of_streams("fig15", grown)[1].verdict == DIFFERS
 
 
 def test_what_windows_gain_and_which_is_the_best() -> None:
-    said = {claim["text"]: (claim["ours"], claim["verdict"]) for claim in claims.of("fig16", WINDOWS)}
+    said = {claim.text: (claim.ours, claim.verdict) for claim in claims.of_streams("fig16", WINDOWS)}
     assert said["512 gradients: throughput grows with the window"] == ("2.1 times from 1 to 4096", AGREES)
     assert said["512 gradients: so does latency"] == ("40 to 79872 us", AGREES)
     best = "gradients: the smallest window with 95% of the highest throughput"

@@ -20,15 +20,19 @@ from rich.console import Console
 
 from reproductions import verdicts
 from reproductions.aleph.micro import tables as micro_tables
+from reproductions.claims import Finding
 from reproductions.claims import tally as statements
 from reproductions.live import trust
 from reproductions.p4inc.live import queue, tables
 from testbed.aggregation.figure import Figure
 from testbed.errors import TestbedError
 from testbed.figures import verdict_gate
+from testbed.messages.coding import as_json, decode
+from testbed.messages.verdict import JobVerdict
 from testbed.plugins.papers import figures_of, papers
 from testbed.report import plots
 from tests.unit import (
+    results,
     test_aleph_live,
     test_aleph_micro,
     test_luwu_live,
@@ -40,11 +44,8 @@ from tests.unit import (
 
 Report = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
-GOOD, BAD = {"trustworthy": True, "reasons": []}, {"trustworthy": False, "reasons": [{"name": "busy"}]}
-
-
-def _aleph(name: str) -> Report:
-    return {"rows": test_aleph_live.ROWS[name], "scale": 400}
+GOOD = results.TRUSTED
+BAD = {**GOOD, "trustworthy": False, "reasons": [{"name": "busy", "text": "others used the cores"}]}
 
 
 def _micro(name: str) -> Report:
@@ -86,7 +87,7 @@ def _p4inc(name: str) -> Report:
 
 
 SAMPLES: Mapping[str, Callable[[str], Report]] = {
-    **{f"aleph {name}": _aleph for name in test_aleph_live.ROWS},
+    **{f"aleph {name}": test_aleph_live.report_of for name in test_aleph_live.FIGURE_NAMES},
     **{f"aleph {name}": _micro for name in test_aleph_micro.NAMES},
     **{f"luwu {name}": test_luwu_live.report_of for name in test_luwu_live.PLANS},
     **{f"p4inc {name}": _p4inc for name in ("fig5", "fig6", "fig7")},
@@ -118,7 +119,7 @@ def reported(name: str, verdict: Mapping[str, Any], bad: int | None = None) -> t
         row.pop("run", None)
     verdict_gate.numbered(report)
     if "trust" not in report and paper != "trio":
-        good = sum(map(verdict_gate.trusted, report["rows"]))
+        good = sum(verdict_gate.JudgedRow.of(row).is_trusted for row in report["rows"])
         report["trust"] = {"trustworthy": good, "of": len(report["rows"]), "reasons": {}}
     figure = figures_of(paper)[figure_name]
     report["claims"] = verdict_gate.claims(figure, report)
@@ -207,12 +208,12 @@ def _change(row: dict[str, Any]) -> None:
 
 def test_statements_are_counted_of_those_that_are_judged() -> None:
     def tally(*words: str | None) -> str:
-        return statements([{"verdict": word, "paper": "1"} for word in words])
+        return statements([Finding("", "1", "", word) for word in words])
 
     assert tally("agrees", "differs") == "1 of 2 statements agree"
     assert tally("agrees", verdict_gate.UNJUDGED, None) == "1 of 1 statements agree, 2 are not judged"
     assert tally(verdict_gate.UNJUDGED) == "no statement is judged"
-    assert statements([{"verdict": "differs", "paper": "not said"}]) == "no statement is judged"
+    assert statements([Finding("", "not said", "", "differs")]) == "no statement is judged"
 
 
 def test_one_run_takes_the_words_of_those_claims_that_rest_on_it() -> None:
@@ -222,9 +223,9 @@ def test_one_run_takes_the_words_of_those_claims_that_rest_on_it() -> None:
 
 
 def test_a_run_that_says_nothing_of_trust_has_none() -> None:
-    assert not verdict_gate.trusted({})
-    assert not verdict_gate.trusted({"trust": {"trustworthy": 0, "of": 0}})
-    assert not verdict_gate.trusted({"trust": trust([{"verdict": GOOD}, {"verdict": BAD}])})
+    both = [decode(JobVerdict, verdict, "verdict") for verdict in (GOOD, BAD)]
+    for row in ({}, {"trust": {"trustworthy": 0, "of": 0}}, {"trust": as_json(trust(both))}):
+        assert not verdict_gate.JudgedRow.of(row).is_trusted
 
 
 def test_a_live_figure_without_runs_has_no_word() -> None:

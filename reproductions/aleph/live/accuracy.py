@@ -4,70 +4,103 @@ against the time that its communication took. Owns the runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
-from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, run, section_6_3, shown
+from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, bound_of, run, section_6_3
+from reproductions.claims import Finding, timed
+from reproductions.reports import FigureReport, NumberedRow, Trust
 from reproductions.verdicts import AGREES, DIFFERS, TIE
 from testbed.figures import finished_runs
-from testbed.figures.verdict_gate import runs_of
+from testbed.messages.coding import Number
+from testbed.messages.verdict import JobVerdict
 
 LEVEL = 0.01
 """Of accuracies of 360 test images: four of them."""
 
 
-def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class LearntRow(NumberedRow):
+    """A way's test accuracy after each epoch, and the seconds of communication until then."""
+
+    way: str
+    title: str
+    accuracy: Sequence[Number]
+    communication_s: Sequence[float]
+    bound_ms: Number
+    measured_ms: Number
+    ratio: Number
+    verdict: JobVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningReport(FigureReport):
+    """The report of figure 12; `iterations` counts epochs."""
+
+    version: int
+    rows: Sequence[LearntRow]
+    trust: Trust
+    scale: int
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """The part that is read of what digits.py leaves."""
+
+    test_accuracy_list: Sequence[Number]
+
+
+def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None]) -> list[LearntRow]:
     """Return a row for each way."""
-    rows: list[dict[str, Any]] = []
+    rows: list[LearntRow] = []
     with live.testbed("aleph-fig12", section_6_3(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
-            rows.append(finished_runs.row(folder, way.sync, partial(_row, testbed, way, epochs, folder)))
+            measure_one = partial(_row, testbed, way, epochs, folder)
+            rows.append(finished_runs.row(folder, way.sync, LearntRow, measure_one))
             on_done(way.title)
     return rows
 
 
-def _row(testbed: live.TestbedOfFigures, way: Sync, epochs: int, folder: Path) -> dict[str, Any]:
+def _row(testbed: live.TestbedOfFigures, way: Sync, epochs: int, folder: Path) -> LearntRow:
     words = ("digits.py", "--epochs", str(epochs))
-    result, script = run(testbed, way, f"fig12.{way.sync}", folder, *words)
+    result, script = run(testbed, way, f"fig12.{way.sync}", folder, _Digits, *words)
     busy_s = max(stats["allreduce"]["busy_s"] for stats in live.statistics_of(result))
-    return {
-        "way": way.sync,
-        "title": way.title,
-        "accuracy": script["test_accuracy_list"],
-        "communication_s": [busy_s * (epoch + 1) / epochs for epoch in range(epochs)],
-        **shown(result),
-    }
+    communication_s = [busy_s * (epoch + 1) / epochs for epoch in range(epochs)]
+    return LearntRow(way.sync, way.title, script.test_accuracy_list, communication_s, *bound_of(result))
 
 
-def reached(row: Mapping[str, Any], seconds: float) -> float:
+def reached(row: LearntRow, seconds: float) -> float:
     """Return the accuracy of the last epoch that ended within so much communication; 0 before the first."""
     ended = [
-        accuracy
-        for accuracy, at_s in zip(row["accuracy"], row["communication_s"], strict=True)
-        if at_s <= seconds
+        accuracy for accuracy, at_s in zip(row.accuracy, row.communication_s, strict=True) if at_s <= seconds
     ]
     return float(ended[-1]) if ended else 0.0
 
 
-def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def claims(rows: Sequence[LearntRow]) -> list[Finding]:
     """Return what the paper says of the time at which ALEPH has learnt all: the others have learnt less."""
-    by = {row["way"]: row for row in rows}
-    whole_s = by[ALEPH.sync]["communication_s"][-1]
+    by = {row.way: row for row in rows}
+    whole_s = by[ALEPH.sync].communication_s[-1]
     ours = reached(by[ALEPH.sync], whole_s)
     findings = []
     for way, paper in ((PS, "80.4 against 69.8 %"), (RING, "80.4 against 78.1 %")):
         theirs = reached(by[way.sync], whole_s)
         ahead = ours - theirs
         findings.append(
-            {
-                "text": f"accuracy when ALEPH is done, ALEPH above {way.title} ({way.paper})",
-                "paper": paper,
-                "ours": f"{ours:.1%} against {theirs:.1%}",
-                "verdict": AGREES if ahead > LEVEL else TIE if ahead >= -LEVEL else DIFFERS,
-                "runs": runs_of(by[each.sync] for each in (ALEPH, way)),
-            }
+            timed(
+                f"accuracy when ALEPH is done, ALEPH above {way.title} ({way.paper})",
+                paper,
+                f"{ours:.1%} against {theirs:.1%}",
+                AGREES if ahead > LEVEL else TIE if ahead >= -LEVEL else DIFFERS,
+                (by[each.sync] for each in (ALEPH, way)),
+            )
         )
     return findings

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
-from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, example, run, shown
+from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, bound_of, example, run
+from reproductions.claims import Finding, timed
+from reproductions.reports import FigureReport, NumberedRow, Trust
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.figures import finished_runs
-from testbed.figures.verdict_gate import runs_of
+from testbed.messages.coding import Number
+from testbed.messages.verdict import JobVerdict
 
 GIGABITS = 4.2
 """What each worker sends, as the paper counts VGG19's gradients."""
@@ -21,44 +24,76 @@ WITHIN = 0.05
 """Of the paper's number, which it has from arithmetic: no more may be lacking here."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExampleRow(NumberedRow):
+    """A way's sum of a vector: its seconds, and those of the paper; the largest error of a value."""
+
+    way: str
+    title: str
+    seconds: float
+    paper_s: float
+    error: Number
+    bound_ms: Number
+    measured_ms: Number
+    ratio: Number
+    verdict: JobVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleReport(FigureReport):
+    """The report of table 1."""
+
+    version: int
+    rows: Sequence[ExampleRow]
+    trust: Trust
+    scale: int
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """The part that is read of what vectors.py leaves."""
+
+    sum_ms: Number
+    error: Number
+
+
 def values(scale: int) -> int:
     """Return how many float32 make the volume at a scale."""
     return math.floor(GIGABITS * 1e9 / 32 / scale)
 
 
-def measure(scale: int, turns: int, folder: Path, on_done: Callable[[str], None]) -> list[dict[str, Any]]:
+def measure(scale: int, turns: int, folder: Path, on_done: Callable[[str], None]) -> list[ExampleRow]:
     """Return a row for each way: the seconds of a sum, median over the turns."""
-    rows: list[dict[str, Any]] = []
+    rows: list[ExampleRow] = []
     with live.testbed("table1", example(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
             measure_one = partial(_row, testbed, way, scale, turns, folder)
-            rows.append(finished_runs.row(folder, way.sync, measure_one))
+            rows.append(finished_runs.row(folder, way.sync, ExampleRow, measure_one))
             on_done(way.title)
     return rows
 
 
-def _row(testbed: live.TestbedOfFigures, way: Sync, scale: int, turns: int, folder: Path) -> dict[str, Any]:
+def _row(testbed: live.TestbedOfFigures, way: Sync, scale: int, turns: int, folder: Path) -> ExampleRow:
     words = ("vectors.py", "--values", str(values(scale)), "--turns", str(turns), "--warm-up", "2")
-    result, script = run(testbed, way, f"table1.{way.sync}", folder, *words)
-    return {
-        "way": way.sync,
-        "title": way.title,
-        "seconds": script["sum_ms"] / 1e3,
-        "paper_s": PAPER_S[way.sync],
-        "error": script["error"],
-        **shown(result),
-    }
+    result, script = run(testbed, way, f"table1.{way.sync}", folder, _Vectors, *words)
+    seconds = script.sum_ms / 1e3
+    return ExampleRow(way.sync, way.title, seconds, PAPER_S[way.sync], script.error, *bound_of(result))
 
 
-def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def claims(rows: Sequence[ExampleRow]) -> list[Finding]:
     """Return each way's time beside the paper's."""
     return [
-        {
-            "text": f"one sum by {row['title']}, s",
-            "paper": f"{row['paper_s']:.2f}",
-            "ours": f"{row['seconds']:.3f} ({row['seconds'] / row['paper_s'] - 1:+.1%})",
-            "verdict": AGREES if abs(row["seconds"] / row["paper_s"] - 1) <= WITHIN else DIFFERS,
-            "runs": runs_of([row]),
-        }
+        timed(
+            f"one sum by {row.title}, s",
+            f"{row.paper_s:.2f}",
+            f"{row.seconds:.3f} ({row.seconds / row.paper_s - 1:+.1%})",
+            AGREES if abs(row.seconds / row.paper_s - 1) <= WITHIN else DIFFERS,
+            [row],
+        )
         for row in rows
     ]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption, words_of
-from testbed.aggregation.figure import Report
+from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption, words_of
+
+if TYPE_CHECKING:
+    from reproductions.aleph.live.accuracy import LearningReport
+    from reproductions.aleph.live.example import ExampleReport
+    from reproductions.aleph.live.training import TrainingReport
+    from reproductions.claims import Finding
 
 VERSION = 2
-NAMES = ("table1", "fig9", "fig10", "fig11", "fig12")
 TRAINING = ("fig9", "fig10", "fig11")
 """These are of the same runs: each prints and draws all of them."""
 
@@ -56,54 +60,95 @@ def _estimate_s(figure: str, options: Namespace) -> float:
     return float(training.count(options.models, options.computing) * (15.0 + options.iterations))
 
 
-def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+def _example(figure: str, options: Namespace, out: Path) -> ExampleReport:
+    from reproductions.aleph.live import example
     from reproductions.live import runs_folder, trust
-
-    rows = _measured(figure, options, runs_folder(out, figure))
-    settings = {"scale": options.scale, "iterations": options.iterations}
-    return {"version": VERSION, "rows": rows, "trust": trust(rows), **settings}
-
-
-def _measured(figure: str, options: Namespace, runs: Path) -> list[dict[str, Any]]:
-    from reproductions.aleph.live import accuracy, example, training
     from reproductions.progress import progress
 
-    if figure == "table1":
-        with progress("table 1", 3, lines=True) as on_done:
-            return example.measure(options.scale, options.iterations, runs, on_done)
-    if figure == "fig12":
-        with progress("figure 12", 3, lines=True) as on_done:
-            return accuracy.measure(options.iterations, options.scale, runs, on_done)
-    models, computing = options.models, options.computing
+    folder = runs_folder(out, figure)
+    with progress("table 1", 3, lines=True) as on_done:
+        rows = example.measure(options.scale, options.iterations, folder, on_done)
+    sums = trust([row.verdict for row in rows])
+    return example.ExampleReport(VERSION, rows, sums, options.scale, options.iterations)
+
+
+def _learning(figure: str, options: Namespace, out: Path) -> LearningReport:
+    from reproductions.aleph.live import accuracy
+    from reproductions.live import runs_folder, trust
+    from reproductions.progress import progress
+
+    folder = runs_folder(out, figure)
+    with progress("figure 12", 3, lines=True) as on_done:
+        rows = accuracy.measure(options.iterations, options.scale, folder, on_done)
+    sums = trust([row.verdict for row in rows])
+    return accuracy.LearningReport(VERSION, rows, sums, options.scale, options.iterations)
+
+
+def _training(figure: str, options: Namespace, out: Path) -> TrainingReport:
+    from reproductions.aleph.live import training
+    from reproductions.live import runs_folder, trust
+    from reproductions.progress import progress
+
+    models, computing, folder = options.models, options.computing, runs_folder(out, figure)
     with progress("figures 9 to 11", training.count(models, computing), lines=True) as on_done:
-        return training.measure(models, options.iterations, options.scale, computing, runs, on_done)
+        rows = training.measure(models, options.iterations, options.scale, computing, folder, on_done)
+    sums = trust([row.verdict for row in rows])
+    return training.TrainingReport(VERSION, rows, sums, options.scale, options.iterations)
 
 
-def _claims(figure: str, report: Report) -> Claims:
-    from reproductions.aleph.live import accuracy, example, training
+def _example_claims(_: str, report: ExampleReport) -> list[Finding]:
+    from reproductions.aleph.live import example
 
-    of = {"table1": example.claims, "fig12": accuracy.claims}
-    return of.get(figure, training.claims)(report["rows"])
-
-
-def _chart() -> Chart:
-    from reproductions.aleph.live import plots, tables
-
-    return Chart(tables.show, plots.draw)
+    return example.claims(report.rows)
 
 
-EXPERIMENTS = tuple(
-    Experiment(
+def _learning_claims(_: str, report: LearningReport) -> list[Finding]:
+    from reproductions.aleph.live import accuracy
+
+    return accuracy.claims(report.rows)
+
+
+def _training_claims(_: str, report: TrainingReport) -> list[Finding]:
+    from reproductions.aleph.live import training
+
+    return training.claims(report.rows)
+
+
+def _example_chart() -> Chart[ExampleReport]:
+    from reproductions.aleph.live import example, plots, tables
+
+    return Chart(example.ExampleReport, tables.show_example, plots.draw_example)
+
+
+def _learning_chart() -> Chart[LearningReport]:
+    from reproductions.aleph.live import accuracy, plots, tables
+
+    return Chart(accuracy.LearningReport, tables.show_learning, plots.draw_learning)
+
+
+def _training_chart() -> Chart[TrainingReport]:
+    from reproductions.aleph.live import plots, tables, training
+
+    return Chart(training.TrainingReport, tables.show_training, plots.draw_training)
+
+
+def _experiment(name: str, rows: Any, findings: Any, chart: Any) -> Experiment[Any]:
+    return Experiment(
         name=name,
         on_testbed=True,
         about="Run the paper's experiment on a testbed that the command brings up and ends. Figures 9 to 11 "
         "are of the same runs: each prints and draws all three. What was chosen, and why: docs/aleph.md.",
         declared=_declared(name),
-        rows=_rows,
-        findings=_claims,
-        chart=_chart,
+        rows=rows,
+        findings=findings,
+        chart=chart,
         complete=_complete,
         estimate_s=_estimate_s,
     )
-    for name in NAMES
+
+
+EXPERIMENTS = (
+    _experiment("table1", _example, _example_claims, _example_chart),
+    *(_experiment(name, _training, _training_claims, _training_chart) for name in TRAINING),
+    _experiment("fig12", _learning, _learning_claims, _learning_chart),
 )

@@ -7,17 +7,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from reproductions.example_jobs import JOBS
 from reproductions.live import TestbedOfFigures, run_result
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
-from testbed.messages.coding import as_json
+from testbed.messages.coding import Number, decode
 from testbed.messages.result import RunResult
+from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
 
 MTU = 9000
+Script = TypeVar("Script")
+"""What a script leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +62,33 @@ def section_6_3(scale: int) -> dict[str, Any]:
     return {**catalogue.READY["aleph"], "mtu": MTU, "scale": scale}
 
 
-def run(testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, *script: str) -> tuple[RunResult, Any]:
-    """Return a job's result, and what its script wrote. The job has all workers of the first unit; `script`
-    is the script's name and arguments.
+class BoundOfRun(NamedTuple):
+    """The bound that links set to a run's sums, what these took (ms) and its ratio to the bound, and whether
+    to trust the run.
+    """
+
+    bound_ms: Number
+    measured_ms: Number
+    ratio: Number
+    verdict: JobVerdict
+
+
+def run(
+    testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, left: type[Script], *script: str
+) -> tuple[RunResult, Script]:
+    """Return a job's result, and what its script wrote, of type `left`. The job has all workers of the first
+    unit; `script` is the script's name and arguments.
     """
     result, out = folder / f"{stem}.run.json", folder / f"{stem}.json"
     place = f"u1:{testbed.topology.units[0].hosts}"
     words = [str(JOBS / script[0]), *script[1:], "--out", str(out)]
     testbed.command("run", "--place", place, "--sync", way.sync, "--json", str(result), *words)
     with Caller.of_this_process().acting():
-        return run_result(result), json.loads(out.read_text())
+        return run_result(result), decode(left, json.loads(out.read_text()), out.name)
 
 
-def shown(result: RunResult) -> dict[str, Any]:
-    """Return what a run's result says of what the links allow, and whether to trust it. Raises TestbedError
-    where it has no bound.
-    """
+def bound_of(result: RunResult) -> BoundOfRun:
+    """Return a result's bound. Raises TestbedError where it has none."""
     if result.bound is None:
         raise TestbedError(f"job {result.id}: no sums were seen, so that it has no bound")
-    return {
-        "bound_ms": result.bound.bound_ms,
-        "measured_ms": result.bound.measured_ms,
-        "ratio": result.bound.ratio,
-        "verdict": as_json(result.verdict),
-    }
+    return BoundOfRun(result.bound.bound_ms, result.bound.measured_ms, result.bound.ratio, result.verdict)

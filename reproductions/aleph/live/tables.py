@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from reproductions.aleph.live.accuracy import LearningReport
+from reproductions.aleph.live.example import ExampleReport
 from reproductions.aleph.live.setting import WAYS
-from reproductions.aleph.live.training import PAPER_CORES, PAPER_S, ROLES, picked
+from reproductions.aleph.live.training import PAPER_CORES, PAPER_S, ROLES, TrainingReport, TrainingRow, picked
 from reproductions.tables import plain, plain_claims, show_trust
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Report = Mapping[str, Any]
 TITLES = {way.sync: way.title for way in WAYS}
 
 
-def show(report: Report, console: Console) -> None:
-    """Print a report of any of the live figures."""
-    rows = report["rows"]
-    if report["figure"] == "table1":
-        _show_example(rows, console)
-    elif report["figure"] == "fig12":
-        _show_accuracy(rows, console)
-    else:
-        _show_training(rows, console)
-    console.print(plain_claims(report["claims"]))
-    show_trust(report["trust"], console)
-
-
-def _show_example(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+def show_example(report: ExampleReport, console: Console) -> None:
+    """Print table 1."""
     table = plain("Table 1: 4.2 Gb of each worker summed", "", "seconds", "paper's", "links allow")
-    for row in rows:
-        table.add_row(
-            row["title"], f"{row['seconds']:.3f}", f"{row['paper_s']:.2f}", f"{row['bound_ms'] / 1e3:.3f}"
-        )
+    for row in report.rows:
+        table.add_row(row.title, f"{row.seconds:.3f}", f"{row.paper_s:.2f}", f"{row.bound_ms / 1e3:.3f}")
     console.print(table)
+    _show_end(report, console)
 
 
-def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+def show_training(report: TrainingReport, console: Console) -> None:
+    """Print figures 9 to 11."""
     names = list(dict.fromkeys(ROLES.values()))
     columns = (
         "ms",
@@ -48,70 +37,72 @@ def _show_training(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         "cores busy",
     )
     table = plain("Section 6.3: communication of an iteration", "", *columns)
-    for row in rows:
-        paper_s = PAPER_S[row["model"]].get(row["way"]) if row["profile"] == "none" else None
-        computing = f", computing {row['compute_ms']:.0f} ms" if row["profile"] != "none" else ""
+    for row in report.rows:
+        paper_s = PAPER_S[row.model].get(row.way) if row.profile == "none" else None
+        computing = f", computing {row.compute_ms:.0f} ms" if row.profile != "none" else ""
         table.add_row(
-            f"{row['model']}, {TITLES[row['way']]}{computing}",
-            f"{row['iteration_ms']:.1f}",
+            f"{row.model}, {TITLES[row.way]}{computing}",
+            f"{row.iteration_ms:.1f}",
             "" if paper_s is None else f"{paper_s * 1e3:.0f}",
-            f"{row['bound_ms']:.1f}",
-            *(f"{row['roles'][name]['gbps']:.1f}" if name in row["roles"] else "" for name in names),
-            f"{row['cores_busy']:.2f}",
+            f"{row.bound_ms:.1f}",
+            *(f"{row.roles[name].gbps:.1f}" if name in row.roles else "" for name in names),
+            f"{row.cores_busy:.2f}",
         )
     console.print(table)
-    _show_cores([row for row in rows if row["profile"] == "none"], names, console)
+    _show_cores([row for row in report.rows if row.profile == "none"], names, console)
+    _show_end(report, console)
 
 
-def _show_cores(rows: Sequence[Mapping[str, Any]], names: Sequence[str], console: Console) -> None:
+def _show_cores(rows: Sequence[TrainingRow], names: Sequence[str], console: Console) -> None:
     """Print what each role takes of the cores, beside what the paper says of its Agg2."""
     title = "Figure 10: cores of a host: its processes + the kernel for its devices"
     table = plain(title, "", *names, "the paper's Agg2")
     for row in rows:
-        paper = PAPER_CORES[row["model"]].get(row["way"])
-        taken = [f"{its['process_cores']:.3f} + {its['kernel_cores']:.3f}" for its in _known(row, names)]
+        paper = PAPER_CORES[row.model].get(row.way)
+        known = [] if row.cores_unknown else [row.roles[name].cores for name in names]
+        taken = [f"{cores.process:.3f} + {cores.kernel:.3f}" for cores in known if cores is not None]
         cells = taken or ["not known"] * len(names)
-        title = f"{row['model']}, {TITLES[row['way']]}"
+        title = f"{row.model}, {TITLES[row.way]}"
         table.add_row(title, *cells, "" if paper is None else f"{paper:g}")
     console.print(table)
-    for why in dict.fromkeys(row["cores_unknown"] for row in rows if row["cores_unknown"]):
+    for why in dict.fromkeys(row.cores_unknown for row in rows if row.cores_unknown):
         console.print(f"Figure 10: cores by role are not known: {why}")
 
 
-def _known(row: Mapping[str, Any], names: Sequence[str]) -> list[Mapping[str, float]]:
-    return [] if row["cores_unknown"] else [row["roles"][name] for name in names]
-
-
-def _show_accuracy(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+def show_learning(report: LearningReport, console: Console) -> None:
+    """Print figure 12."""
     table = plain("Figure 12: accuracy by communication time", "", "epochs", "accuracy", "communication, s")
-    for row in rows:
-        table.add_row(
-            row["title"],
-            str(len(row["accuracy"])),
-            f"{row['accuracy'][-1]:.1%}",
-            f"{row['communication_s'][-1]:.1f}",
-        )
+    for row in report.rows:
+        epochs, accuracy = str(len(row.accuracy)), f"{row.accuracy[-1]:.1%}"
+        table.add_row(row.title, epochs, accuracy, f"{row.communication_s[-1]:.1f}")
     console.print(table)
+    _show_end(report, console)
 
 
-def headline(report: Report) -> str:
-    """Return what a report says in a sentence."""
-    rows = report["rows"]
-    if report["figure"] == "table1":
-        by = {row["way"]: f"{row['seconds']:.2f} s" for row in rows}
-        return f"A sum takes {by['aleph']} by ALEPH, {by['ring']} by a ring, {by['ps']} by a server"
-    if report["figure"] == "fig12":
-        by = {row["way"]: f"{row['communication_s'][-1]:.0f} s" for row in rows}
-        return f"Communication took {by['aleph']} by ALEPH, {by['ring']} by a ring, {by['ps']} by a server"
-    model = rows[0]["model"]
-    ours, others = picked(rows, model, "aleph"), [picked(rows, model, way) for way in ("ps", "ring")]
-    cuts = " and ".join(f"{1 - ours['iteration_ms'] / row['iteration_ms']:.0%}" for row in others)
-    return f"{model}: ALEPH communicates {cuts} less long than a parameter server and a ring"
+def _show_end(report: ExampleReport | TrainingReport | LearningReport, console: Console) -> None:
+    console.print(plain_claims(report.claims))
+    show_trust(report.trust, console)
 
 
-def headline_rows(report: Report) -> list[Mapping[str, Any]]:
-    """Return the runs of which that sentence is."""
-    rows = report["rows"]
-    if report["figure"] in ("table1", "fig12"):
-        return list(rows)
-    return [picked(rows, rows[0]["model"], way) for way in ("aleph", "ps", "ring")]
+def example_headline(report: ExampleReport) -> str:
+    """Return what table 1 says in a sentence."""
+    by = {row.way: f"{row.seconds:.2f} s" for row in report.rows}
+    return f"A sum takes {by['aleph']} by ALEPH, {by['ring']} by a ring, {by['ps']} by a server"
+
+
+def learning_headline(report: LearningReport) -> str:
+    """Return what figure 12 says in a sentence."""
+    by = {row.way: f"{row.communication_s[-1]:.0f} s" for row in report.rows}
+    return f"Communication took {by['aleph']} by ALEPH, {by['ring']} by a ring, {by['ps']} by a server"
+
+
+def training_headline(report: TrainingReport) -> str:
+    """Return what figures 9 to 11 say in a sentence, that of `headline_rows`."""
+    ours, *others = headline_rows(report)
+    cuts = " and ".join(f"{1 - ours.iteration_ms / row.iteration_ms:.0%}" for row in others)
+    return f"{ours.model}: ALEPH communicates {cuts} less long than a parameter server and a ring"
+
+
+def headline_rows(report: TrainingReport) -> list[TrainingRow]:
+    """Return the runs of the first model by ALEPH, a parameter server and a ring."""
+    return [picked(report.rows, report.rows[0].model, way) for way in ("aleph", "ps", "ring")]

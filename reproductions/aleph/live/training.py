@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
 from reproductions.aleph.live.cores import HostCores, TakenCores
@@ -22,15 +22,19 @@ from reproductions.aleph.live.setting import (
     RING,
     WAYS,
     Sync,
+    bound_of,
     run,
     section_6_3,
-    shown,
 )
+from reproductions.claims import Finding, timed
+from reproductions.example_jobs import LayersResult
+from reproductions.reports import FigureReport, NumberedRow, Trust
 from reproductions.verdicts import FLAT, of_gain
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
-from testbed.figures.verdict_gate import runs_of
+from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.result import RunResult
+from testbed.messages.verdict import JobVerdict
 
 MODELS = ("resnet50", "vgg19", "bert")
 BATCHES = {"resnet50": 64, "vgg19": 64, "bert": 16}
@@ -65,6 +69,65 @@ ROLES = {30_000.0: "Agg2", 20_000.0: "Agg1", 10_000.0: "worker", 40_000.0: "PS"}
 NOISE = FLAT / 2
 
 
+@dataclass(frozen=True, slots=True)
+class RoleMeans:
+    """A role's means over its hosts: Gb/s at the declared rates in the busier direction while there was
+    traffic, the share of their rate, and the cores that its processes took and the kernel for it: UNSET where
+    these are not known.
+    """
+
+    gbps: float
+    share: float
+    process_cores: float | UnsetType
+    kernel_cores: float | UnsetType
+    hosts: int
+
+    @property
+    def cores(self) -> TakenCores | None:
+        if isinstance(self.process_cores, UnsetType) or isinstance(self.kernel_cores, UnsetType):
+            return None
+        return TakenCores(self.process_cores, self.kernel_cores)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow(NumberedRow):
+    """A run of a model by a way, with the computing times of a profile (none: it computes nothing).
+    `cores_unknown` says why roles have no cores; `cores_busy` counts those of the machine.
+    """
+
+    model: str
+    way: str
+    profile: str
+    iteration_ms: Number
+    compute_ms: Number
+    error_over_bound: Number
+    roles: Mapping[str, RoleMeans]
+    cores_unknown: str | None
+    cores_busy: float
+    bound_ms: Number
+    measured_ms: Number
+    ratio: Number
+    verdict: JobVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
+
+
+Rows = Sequence[TrainingRow]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport(FigureReport):
+    """The report of figures 9 to 11."""
+
+    version: int
+    rows: Rows
+    trust: Trust
+    scale: int
+    iterations: int
+
+
 def measure(
     models: Sequence[str],
     iterations: int,
@@ -72,9 +135,9 @@ def measure(
     computing: bool,
     folder: Path,
     on_done: Callable[[str], None],
-) -> list[dict[str, Any]]:
+) -> list[TrainingRow]:
     """Return a row for each model and way, without computing and, if asked, with it."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TrainingRow] = []
     with (
         live.testbed("aleph-6-3", section_6_3(scale), folder) as testbed,
         HostCores(testbed) as hosts,
@@ -83,7 +146,9 @@ def measure(
             for way in WAYS:
                 for profile in ("none", "gtx1080ti")[: 2 if computing else 1]:
                     measure_one = partial(_row, testbed, hosts, model, way, iterations, profile, folder)
-                    rows.append(finished_runs.row(folder, f"{model}.{way.sync}.{profile}", measure_one))
+                    rows.append(
+                        finished_runs.row(folder, f"{model}.{way.sync}.{profile}", TrainingRow, measure_one)
+                    )
                     on_done(f"{model}, {way.title}{', computing' if profile != 'none' else ''}")
     return rows
 
@@ -101,24 +166,25 @@ def _row(
     iterations: int,
     profile: str,
     folder: Path,
-) -> dict[str, Any]:
+) -> TrainingRow:
     words = ["--model", model, "--iterations", str(iterations), "--profile", profile]
     words += ["--batch", str(BATCHES[model]), "--scale", str(testbed.topology.scale)]
     with hosts.sampled() as samples:
-        result, script = run(testbed, way, f"{model}.{way.sync}.{profile}", folder, "layers.py", *words)
-    cores = samples.between(script["ready_s"], script["done_s"])
-    return {
-        "model": model,
-        "way": way.sync,
-        "profile": profile,
-        "iteration_ms": script["iteration_ms"],
-        "compute_ms": script["compute_ms"],
-        "error_over_bound": script["error_over_bound"],
-        "roles": roles(result, testbed, {} if isinstance(cores, str) else cores),
-        "cores_unknown": cores if isinstance(cores, str) else None,
-        "cores_busy": math.fsum(_sampled(core.busy.median) for core in result.telemetry.cores),
-        **shown(result),
-    }
+        stem = f"{model}.{way.sync}.{profile}"
+        result, script = run(testbed, way, stem, folder, LayersResult, "layers.py", *words)
+    cores = samples.between(script.ready_s, script.done_s)
+    return TrainingRow(
+        model,
+        way.sync,
+        profile,
+        script.iteration_ms,
+        script.compute_ms,
+        script.error_over_bound,
+        roles(result, testbed, {} if isinstance(cores, str) else cores),
+        cores if isinstance(cores, str) else None,
+        math.fsum(_sampled(core.busy.median) for core in result.telemetry.cores),
+        *bound_of(result),
+    )
 
 
 def _sampled(median: float | None) -> float:
@@ -130,13 +196,10 @@ def _sampled(median: float | None) -> float:
 
 def roles(
     result: RunResult, testbed: live.TestbedOfFigures, cores: Mapping[str, TakenCores]
-) -> dict[str, dict[str, float]]:
-    """Return, by role, means over its hosts: Gb/s at the declared rates in the busier direction while there
-    was traffic, the share of their rate, and the cores that its processes took and the kernel for it, if
-    that is known: of each host `cores`.
-    """
+) -> dict[str, RoleMeans]:
+    """Return the means by role; `cores` are those of each host, if that is known."""
     scale, traffic_s = testbed.topology.scale, result.telemetry.traffic_s
-    by: dict[str, list[dict[str, float]]] = {}
+    by: dict[str, list[tuple[float, float, TakenCores | None]]] = {}
     for link in result.links:
         rate_mbps = (link.rate_mbps or 0.0) * scale
         role = ROLES.get(round(rate_mbps, 3))
@@ -144,83 +207,81 @@ def roles(
             continue
         most_bytes = max(link.bytes_up, link.bytes_down)
         gbps = most_bytes * 8 / traffic_s * scale / 1e9
-        its = {"gbps": gbps, "share": gbps / (rate_mbps / 1e3)}
-        if cores:
-            taken = cores[link.name]
-            its |= {"process_cores": taken.process, "kernel_cores": taken.kernel}
-        by.setdefault(role, []).append(its)
-    return {
-        role: {key: math.fsum(each[key] for each in hosts) / len(hosts) for key in hosts[0]}
-        | {"hosts": len(hosts)}
-        for role, hosts in by.items()
-    }
+        taken = cores[link.name] if cores else None
+        by.setdefault(role, []).append((gbps, gbps / (rate_mbps / 1e3), taken))
+    return {role: _means(hosts) for role, hosts in by.items()}
 
 
-def cores_of(row: Mapping[str, Any], role: str) -> float | None:
-    """Return how many cores a host of this role took, in the mean over them; None where that is not known."""
-    its = row["roles"][role]
-    return float(its["process_cores"] + its["kernel_cores"]) if "kernel_cores" in its else None
-
-
-def workers_gbps(row: Mapping[str, Any]) -> float:
-    """Return what all workers' links carry together, as the paper adds it up: its figures for ResNet50, 79.3
-    against 33.6 Gb/s, are the 136 % that it states.
-    """
-    return math.fsum(
-        its["gbps"] * its["hosts"] for role, its in row["roles"].items() if role != ROLES[40_000.0]
+def _means(hosts: Sequence[tuple[float, float, TakenCores | None]]) -> RoleMeans:
+    """Return the means of a role's hosts: of each its Gb/s, its share, and its cores if they are known."""
+    taken = [cores for _, _, cores in hosts if cores is not None]
+    return RoleMeans(
+        gbps=math.fsum(gbps for gbps, _, _ in hosts) / len(hosts),
+        share=math.fsum(share for _, share, _ in hosts) / len(hosts),
+        process_cores=math.fsum(cores.process for cores in taken) / len(hosts) if taken else UNSET,
+        kernel_cores=math.fsum(cores.kernel for cores in taken) / len(hosts) if taken else UNSET,
+        hosts=len(hosts),
     )
 
 
-def picked(
-    rows: Sequence[Mapping[str, Any]], model: str, way: str, profile: str = "none"
-) -> Mapping[str, Any]:
+def cores_of(row: TrainingRow, role: str) -> float | None:
+    """Return how many cores a host of this role took, in the mean over them; None where that is not known."""
+    cores = row.roles[role].cores
+    return None if cores is None else cores.process + cores.kernel
+
+
+def workers_gbps(row: TrainingRow) -> float:
+    """Return what all workers' links carry together, as the paper adds it up: its figures for ResNet50, 79.3
+    against 33.6 Gb/s, are the 136 % that it states.
+    """
+    return math.fsum(means.gbps * means.hosts for role, means in row.roles.items() if role != ROLES[40_000.0])
+
+
+def picked(rows: Rows, model: str, way: str, profile: str = "none") -> TrainingRow:
     """Return the row of a run."""
-    return next(row for row in rows if (row["model"], row["way"], row["profile"]) == (model, way, profile))
+    return next(row for row in rows if (row.model, row.way, row.profile) == (model, way, profile))
 
 
-def cut(rows: Sequence[Mapping[str, Any]], model: str, way: str, of: str, key: str = "iteration_ms") -> float:
-    """Return the share by which a way takes less time than another."""
-    return 1 - float(picked(rows, model, way)[key] / picked(rows, model, of)[key])
-
-
-def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def claims(rows: Rows) -> list[Finding]:
     """Return the paper's cuts in communication time, each beside ours and beside what links alone allow, and
     by how much more all workers' links carry.
     """
-    findings: list[dict[str, Any]] = []
-    for model in dict.fromkeys(row["model"] for row in rows):
+    findings: list[Finding] = []
+    for model in dict.fromkeys(row.model for row in rows):
         for of, paper in PAPER_CUTS[model].items():
             for way in (ALEPH, PRINTED):
-                ours, allowed = (cut(rows, model, way.sync, of, key) for key in ("iteration_ms", "bound_ms"))
+                pair = [picked(rows, model, each) for each in (way.sync, of)]
+                ours = 1 - pair[0].iteration_ms / pair[1].iteration_ms
+                allowed = 1 - pair[0].bound_ms / pair[1].bound_ms
                 name = next(each for each in (PS, RING) if each.sync == of)
                 findings.append(
-                    {
-                        "text": f"{model}: communication time, {way.title} below {name.title} ({name.paper})",
-                        "paper": f"{paper:.0%}",
-                        "ours": f"{ours:.1%} (links allow {allowed:.1%})",
-                        "verdict": of_gain(ours, paper, NOISE),
-                        "runs": runs_of(picked(rows, model, each) for each in (way.sync, of)),
-                    }
+                    timed(
+                        f"{model}: communication time, {way.title} below {name.title} ({name.paper})",
+                        f"{paper:.0%}",
+                        f"{ours:.1%} (links allow {allowed:.1%})",
+                        of_gain(ours, paper, NOISE),
+                        pair,
+                    )
                 )
         for name in (PS, RING):
-            ours, theirs = (workers_gbps(picked(rows, model, way.sync)) for way in (ALEPH, name))
-            more = ours / theirs - 1
+            pair = [picked(rows, model, way.sync) for way in (ALEPH, name)]
+            more = workers_gbps(pair[0]) / workers_gbps(pair[1]) - 1
             over = f"{name.title} ({name.paper})"
             paper = PAPER_USE[model][name.sync]
             findings.append(
-                {
-                    "text": f"{model}: all workers' links carry, {ALEPH.title} above {over}",
-                    "paper": f"{paper:.0%}",
-                    "ours": f"{more:.0%}",
-                    "verdict": of_gain(more, paper, NOISE),
-                    "runs": runs_of(picked(rows, model, way.sync) for way in (ALEPH, name)),
-                }
+                timed(
+                    f"{model}: all workers' links carry, {ALEPH.title} above {over}",
+                    f"{paper:.0%}",
+                    f"{more:.0%}",
+                    of_gain(more, paper, NOISE),
+                    pair,
+                )
             )
         findings += _of_cores(rows, model)
     return findings
 
 
-def _of_cores(rows: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
+def _of_cores(rows: Rows, model: str) -> list[Finding]:
     """Return the paper's statements on CPU time: Agg2 takes more than with a server, other workers less."""
     ratio = PAPER_CORES[model][ALEPH.sync] / PAPER_CORES[model][PS.sync]
     asked = [("Agg2", PS, ratio - 1, "above")]
@@ -232,12 +293,12 @@ def _of_cores(rows: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, A
             continue
         sign = 1 if side == "above" else -1
         findings.append(
-            {
-                "text": f"{model}: CPU time of {role}, {ALEPH.title} {side} {way.title} ({way.paper})",
-                "paper": f"{sign * paper:.0%}",
-                "ours": f"{sign * (ours / theirs - 1):.0%} ({ours:.3f} and {theirs:.3f} cores)",
-                "verdict": of_gain(sign * (ours / theirs - 1), sign * paper, NOISE),
-                "runs": runs_of(picked(rows, model, each.sync) for each in (ALEPH, way)),
-            }
+            timed(
+                f"{model}: CPU time of {role}, {ALEPH.title} {side} {way.title} ({way.paper})",
+                f"{sign * paper:.0%}",
+                f"{sign * (ours / theirs - 1):.0%} ({ours:.3f} and {theirs:.3f} cores)",
+                of_gain(sign * (ours / theirs - 1), sign * paper, NOISE),
+                (picked(rows, model, each.sync) for each in (ALEPH, way)),
+            )
         )
     return findings

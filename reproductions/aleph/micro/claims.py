@@ -9,29 +9,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reproductions.aleph.micro.tables import Row, medians, pick, trusted
+from reproductions.claims import Finding
 from reproductions.verdicts import AGREES, DIFFERS, LEVEL, PARTLY, near, of_ratio, of_size
-from testbed.figures.verdict_gate import runs_of
+from testbed.figures.verdict_gate import JudgedRow, runs_of
+from testbed.messages.coding import UNSET
 from testbed.wire.spec import LANES
 
 Report = Mapping[str, Any]
-Claim = dict[str, Any]
 MUCH_LOSS, FULL = 0.01, 0.9
 BUSY = "others had the head's core"
 
 
-def claims(figure: str, report: Report) -> Sequence[Claim]:
+def claims(figure: str, report: Report) -> list[Finding]:
     """Return a figure's claims."""
     rows = medians(report["rows"])
     made = {"table2": _table2, "fig5": _fig5, "fig6": _fig6, "fig7": _fig7, "fig8": _fig8}
     return list(made[figure](rows, report))
 
 
-def claim(text: str, paper: str, ours: str, verdict: str | None, rows: Iterable[Row] = ()) -> Claim:
+def claim(text: str, paper: str, ours: str, verdict: str | None, rows: Iterable[Row] = ()) -> Finding:
     """Return a claim that rests on these measurements' times and losses; without any on CPU time alone, which
     others' load does not change.
     """
-    on = {"runs": runs_of(chosen)} if (chosen := list(rows)) else {"untimed": "CPU time"}
-    return {"text": text, "paper": paper, "ours": ours, "verdict": verdict, **on}
+    if chosen := [JudgedRow.of(row) for row in rows]:
+        return Finding(text, paper, ours, verdict, runs_of(chosen), UNSET)
+    return Finding(text, paper, ours, verdict, UNSET, "CPU time")
 
 
 def of_order(held: Iterable[bool]) -> str:
@@ -53,7 +55,7 @@ def _sizes(report: Report) -> tuple[int, ...]:
     return tuple(dict.fromkeys((report["gradients"], LANES)))
 
 
-def _table2(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
+def _table2(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
     for target, xdp, tcp in ((5.0, 0.3, 3.5), (10.0, 0.6, 7.5)):
         for lanes in _sizes(report):
             ours = cores_for(rows, target, "xdp-native", lanes)
@@ -83,7 +85,7 @@ def cores_for(rows: Sequence[Row], target: float, case: str, lanes: int | None) 
     return (target / whole["gbps_per_core"], False) if whole else None
 
 
-def _ratios(rows: Sequence[Row], report: Report, text: str, paper: float, cores: int) -> Iterable[Claim]:
+def _ratios(rows: Sequence[Row], report: Report, text: str, paper: float, cores: int) -> Iterable[Finding]:
     for lanes in _sizes(report):
         xdp = _whole(rows, "xdp-native", lanes, cores)
         for case, words in (
@@ -98,7 +100,7 @@ def _ratios(rows: Sequence[Row], report: Report, text: str, paper: float, cores:
                 yield claim(name, f"{paper:.1f}x", f"{ratio:.1f}x", of_ratio(ratio, paper))
 
 
-def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
+def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
     lanes = report["gradients"]
     for size in _sizes(report):
         row = _whole(rows, "xdp-native", size)
@@ -143,7 +145,7 @@ def _points(order: Sequence[Sequence[float]], which: int) -> str:
     return f"at {sum(rates[which] == max(rates) for rates in order)} of {len(order)}"
 
 
-def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
+def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
     for mode, at_95 in (("native", 0.001), ("generic", 0.002)):
         mine = [row for row in rows if row["case"] == f"xdp-{mode}" and row["offered"] is not None]
         if not mine:
@@ -182,7 +184,7 @@ def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
         yield claim(text, "always", ours, of_order(held), [row for pair in pairs for row in pair])
 
 
-def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
+def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
     every = sorted({row["asked_per_s"] for row in rows if row["asked_per_s"]})
     for case, words in (("xdp", "into the map"), ("xdp-socket", "to a process")):
         rates, pairs = every, []
@@ -218,7 +220,7 @@ def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
             )
 
 
-def _fig8(rows: Sequence[Row], report: Report) -> Iterable[Claim]:
+def _fig8(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
     for lanes in _sizes(report):
         xdp = pick(rows, case="xdp-native", lanes=lanes, offered=None)
         for case, words in (("tcp", "chunks of 64 KiB"), ("tcp-packet", "chunks of a packet")):

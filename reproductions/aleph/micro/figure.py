@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
+from reproductions.experiment import Chart, Experiment, ExperimentOption
 from testbed.aggregation.figure import Report
 from testbed.errors import RequestError
+
+if TYPE_CHECKING:
+    from reproductions.claims import Finding
 
 VERSION = 1
 NAMES = ("table2", "fig5", "fig6", "fig7", "fig8")
@@ -67,16 +70,16 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     }
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _claims(figure: str, report: Report) -> list[Finding]:
     from reproductions.aleph.micro import claims
 
     return claims.claims(figure, report)
 
 
-def _chart() -> Chart:
+def _chart() -> Chart[dict[str, Any]]:
     from reproductions.aleph.micro import plots, tables
 
-    return Chart(tables.show, plots.draw)
+    return Chart(dict[str, Any], tables.show, plots.draw)
 
 
 EXPERIMENTS = tuple(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from reproductions.aleph.micro.claims import cores_for
 from reproductions.aleph.micro.tables import Row, medians, title_of
-from reproductions.claims import tally
-from testbed.figures.verdict_gate import headline
+from reproductions.claims import Finding, tally
+from reproductions.reports import FigureReport
+from testbed.figures.verdict_gate import JudgedRow, headline
+from testbed.messages.coding import decode
 from testbed.report.plots import drawing, save
 from testbed.report.style import MUTED
 
@@ -41,7 +43,8 @@ def draw(report: Report, path: Path) -> None:
     with drawing() as plt:
         figure, axes = plt.subplots(figsize=(10, 5))
         draws[report["figure"]](axes, medians(report["rows"]), report)
-        headline(figure, report, *_words(report))
+        stamp = FigureReport(figure=report["figure"], live=report.get("live", False))
+        headline(figure, stamp, *_words(report), [JudgedRow.of(row) for row in report["rows"]])
         axes.grid(True, axis="y")
         figure.legend(loc="outside right center", frameon=False, fontsize=8.5)
         figure.subplots_adjust(left=0.095, right=0.68, top=0.84, bottom=0.12)
@@ -57,7 +60,8 @@ def _words(report: Report) -> tuple[str, str]:
         "fig8": "Copies by the load of the head's core",
     }[report["figure"]]
     trusted = report["trust"]
-    detail = f"{report['cores']} cores, veth, medians of {report['rounds']}; {tally(report['claims'])}"
+    claims = decode(tuple[Finding, ...], report["claims"], "claims")
+    detail = f"{report['cores']} cores, veth, medians of {report['rounds']}; {tally(claims)}"
     detail += "; crosses: the paper's"
     if trusted["of"]:
         detail += f"; trustworthy: {trusted['trustworthy']} of {trusted['of']} measurements"

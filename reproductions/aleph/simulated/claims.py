@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from reproductions import claims
 from reproductions.claims import Finding, Said
@@ -43,12 +44,8 @@ def findings(figure: str, runs: Mapping[str, Runs]) -> list[Finding]:
     for topology, claim in CLAIMS[figure]:
         if topology in runs:
             for finding in claims.findings([claim], runs[topology]):
-                said.append(Finding(f"{finding.text} ({topology})", *_rest(finding)))
+                said.append(replace(finding, text=f"{finding.text} ({topology})"))
     return said
-
-
-def _rest(finding: Finding) -> tuple[str, str, str]:
-    return finding.paper, finding.ours, finding.verdict
 
 
 def _number(schemes: Sequence[str], metric: str, at: float, paper: float, unit: str, what: str) -> Claim:

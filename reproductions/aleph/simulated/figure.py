@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
-from testbed.aggregation.figure import Report
+from reproductions.experiment import Chart, Experiment, ExperimentOption
 from testbed.errors import RequestError
 
 if TYPE_CHECKING:
-    from testbed.systems.aleph.simulator import Scene
+    from reproductions.aleph.simulated.report import IterationMeans, IterationReport
+    from reproductions.claims import Finding
+    from testbed.systems.aleph.simulator import Iteration, Scene
 
 VERSION = 1
 WORKERS, DEVIATION = "workers", "deviation"
@@ -91,7 +92,8 @@ def _settings(figure: str, options: Namespace) -> list[tuple[float, Scene]]:
     return [(value, simulator.swept(setting, plan.sweep, value)) for value in values]
 
 
-def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
+def _rows(figure: str, options: Namespace, _: Path) -> IterationReport:
+    from reproductions.aleph.simulated.report import IterationReport
     from reproductions.progress import progress
     from testbed.systems.aleph import simulator
 
@@ -107,45 +109,45 @@ def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
                     world = simulator.World(topology, setting, seed)
                     runs += [world.measured(scheme, value) for scheme in simulator.TITLES]
                     on_done(f"{topology}, {plan.sweep} {value:g}, seed {seed}")
-    return {
-        "version": VERSION,
-        "about": plan.about,
-        "sweep": plan.sweep,
-        "options": {key: getattr(options, key) for key in ("workers", "deviation", "reach", "place")},
-        "seeds": list(seeds),
-        "means": _means(runs),
-        "runs": [asdict(run) for run in runs],
-    }
+    return IterationReport(
+        version=VERSION,
+        about=plan.about,
+        sweep=plan.sweep,
+        options=simulator.Scene(options.workers, options.deviation, options.reach, options.place),
+        seeds=list(seeds),
+        means=_means(runs),
+        runs=runs,
+    )
 
 
-def _means(runs: Sequence[Any]) -> list[dict[str, Any]]:
+def _means(runs: Sequence[Iteration]) -> list[IterationMeans]:
     from reproductions.aleph.simulated.claims import METRICS, sweeps
+    from reproductions.aleph.simulated.report import IterationMeans
 
     return [
-        {
-            "topology": topology,
-            "value": value,
-            "scheme": scheme,
-            **{metric: asdict(sweep.spread(scheme, value, metric)) for metric in METRICS},
-        }
+        IterationMeans(
+            topology,
+            value,
+            scheme,
+            **{metric: sweep.spread(scheme, value, metric) for metric in METRICS},
+        )
         for topology, sweep in sweeps(runs).items()
         for value in sweep.values
         for scheme in sweep.schemes
     ]
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _claims(figure: str, report: IterationReport) -> list[Finding]:
     from reproductions.aleph.simulated.claims import findings, sweeps
-    from testbed.systems.aleph.simulator import Iteration
 
-    runs = [Iteration(**run) for run in report["runs"]]
-    return [asdict(finding) for finding in findings(figure, sweeps(runs))]
+    return findings(figure, sweeps(report.runs))
 
 
-def _chart() -> Chart:
+def _chart() -> Chart[IterationReport]:
     from reproductions.aleph.simulated import plots, tables
+    from reproductions.aleph.simulated.report import IterationReport
 
-    return Chart(tables.show, plots.draw)
+    return Chart(IterationReport, tables.show, plots.draw)
 
 
 EXPERIMENTS = tuple(

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from reproductions.aleph.simulated.report import IterationReport
 from reproductions.claims import tally
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Report = Mapping[str, Any]
 # Okabe and Ito's: hue tells ALEPH from others, depth its clusterings
 LOOKS: Mapping[str, tuple[str, str]] = {
     "ours": ("#009E73", "o"),
@@ -48,20 +48,20 @@ PANELS: Mapping[str, tuple[tuple[str, str | None, str, bool], ...]] = {
 }
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: IterationReport, path: Path) -> None:
     """Write a PNG. Whiskers reach from the least to the most of the seeds."""
     with drawing() as plt:
         save(plt, picture(report), path)
 
 
-def picture(report: Report) -> Figure:
+def picture(report: IterationReport) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.9))
-    for axes, (metric, topology, title, logarithmic) in zip(panels, PANELS[report["figure"]], strict=True):
+    for axes, (metric, topology, title, logarithmic) in zip(panels, PANELS[report.figure], strict=True):
         _lines(axes, report, metric, topology)
         axes.set_title(title)
-        axes.set_xlabel(AXES[report["sweep"]])
+        axes.set_xlabel(AXES[report.sweep])
         if logarithmic:
             axes.set_yscale("log")
         else:
@@ -74,17 +74,17 @@ def picture(report: Report) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, report: Report, metric: str, topology: str | None) -> None:
-    means = [mean for mean in report["means"] if mean["topology"] == topology]
-    for scheme in dict.fromkeys(mean["scheme"] for mean in means):
-        its = [mean for mean in means if mean["scheme"] == scheme]
-        values, middles = [mean["value"] for mean in its], [mean[metric]["mean"] for mean in its]
+def _lines(axes: Axes, report: IterationReport, metric: str, topology: str | None) -> None:
+    means = [mean for mean in report.means if mean.topology == topology]
+    for scheme in dict.fromkeys(mean.scheme for mean in means):
+        its = [mean for mean in means if mean.scheme == scheme]
+        values, middles = [mean.value for mean in its], [mean.spread(metric).mean for mean in its]
         if not any(middles):
             continue  # a ring has no servers
         colour, marker = LOOKS[scheme]
         # equal values have a mean that is off by a rounding
-        below = [max(0.0, mean[metric]["mean"] - mean[metric]["least"]) for mean in its]
-        above = [max(0.0, mean[metric]["most"] - mean[metric]["mean"]) for mean in its]
+        below = [max(0.0, mean.spread(metric).mean - mean.spread(metric).least) for mean in its]
+        above = [max(0.0, mean.spread(metric).most - mean.spread(metric).mean) for mean in its]
         axes.errorbar(
             values,
             middles,
@@ -98,19 +98,15 @@ def _lines(axes: Axes, report: Report, metric: str, topology: str | None) -> Non
         )
 
 
-def _headline(report: Report) -> str:
+def _headline(report: IterationReport) -> str:
     """Return how many of the paper's statements agree."""
-    return f"{tally(report['claims'])}: {report['about']}"
+    return f"{tally(report.claims)}: {report.about}"
 
 
-def _detail(report: Report) -> str:
-    seeds, options = len(report["seeds"]), report["options"]
-    fixed = (
-        f"deviation {options['deviation']:g}"
-        if report["sweep"] == "workers"
-        else f"{options['workers']} workers"
-    )
+def _detail(report: IterationReport) -> str:
+    seeds, options = len(report.seeds), report.options
+    fixed = f"deviation {options.deviation:g}" if report.sweep == "workers" else f"{options.workers} workers"
     return (
         f"Means of {seeds} seeds; whiskers: least and most. {fixed[0].upper()}{fixed[1:]}, 10 PSs; who can "
-        f"head whom: {options['reach']}; workers {options['place']}."
+        f"head whom: {options.reach}; workers {options.place}."
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from reproductions.claims import Finding
+from reproductions.luwu.live.runs import TrainedRow
 from reproductions.luwu.live.setting import DDP, FSDP, IN_SWITCH, LAYERS, LUWU, ON_DISKS, TUNED
 from reproductions.verdicts import (
     AGREES,
@@ -19,11 +19,11 @@ from reproductions.verdicts import (
     of_size,
     standard_error,
 )
+from testbed.messages.coding import UnsetType
 from testbed.systems.luwu.scaled import GRADIENT_BYTES, PACKET_BYTES, PAYLOAD_BYTES
 from testbed.systems.luwu.shapes import PARAMETER_BYTES
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+Rows = Sequence[TrainedRow]
 FRAMING = PACKET_BYTES / PAYLOAD_BYTES
 S_BYTES = {"down": 2 * PARAMETER_BYTES, "up": GRADIENT_BYTES}
 """Bytes of an element on a worker's link in an iteration: parameters in two passes, gradients in one."""
@@ -37,29 +37,29 @@ LAST = 100
 """Iterations whose mean loss is compared."""
 
 
-def picked(rows: Rows, way: str, **fields: object) -> list[Row]:
-    return [row for row in rows if row["way"] == way and all(row[key] == fields[key] for key in fields)]
+def picked(rows: Rows, way: str) -> list[TrainedRow]:
+    return [row for row in rows if row.way == way]
 
 
-def over_s(row: Row) -> dict[str, float]:
+def over_s(row: TrainedRow) -> dict[str, float]:
     """Return what the fullest worker's link carried over S, framing apart; of LuWu its optimizer's, too."""
-    most = {"down": max(row["down_bytes"]), "up": max(row["up_bytes"])}
+    most = {"down": max(row.down_bytes), "up": max(row.up_bytes)}
     shares = {f"worker, {way}": most[way] / S_BYTES[way] / FRAMING for way in most}
-    if row["node_bytes"]:
-        shares["optimizer, up"] = row["node_bytes"]["up"] / S_BYTES["down"] / FRAMING
-        shares["optimizer, down"] = row["node_bytes"]["down"] / S_BYTES["up"] / FRAMING
+    if row.node_bytes:
+        shares["optimizer, up"] = row.node_bytes.up / S_BYTES["down"] / FRAMING
+        shares["optimizer, down"] = row.node_bytes.down / S_BYTES["up"] / FRAMING
     return shares
 
 
-def serialised(row: Row) -> float:
+def serialised(row: TrainedRow) -> float:
     """Return the share of communication for which computing waits."""
-    return float(row["serialised_s"] / row["communicated_s"]) if row["communicated_s"] else 0.0
+    return row.serialised_s / row.communicated_s if row.communicated_s else 0.0
 
 
-def computing(row: Row) -> float:
+def computing(row: TrainedRow) -> float:
     """Return the share of an iteration in which a worker computes."""
-    waits = row["forward_waited_s"] + row["backward_waited_s"]
-    return float((row["forward_s"] + row["backward_s"] - waits) / row["iteration_s"])
+    waits = row.forward_waited_s + row.backward_waited_s
+    return (row.forward_s + row.backward_s - waits) / row.iteration_s
 
 
 def findings(figure: str, rows: Rows) -> list[Finding]:
@@ -67,35 +67,35 @@ def findings(figure: str, rows: Rows) -> list[Finding]:
 
 
 def _breakdown(rows: Rows) -> list[Finding]:
-    free = [row for row in rows if row["disk_mb_s"] is None]
-    declared = [row for row in rows if row["disk_mb_s"] is not None]
+    free = [row for row in rows if row.disk_mb_s is None]
+    declared = [row for row in rows if row.disk_mb_s is not None]
     (ours,) = picked(free, LUWU.name)
     said = []
     for link, share in over_s(ours).items():
         word = AGREES if share <= 1 + ON_TIME else DIFFERS
         said.append(Finding(f"LuWu's bytes over S, {link}", "1", f"{share:.3f}", word).on(ours))
     for row in picked(free, FSDP.name):
-        workers = row["workers"]
+        workers = row.workers
         bound = (workers - 1) / workers
         # gathered in two passes, and reduced by an all-reduce of gloo's
         bytes_each = bound * (2 * PARAMETER_BYTES + 2 * GRADIENT_BYTES)
-        share = max(row["up_bytes"]) / FRAMING / bytes_each
+        share = max(row.up_bytes) / FRAMING / bytes_each
         text = "FSDP's bytes over those of its collectives on gloo"
         said.append(Finding(text, "1", f"{share:.3f}", AGREES if near(share, 1) else DIFFERS).on(row))
-        ratio = max(row["up_bytes"]) / max(ours["up_bytes"])
+        ratio = max(row.up_bytes) / max(ours.up_bytes)
         said.append(_number("bytes up, FSDP over LuWu", 2 * bound, ratio).on(row, ours))
     for row in picked(declared, ON_DISKS.name):
-        share = row["step_s"] / row["iteration_s"]
+        share = row.step_s / row.iteration_s
         text = "states on disks: the step's share of FSDP's iteration"
         said.append(_share(text, 0.37, share).on(row))
         text = "states on disks: computing's share of FSDP's iteration"
         said.append(_share(text, 0.23, computing(row)).on(row))
     for way, paper in ((FSDP, 2.33), (DDP, 5.8), (IN_SWITCH, 2.38)):
         for row in picked(free, way.name):
-            ratio = row["iteration_s"] / ours["iteration_s"]
+            ratio = row.iteration_s / ours.iteration_s
             said.append(_number(f"iteration, {way.title} over LuWu", paper, ratio).on(row, ours))
     for theirs, its in zip(picked(declared, ON_DISKS.name), picked(declared, LUWU.name), strict=False):
-        ratio = theirs["iteration_s"] / its["iteration_s"]
+        ratio = theirs.iteration_s / its.iteration_s
         text = "iteration, states on disks, FSDP over LuWu"
         said.append(_number(text, 3.98, ratio).on(theirs, its))
     return said
@@ -106,24 +106,25 @@ def _beside_fsdp(rows: Rows) -> list[Finding]:
     said = []
     for way in (FSDP, TUNED):
         for row in picked(rows, way.name):
-            (ours,) = picked(rows, LUWU.name, layers=row["layers"])
-            text = f"{row['layers']} blocks: iteration, {way.title} over LuWu"
-            said.append(_number(text, 2.33, row["iteration_s"] / ours["iteration_s"]).on(row, ours))
+            (ours,) = (each for each in picked(rows, LUWU.name) if each.layers == row.layers)
+            text = f"{row.layers} blocks: iteration, {way.title} over LuWu"
+            said.append(_number(text, 2.33, row.iteration_s / ours.iteration_s).on(row, ours))
     return said
 
 
 def _overlap(rows: Rows) -> list[Finding]:
     said = []
-    for row in picked(rows, FSDP.name, micro_batch=16):
+    sixteen = [row for row in rows if row.micro_batch == 16]
+    for row in picked(sixteen, FSDP.name):
         text = "micro-batch 16: FSDP's communication that is serialised"
         said.append(_share(text, 0.30, serialised(row)).on(row))
-    for row in picked(rows, LUWU.name, micro_batch=16):
+    for row in picked(sixteen, LUWU.name):
         share = serialised(row)
         word = AGREES if share <= 0.05 else PARTLY if share < 0.5 else DIFFERS
         text = "micro-batch 16: LuWu's communication that is serialised"
         said.append(Finding(text, "0%", f"{share:.0%}", word).on(row))
     pairs = zip(picked(rows, FSDP.name), picked(rows, LUWU.name), strict=True)
-    less = [ours["communicated_s"] < theirs["communicated_s"] for theirs, ours in pairs]
+    less = [ours.communicated_s < theirs.communicated_s for theirs, ours in pairs]
     word = AGREES if all(less) else PARTLY if any(less) else DIFFERS
     said.append(
         Finding("LuWu communicates for less time", "yes", f"at {sum(less)} of {len(less)} sizes", word)
@@ -135,7 +136,7 @@ def _switchml(rows: Rows) -> list[Finding]:
     said = []
     for row in rows:
         share, idle = serialised(row), 1 - computing(row)
-        size = row["micro_batch"]
+        size = row.micro_batch
         word = AGREES if share > 0.95 else DIFFERS
         text = f"micro-batch {size}: communication that is serialised"
         said.append(Finding(text, "100%", f"{share:.0%}", word).on(row))
@@ -149,8 +150,8 @@ def slope(rows: Rows) -> float:
     """Return by how many bytes a worker's peak grows with each element of the model, of runs that differ in
     depth.
     """
-    least, most = min(rows, key=_elements), max(rows, key=_elements)
-    return float((most["peak_bytes"] - least["peak_bytes"]) / (_elements(most) - _elements(least)))
+    least, most = (find(rows, key=lambda row: row.elements) for find in (min, max))
+    return (most.peak_bytes - least.peak_bytes) / (most.elements - least.elements)
 
 
 def _largest(rows: Rows, slope_bytes: float) -> str:
@@ -158,24 +159,20 @@ def _largest(rows: Rows, slope_bytes: float) -> str:
     if slope_bytes < 1:
         return "any that disks hold"
     first = rows[0]
-    beyond = (LIMIT_BYTES - first["peak_bytes"]) / slope_bytes
-    return f"{(first['elements'] + beyond) / 1e6:.0f}e6 in {LIMIT_BYTES / 1e9:g} GB"
-
-
-def _elements(row: Row) -> int:
-    return int(row["elements"])
+    beyond = (LIMIT_BYTES - first.peak_bytes) / slope_bytes
+    return f"{(first.elements + beyond) / 1e6:.0f}e6 in {LIMIT_BYTES / 1e9:g} GB"
 
 
 def _memory(rows: Rows) -> list[Finding]:
     said = []
-    for way in dict.fromkeys(row["way"] for row in rows):
-        grown = {
-            workers: slope(picked(rows, way, workers=workers))
-            for workers in dict.fromkeys(row["workers"] for row in rows)
+    for way in dict.fromkeys(row.way for row in rows):
+        runs = {
+            workers: [row for row in picked(rows, way) if row.workers == workers]
+            for workers in dict.fromkeys(row.workers for row in rows)
         }
+        grown = {workers: slope(its) for workers, its in runs.items()}
         ours = ", ".join(
-            f"{each:.1f} with {workers} ({_largest(picked(rows, way, workers=workers), each)})"
-            for workers, each in grown.items()
+            f"{each:.1f} with {workers} ({_largest(runs[workers], each)})" for workers, each in grown.items()
         )
         flat = all(each < 1 for each in grown.values())
         falls = all(after < before for before, after in pairwise(grown.values()))
@@ -185,7 +182,7 @@ def _memory(rows: Rows) -> list[Finding]:
             DDP.name: ("the same, whatever the workers", same),
         }
         paper, holds = of.get(way, ("falls with the workers", falls))
-        title = picked(rows, way)[0]["title"]
+        title = picked(rows, way)[0].title
         word = AGREES if holds else DIFFERS
         text = f"{title}: bytes a worker needs for each parameter"
         said.append(Finding(text, paper, ours, word, untimed="bytes of memory"))
@@ -194,21 +191,21 @@ def _memory(rows: Rows) -> list[Finding]:
 
 def _scaling(rows: Rows) -> list[Finding]:
     said = []
-    for way in dict.fromkeys(row["way"] for row in rows):
+    for way in dict.fromkeys(row.way for row in rows):
         its = picked(rows, way)
         first, last = its[0], its[-1]
-        factor = last["workers"] * first["iteration_s"] / last["iteration_s"]
-        text = f"{last['title']}: throughput, {last['workers']} workers over {first['workers']}"
+        factor = last.workers * first.iteration_s / last.iteration_s
+        text = f"{last.title}: throughput, {last.workers} workers over {first.workers}"
         if way == LUWU.name:
-            said.append(_number(text, last["workers"] / first["workers"], factor).on(first, last))
+            said.append(_number(text, last.workers / first.workers, factor).on(first, last))
     return said
 
 
 def _disks(rows: Rows) -> list[Finding]:
-    declared = [row for row in rows if row["disk_mb_s"] is not None]
-    times = [row["iteration_s"] for row in declared]
+    declared = [row for row in rows if row.disk_mb_s is not None]
+    times = [row.iteration_s for row in declared]
     word = AGREES if all(after < before for before, after in pairwise(times)) else DIFFERS
-    ours = ", ".join(f"{row['disks']}: {row['iteration_s']:.2f} s" for row in declared)
+    ours = ", ".join(f"{row.disks}: {row.iteration_s:.2f} s" for row in declared)
     return [Finding("more disks, a shorter iteration while these bound it", "yes", ours, word)]
 
 
@@ -217,17 +214,17 @@ def _convergence(rows: Rows) -> list[Finding]:
     seed nothing is known.
     """
     ends: dict[str, list[float]] = {
-        way.name: [statistics.fmean(row["losses"][-LAST:]) for row in picked(rows, way.name)]
+        way.name: [statistics.fmean(row.losses[-LAST:]) for row in picked(rows, way.name)]
         for way in (LUWU, FSDP)
     }
     apart = [ours - theirs for ours, theirs in zip(ends[LUWU.name], ends[FSDP.name], strict=True)]
     noise = statistics.stdev(ends[FSDP.name]) if len(apart) > 1 else 0.0
     mean, error = statistics.fmean(apart), standard_error(apart)
-    iterations = len(rows[0]["losses"])
+    iterations = len(rows[0].losses)
     ours = f"{mean:+.1e} (standard error {error:.1e}; seeds differ by {noise:.4f})"
     word = TIE if len(apart) == 1 else AGREES if abs(mean) <= noise else DIFFERS
     text = f"LuWu's loss less FSDP's, mean of the last {min(LAST, iterations)} of {iterations} iterations"
-    fell = all(statistics.fmean(row["losses"][-LAST:]) < 0.8 * row["losses"][0] for row in rows)
+    fell = all(statistics.fmean(row.losses[-LAST:]) < 0.8 * row.losses[0] for row in rows)
     return [
         Finding(text, "none", ours, word, untimed="losses"),
         Finding(
@@ -243,16 +240,17 @@ def _convergence(rows: Rows) -> list[Finding]:
 def _predictions(rows: Rows) -> list[Finding]:
     said = []
     for row in rows:
-        if (predicted_s := row.get("predicted_s")) is None:
+        predicted_s = row.predicted_s
+        if predicted_s is None or isinstance(predicted_s, UnsetType):
             continue
-        off = predicted_s / row["iteration_s"] - 1
-        disks = f", {row['disks']} disks" if row["disk_mb_s"] else ""
-        disks += f", {row['layers']} blocks" if row["layers"] != LAYERS else ""
+        off = predicted_s / row.iteration_s - 1
+        disks = f", {row.disks} disks" if row.disk_mb_s else ""
+        disks += f", {row.layers} blocks" if row.layers != LAYERS else ""
         text = (
-            f"{row['title']}, {row['workers']} workers, micro-batch {row['micro_batch']}{disks}: "
+            f"{row.title}, {row.workers} workers, micro-batch {row.micro_batch}{disks}: "
             "an iteration by the model"
         )
-        ours = f"{predicted_s:.2f} s, measured {row['iteration_s']:.2f} s ({off:+.1%})"
+        ours = f"{predicted_s:.2f} s, measured {row.iteration_s:.2f} s ({off:+.1%})"
         word = AGREES if abs(off) <= NEAR else DIFFERS
         said.append(Finding(text, "within 10%", ours, word).on(row))
     return said

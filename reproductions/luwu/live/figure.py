@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
-from testbed.aggregation.figure import Report
+from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption
 
 if TYPE_CHECKING:
-    from reproductions.luwu.live.runs import LiveRun
+    from reproductions.claims import Finding
+    from reproductions.luwu.live.runs import LiveReport, LiveRun
 
 VERSION = 1
 PLANS: Mapping[str, str] = {
@@ -47,7 +46,7 @@ def _estimate_s(figure: str, options: Namespace) -> float:
     return len(_asked(figure, options)) * (15.0 + a_run_s)
 
 
-def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+def _rows(figure: str, options: Namespace, out: Path) -> LiveReport:
     from reproductions.live import runs_folder, trust
     from reproductions.luwu.live import runs, setting
     from reproductions.progress import progress
@@ -58,9 +57,9 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     with progress(f"luwu {figure}", len(asked), lines=True) as on_done:
         rows = runs.measure(figure, asked, scale, folder, on_done)
     if figure not in UNTIMED:
-        runs.predicted(rows, scale)
-    about = {"version": VERSION, "about": PLANS[figure], "quick": options.quick, "scale": scale}
-    return {**about, "rows": rows, "trust": trust(rows)}
+        rows = runs.predicted(rows, scale)
+    sums = trust([row.verdict for row in rows])
+    return runs.LiveReport(VERSION, PLANS[figure], options.quick, scale, rows, sums)
 
 
 def _asked(figure: str, options: Namespace) -> list[LiveRun]:
@@ -71,16 +70,16 @@ def _asked(figure: str, options: Namespace) -> list[LiveRun]:
     return runs.PLANS[figure](options.quick)
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _claims(figure: str, report: LiveReport) -> list[Finding]:
     from reproductions.luwu.live.claims import findings
 
-    return [asdict(finding) for finding in findings(figure, report["rows"])]
+    return findings(figure, report.rows)
 
 
-def _chart() -> Chart:
-    from reproductions.luwu.live import plots, tables
+def _chart() -> Chart[LiveReport]:
+    from reproductions.luwu.live import plots, runs, tables
 
-    return Chart(tables.show, plots.draw)
+    return Chart(runs.LiveReport, tables.show, plots.draw)
 
 
 EXPERIMENTS = tuple(

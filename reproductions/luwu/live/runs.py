@@ -8,22 +8,22 @@ import json
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
 from reproductions.example_jobs import COMPARED
 from reproductions.luwu.live import setting
 from reproductions.luwu.live.setting import DDP, FSDP, LUWU, ON_DISKS, TUNED, WAYS, TrainingWay
+from reproductions.reports import FigureReport, Trust
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
-from testbed.messages.coding import as_json
+from testbed.messages.coding import UNSET, Number, UnsetType, decode
 from testbed.messages.result import RunResult
+from testbed.messages.verdict import JobVerdict
 from testbed.systems.luwu import scaled
 
-Row = dict[str, Any]
 SHARDED = {FSDP.name: scaled.fsdp, TUNED.name: scaled.fsdp_tuned}
 WARM_UP = 2
 
@@ -51,20 +51,104 @@ class LiveRun:
         return ", ".join([*words, *([f"seed {self.seed}"] if self.seed else [])])
 
 
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The seconds of an iteration, by phase: all of it, and its part in which the worker waits; of
+    communication, and of that for which computing waits.
+    """
+
+    forward_s: float
+    forward_waited_s: float
+    backward_s: float
+    backward_waited_s: float
+    step_s: float
+    step_waited_s: float
+    iteration_s: float
+    communicated_s: float
+    serialised_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedResult:
+    """The part that figures read of what a worker of compared.py leaves. Bytes are those of its link, in an
+    iteration; `elements` are the model's.
+    """
+
+    iterations: Sequence[Passes]
+    elements: int
+    up_bytes: float
+    down_bytes: float
+    peak_bytes: Number
+    losses: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBytes:
+    """The bytes on the optimizer's link for each element of the model in an iteration, from it and to it."""
+
+    up: float
+    down: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedRow(LiveRun):
+    """A run and what it came to: seconds of a typical iteration, means over the workers; bytes that links
+    carried for each element of the model in an iteration, by worker; the largest peak of a worker's memory;
+    the loss of each iteration. `predicted_s` is the model's iteration: UNSET in a figure that times nothing.
+    """
+
+    title: str
+    elements: int
+    forward_s: float
+    forward_waited_s: float
+    backward_s: float
+    backward_waited_s: float
+    step_s: float
+    step_waited_s: float
+    iteration_s: float
+    communicated_s: float
+    serialised_s: float
+    up_bytes: Sequence[float]
+    down_bytes: Sequence[float]
+    peak_bytes: Number
+    losses: Sequence[float]
+    verdict: JobVerdict
+    node_bytes: NodeBytes | None
+    predicted_s: float | UnsetType | None = UNSET
+    run: int | UnsetType = UNSET
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReport(FigureReport):
+    """The report of one of LuWu's live figures. Links are the paper's, divided by `scale`."""
+
+    version: int
+    about: str
+    quick: bool
+    scale: int
+    rows: Sequence[TrainedRow]
+    trust: Trust
+
+
 def measure(
     figure: str, asked: Sequence[LiveRun], scale: int, folder: Path, on_done: Callable[[str], None]
-) -> list[Row]:
+) -> list[TrainedRow]:
     """Return a row for each run, in their order."""
     rows = []
     with live.testbed(f"luwu-{figure}", setting.network(scale), folder) as testbed:
         for number, run in enumerate(asked):
             stem = f"{number:02}.{run.way}"
-            rows.append(finished_runs.row(folder, stem, partial(_row, testbed, run, scale, stem, folder)))
+            measure_one = partial(_row, testbed, run, scale, stem, folder)
+            rows.append(finished_runs.row(folder, stem, TrainedRow, measure_one))
             on_done(str(run))
     return rows
 
 
-def _row(testbed: live.TestbedOfFigures, run: LiveRun, scale: int, stem: str, folder: Path) -> Row:
+def _row(testbed: live.TestbedOfFigures, run: LiveRun, scale: int, stem: str, folder: Path) -> TrainedRow:
     way = WAYS[run.way]
     out, result_file, states = folder / stem, folder / f"{stem}.run.json", folder / f"{stem}.states"
     disks = [states / f"disk{number}" for number in range(run.disks)]
@@ -84,7 +168,8 @@ def _row(testbed: live.TestbedOfFigures, run: LiveRun, scale: int, stem: str, fo
             shutil.rmtree(states, ignore_errors=True)
     with caller.acting():
         result = live.run_result(result_file)
-        workers = [json.loads(out.with_name(f"{out.name}.{rank}").read_text()) for rank in range(run.workers)]
+        files = [out.with_name(f"{out.name}.{rank}") for rank in range(run.workers)]
+        workers = [decode(ComparedResult, json.loads(file.read_text()), file.name) for file in files]
     return row_of(run, scale, result, workers)
 
 
@@ -108,33 +193,33 @@ def _words(run: LiveRun, way: TrainingWay, scale: int) -> list[str]:
     return [str(word) for pair in words.items() for word in pair]
 
 
-def row_of(run: LiveRun, scale: int, result: RunResult, workers: Sequence[Mapping[str, Any]]) -> Row:
-    """Return what a run came to: seconds of a typical iteration, means over the workers; bytes that links
-    carried for each element of the model, in an iteration. Pure.
-    """
-    keys = workers[0]["iterations"][0]
-    iterations = [
-        {key: statistics.fmean(worker["iterations"][number][key] for worker in workers) for key in keys}
-        for number in range(len(workers[0]["iterations"]))
-    ]
-    seconds = {key: statistics.median(each[key] for each in iterations) for key in keys}
-    elements = workers[0]["elements"]
-    row: Row = {
+def row_of(run: LiveRun, scale: int, result: RunResult, workers: Sequence[ComparedResult]) -> TrainedRow:
+    """Return what a run came to. Pure."""
+    typical = Passes(
+        *(
+            statistics.median(
+                statistics.fmean(getattr(each, phase.name) for each in iteration)
+                for iteration in zip(*(worker.iterations for worker in workers), strict=True)
+            )
+            for phase in fields(Passes)
+        )
+    )
+    elements = workers[0].elements
+    return TrainedRow(
         **asdict(run),
-        "title": WAYS[run.way].title,
-        "elements": elements,
-        **seconds,
-        "up_bytes": [worker["up_bytes"] / elements for worker in workers],
-        "down_bytes": [worker["down_bytes"] / elements for worker in workers],
-        "peak_bytes": max(worker["peak_bytes"] for worker in workers),
-        "losses": [statistics.fmean(each) for each in zip(*(w["losses"] for w in workers), strict=True)],
-        "verdict": as_json(result.verdict),
-    }
-    row["node_bytes"] = _node_bytes(run, result, elements) if run.way == LUWU.name else None
-    return row
+        title=WAYS[run.way].title,
+        elements=elements,
+        **asdict(typical),
+        up_bytes=[worker.up_bytes / elements for worker in workers],
+        down_bytes=[worker.down_bytes / elements for worker in workers],
+        peak_bytes=max(worker.peak_bytes for worker in workers),
+        losses=[statistics.fmean(each) for each in zip(*(w.losses for w in workers), strict=True)],
+        verdict=result.verdict,
+        node_bytes=_node_bytes(run, result, elements) if run.way == LUWU.name else None,
+    )
 
 
-def _node_bytes(run: LiveRun, result: RunResult, elements: int) -> dict[str, float]:
+def _node_bytes(run: LiveRun, result: RunResult, elements: int) -> NodeBytes:
     """Return what the optimizer's link carried for each element in an iteration, up (from it) and down; over
     the whole job, but for the first values, which are what the first worker sent more than the second.
     """
@@ -142,36 +227,35 @@ def _node_bytes(run: LiveRun, result: RunResult, elements: int) -> dict[str, flo
     first = links["u1h1"].bytes_up - links["u1h2"].bytes_up if run.workers > 1 else 0
     its = links[result.ps_host or ""]
     share = elements * (run.steps + WARM_UP)
-    return {"up": its.bytes_up / share, "down": (its.bytes_down - first) / share}
+    return NodeBytes(its.bytes_up / share, (its.bytes_down - first) / share)
 
 
-def predicted(rows: Sequence[Row], scale: int) -> None:
-    """Put the model's seconds of an iteration beside those measured, where it has the way; `step_s` without
-    declared disks is taken as measured. Pure.
+def predicted(rows: Sequence[TrainedRow], scale: int) -> list[TrainedRow]:
+    """Return the rows with the model's seconds of an iteration beside those measured, None where it has not
+    the way; `step_s` without declared disks is taken as measured. Pure.
     """
-    for row in rows:
-        if row["way"] not in (LUWU.name, *SHARDED) or row["workers"] < 2 - (row["way"] == LUWU.name):
-            row["predicted_s"] = None
-            continue
-        free = [each for each in rows if each["disk_mb_s"] is None and each["way"] == row["way"]]
-        step_s = row["step_s"]
-        disks_bytes_s = None
-        if row["disk_mb_s"] is not None:
-            step_s = free[0]["step_s"] if free else 0.0
-            disks_bytes_s = row["disks"] * row["disk_mb_s"] * 1e6
-        run = scaled.Emulated(
-            setting.link_bytes_s(scale),
-            row["forward_s"] - row["forward_waited_s"],
-            row["backward_s"] - row["backward_waited_s"],
-            step_s,
-            disks_bytes_s,
-        )
-        model = scaled.elements(row["layers"], row["width"], row["length"])
-        row["predicted_s"] = (
-            scaled.luwu(model, run)
-            if row["way"] == LUWU.name
-            else SHARDED[row["way"]](model, run, row["workers"])
-        )
+    return [replace(row, predicted_s=_predicted_s(row, rows, scale)) for row in rows]
+
+
+def _predicted_s(row: TrainedRow, rows: Sequence[TrainedRow], scale: int) -> float | None:
+    if row.way not in (LUWU.name, *SHARDED) or row.workers < 2 - (row.way == LUWU.name):
+        return None
+    step_s, disks_bytes_s = row.step_s, None
+    if row.disk_mb_s is not None:
+        free = [each for each in rows if each.disk_mb_s is None and each.way == row.way]
+        step_s = free[0].step_s if free else 0.0
+        disks_bytes_s = row.disks * row.disk_mb_s * 1e6
+    run = scaled.Emulated(
+        setting.link_bytes_s(scale),
+        row.forward_s - row.forward_waited_s,
+        row.backward_s - row.backward_waited_s,
+        step_s,
+        disks_bytes_s,
+    )
+    model = scaled.elements(row.layers, row.width, row.length)
+    if row.way == LUWU.name:
+        return scaled.luwu(model, run)
+    return SHARDED[row.way](model, run, row.workers)
 
 
 def breakdown(quick: bool) -> list[LiveRun]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from reproductions.claims import Finding
+from reproductions.luwu.predicted.rows import LargestRow, PredictedRow
 from reproductions.verdicts import AGREES, DIFFERS, of_ratio, of_size
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, STORED_BYTES, SWITCHML, ZERO3
 from testbed.systems.luwu.prediction import BOUND, TITLES
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[PredictedRow]
 
 
 def findings(figure: str, rows: Rows) -> list[Finding]:
-    """Return the claims on a figure."""
+    """Return the claims on one of figures 11 to 15."""
     return {
-        "fig10": _largest,
         "fig11": _by_micro_batch,
         "fig12": _by_model,
         "fig13": _beside_sharp,
@@ -25,12 +24,13 @@ def findings(figure: str, rows: Rows) -> list[Finding]:
     }[figure](rows)
 
 
-def _largest(rows: Rows) -> list[Finding]:
-    """Table 2 ends at 1.0T, so that its last row is the largest of any system that holds as much: what LuWu's
-    disks hold is said instead. ZeRO-Infinity's largest is declared (`memory._STAGED`), and no finding.
+def of_largest(rows: Sequence[LargestRow]) -> list[Finding]:
+    """Return the claims on figure 10. Table 2 ends at 1.0T, so that its last row is the largest of any system
+    that holds as much: what LuWu's disks hold is said instead. ZeRO-Infinity's largest is declared
+    (`memory._STAGED`), and no finding.
     """
-    models = {(row["system"], row["workers"]): row["model"] for row in rows}
-    held = next(row["disks_hold"] for row in rows if row["system"] == LUWU)
+    models = {(row.system, row.workers): row.model for row in rows}
+    held = next(row.disks_hold for row in rows if row.system == LUWU and row.disks_hold is not None)
     said = Finding(
         f"LuWu: parameters that disks hold, of {STORED_BYTES} bytes each in the store",
         "1e12 trained",
@@ -46,8 +46,8 @@ def _by_micro_batch(rows: Rows) -> list[Finding]:
     """Peaks by model: sections 4.3's ratios are of peaks."""
     peaks: dict[tuple[str, str], float] = {}
     for row in rows:
-        key = row["model"], row["system"]
-        peaks[key] = max(peaks.get(key, 0.0), row["tflops"])
+        key = row.model, row.system
+        peaks[key] = max(peaks.get(key, 0.0), row.tflops)
     said = [
         ("175B", INFINITY, 3.98),
         ("1.3B", INFINITY, 2.90),
@@ -61,7 +61,7 @@ def _by_micro_batch(rows: Rows) -> list[Finding]:
 
 
 def _by_model(rows: Rows) -> list[Finding]:
-    by = {(row["system"], row["model"]): row["tflops"] for row in rows}
+    by = {(row.system, row.model): row.tflops for row in rows}
     said = []
     for of, paper in ((ZERO3, 2.04), (INFINITY, 2.34)):
         both = [model for model in ("13B", "30B", "66B", "175B") if (of, model) in by]
@@ -75,7 +75,7 @@ def _by_model(rows: Rows) -> list[Finding]:
 
 
 def _beside_sharp(rows: Rows) -> list[Finding]:
-    by = {(row["system"], row["micro_batch"]): row["tflops"] for row in rows}
+    by = {(row.system, row.micro_batch): row.tflops for row in rows}
     ratios = [by[LUWU, size] / by[SHARP, size] for system, size in by if system == SHARP and size >= 4]
     least, most = min(ratios), max(ratios)
     return [
@@ -85,7 +85,7 @@ def _beside_sharp(rows: Rows) -> list[Finding]:
 
 
 def _by_workers(rows: Rows) -> list[Finding]:
-    by = {(row["system"], row["micro_batch"], row["workers"]): row["tflops"] * row["workers"] for row in rows}
+    by = {(row.system, row.micro_batch, row.workers): row.tflops * row.workers for row in rows}
     said = []
     for size, paper in ((8, 1.21), (32, 1.94)):
         text = f"micro-batch {size}, 8 workers: LuWu over {TITLES[BOUND]}"
@@ -94,10 +94,10 @@ def _by_workers(rows: Rows) -> list[Finding]:
 
 
 def _by_disks(rows: Rows) -> list[Finding]:
-    by = {(row["disks"], row["micro_batch"]): row for row in rows}
+    by = {(row.disks, row.micro_batch): row for row in rows}
     said = []
     for disks in (4, 8):
-        few, more = by[disks, 4]["iteration_s"], by[disks, 16]["iteration_s"]
+        few, more = by[disks, 4].iteration_s, by[disks, 16].iteration_s
         word = AGREES if abs(more / few - 1) < 0.05 else DIFFERS
         said.append(
             Finding(
@@ -106,7 +106,7 @@ def _by_disks(rows: Rows) -> list[Finding]:
         )
     for size in (8, 16, 24):
         row = by[12, size]
-        waits = row["iteration_s"] / row["computing_s"] - 1
+        waits = row.iteration_s / row.computing_s - 1
         expected = size >= 16
         text = f"12 disks, micro-batch {size}: computing bounds"
         word = AGREES if (waits < 0.05) == expected else DIFFERS

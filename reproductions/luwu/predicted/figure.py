@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
-from testbed.aggregation.figure import Report
+from reproductions.experiment import Chart, Experiment, ExperimentOption
 from testbed.errors import RequestError
 
 if TYPE_CHECKING:
+    from reproductions.claims import Finding
+    from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport, PredictedRow
     from testbed.systems.luwu.hardware import Hardware
+    from testbed.systems.luwu.prediction import Prediction
 
 VERSION = 1
 PLANS: Mapping[str, str] = {
@@ -28,7 +29,6 @@ PLANS: Mapping[str, str] = {
 }
 WORKERS = (1, 2, 4, 8)
 DISKS = (4, 8, 12)
-Row = dict[str, Any]
 
 
 def _complete(_: str, options: Namespace) -> None:
@@ -39,35 +39,56 @@ def _complete(_: str, options: Namespace) -> None:
             raise RequestError(f"{option} {value:g}: more than 0 and less than 1e6 is accepted")
 
 
-def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
+def _hardware(options: Namespace) -> Hardware:
     from testbed.systems.luwu.hardware import Hardware
 
-    hardware = Hardware(
+    return Hardware(
         link_bytes_s=options.link_gbps * 1e9 / 8,
         disk_bytes_s=options.disk_gb_s * 1e9,
         worker_disks_bytes_s=options.disk_gb_s * 1e9 * 12 / 8,
     )
-    return {
-        "version": VERSION,
-        "about": PLANS[figure],
-        "hardware": asdict(hardware),
-        "rows": _RUNS[figure](hardware),
-    }
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _largest_rows(figure: str, options: Namespace, _: Path) -> LargestReport:
+    from reproductions.luwu.predicted.rows import LargestReport
+
+    hardware = _hardware(options)
+    return LargestReport(VERSION, PLANS[figure], hardware, _largest(hardware))
+
+
+def _rows(figure: str, options: Namespace, _: Path) -> PredictedReport:
+    from reproductions.luwu.predicted.rows import PredictedReport
+
+    hardware = _hardware(options)
+    return PredictedReport(VERSION, PLANS[figure], hardware, _RUNS[figure](hardware))
+
+
+def _largest_claims(_: str, report: LargestReport) -> list[Finding]:
+    from reproductions.luwu.predicted.claims import of_largest
+
+    return of_largest(report.rows)
+
+
+def _claims(figure: str, report: PredictedReport) -> list[Finding]:
     from reproductions.luwu.predicted.claims import findings
 
-    return [asdict(finding) for finding in findings(figure, report["rows"])]
+    return findings(figure, report.rows)
 
 
-def _chart() -> Chart:
-    from reproductions.luwu.predicted import plots, tables
+def _largest_chart() -> Chart[LargestReport]:
+    from reproductions.luwu.predicted import plots, rows, tables
 
-    return Chart(tables.show, plots.draw)
+    return Chart(rows.LargestReport, tables.show_largest, plots.draw_largest)
 
 
-def _largest(hardware: Hardware) -> list[Row]:
+def _chart() -> Chart[PredictedReport]:
+    from reproductions.luwu.predicted import plots, rows, tables
+
+    return Chart(rows.PredictedReport, tables.show, plots.draw)
+
+
+def _largest(hardware: Hardware) -> list[LargestRow]:
+    from reproductions.luwu.predicted.rows import LargestRow
     from testbed.systems.luwu import memory
     from testbed.systems.luwu.prediction import with_workers
 
@@ -76,18 +97,18 @@ def _largest(hardware: Hardware) -> list[Row]:
         for workers in WORKERS:
             shape = memory.largest_model(system, with_workers(hardware, workers))
             rows.append(
-                {
-                    "system": system,
-                    "workers": workers,
-                    "model": shape.name if shape else None,
-                    "parameters": shape.parameters if shape else 0,
-                    "disks_hold": memory.most_parameters(hardware) if system == memory.LUWU else None,
-                }
+                LargestRow(
+                    system,
+                    workers,
+                    model=shape.name if shape else None,
+                    parameters=shape.parameters if shape else 0,
+                    disks_hold=memory.most_parameters(hardware) if system == memory.LUWU else None,
+                )
             )
     return rows
 
 
-def _by_micro_batch(hardware: Hardware) -> list[Row]:
+def _by_micro_batch(hardware: Hardware) -> list[PredictedRow]:
     from testbed.systems.luwu.memory import INFINITY, LUWU, SWITCHML, ZERO3
     from testbed.systems.luwu.prediction import by_micro_batch
     from testbed.systems.luwu.shapes import SHAPES
@@ -100,7 +121,7 @@ def _by_micro_batch(hardware: Hardware) -> list[Row]:
     ]
 
 
-def _by_model(hardware: Hardware) -> list[Row]:
+def _by_model(hardware: Hardware) -> list[PredictedRow]:
     from testbed.systems.luwu.memory import INFINITY, LUWU, SWITCHML, ZERO3
     from testbed.systems.luwu.prediction import at_largest
     from testbed.systems.luwu.shapes import SHAPES
@@ -113,7 +134,7 @@ def _by_model(hardware: Hardware) -> list[Row]:
     return [_row(prediction) for prediction in predictions if prediction is not None]
 
 
-def _beside_sharp(hardware: Hardware) -> list[Row]:
+def _beside_sharp(hardware: Hardware) -> list[PredictedRow]:
     from dataclasses import replace
 
     from testbed.systems.luwu.memory import LUWU, SHARP
@@ -129,7 +150,7 @@ def _beside_sharp(hardware: Hardware) -> list[Row]:
     ]
 
 
-def _by_workers(hardware: Hardware) -> list[Row]:
+def _by_workers(hardware: Hardware) -> list[PredictedRow]:
     from testbed.systems.luwu.memory import INFINITY, LUWU
     from testbed.systems.luwu.prediction import BOUND, predict, with_workers
     from testbed.systems.luwu.shapes import SHAPES
@@ -142,7 +163,7 @@ def _by_workers(hardware: Hardware) -> list[Row]:
     ]
 
 
-def _by_disks(hardware: Hardware) -> list[Row]:
+def _by_disks(hardware: Hardware) -> list[PredictedRow]:
     from dataclasses import replace
 
     from testbed.systems.luwu.memory import LUWU
@@ -156,32 +177,51 @@ def _by_disks(hardware: Hardware) -> list[Row]:
     ]
 
 
-def _row(prediction: Any) -> Row:
-    return {**asdict(prediction), "tflops": prediction.tflops}
+def _row(prediction: Prediction) -> PredictedRow:
+    from dataclasses import asdict
+
+    from reproductions.luwu.predicted.rows import PredictedRow
+
+    return PredictedRow(**asdict(prediction), tflops=prediction.tflops)
 
 
-_RUNS: Mapping[str, Callable[[Any], list[Row]]] = {
-    "fig10": _largest,
+_RUNS: Mapping[str, Callable[[Hardware], list[PredictedRow]]] = {
     "fig11": _by_micro_batch,
     "fig12": _by_model,
     "fig13": _beside_sharp,
     "fig14": _by_workers,
     "fig15": _by_disks,
 }
-EXPERIMENTS = tuple(
+_ABOUT = (
+    "Predicts one of figures 10 to 15 by the model of testbed/systems/luwu: no testbed, no GPU. What was "
+    "declared, and where our ratios are not the paper's: docs/luwu.md."
+)
+_DECLARED = (
+    ExperimentOption("link-gbps", "of every link, each way (100)", float, "R", usual=100.0),
+    ExperimentOption("disk-gb-s", "GB/s of a disk, each way (2.167)", float, "R", usual=26 / 12),
+)
+EXPERIMENTS = (
     Experiment(
-        name=name,
+        name="fig10",
         on_testbed=False,
-        about="Predicts one of figures 10 to 15 by the model of testbed/systems/luwu: no testbed, no GPU. "
-        "What was declared, and where our ratios are not the paper's: docs/luwu.md.",
-        declared=(
-            ExperimentOption("link-gbps", "of every link, each way (100)", float, "R", usual=100.0),
-            ExperimentOption("disk-gb-s", "GB/s of a disk, each way (2.167)", float, "R", usual=26 / 12),
-        ),
-        rows=_rows,
-        findings=_claims,
-        chart=_chart,
+        about=_ABOUT,
+        declared=_DECLARED,
+        rows=_largest_rows,
+        findings=_largest_claims,
+        chart=_largest_chart,
         complete=_complete,
-    )
-    for name in PLANS
+    ),
+    *(
+        Experiment(
+            name=name,
+            on_testbed=False,
+            about=_ABOUT,
+            declared=_DECLARED,
+            rows=_rows,
+            findings=_claims,
+            chart=_chart,
+            complete=_complete,
+        )
+        for name in _RUNS
+    ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from reproductions.claims import tally
+from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport, PredictedRow
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Report = Mapping[str, Any]
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[PredictedRow]
+AnyRow = TypeVar("AnyRow", LargestRow, PredictedRow)
 # Okabe and Ito's
 LOOKS: Mapping[str, tuple[str, str]] = {
     LUWU: ("#009E73", "o"),
@@ -29,17 +30,21 @@ LOOKS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def draw(report: Report, path: Path) -> None:
-    """Write a PNG."""
+def draw_largest(report: LargestReport, path: Path) -> None:
+    """Write figure 10 as a PNG."""
     with drawing() as plt:
-        save(plt, picture(report), path)
+        save(plt, _picture(report, _largest(report.rows)), path)
 
 
-def picture(report: Report) -> Figure:
+def draw(report: PredictedReport, path: Path) -> None:
+    """Write one of figures 11 to 15 as a PNG."""
+    with drawing() as plt:
+        save(plt, _picture(report, _PANELS[report.figure](report.rows)), path)
+
+
+def _picture(report: LargestReport | PredictedReport, panels: list[Panel]) -> Figure:
     import matplotlib.pyplot as plt
 
-    rows = report["rows"]
-    panels = _PANELS[report["figure"]](rows)
     figure, axes = plt.subplots(1, len(panels), figsize=(10, 4.9), squeeze=False)
     for place, (title, draws) in zip(axes[0], panels, strict=True):
         draws(place)
@@ -50,8 +55,8 @@ def picture(report: Report) -> Figure:
     headline(
         figure,
         report,
-        f"Predicted: {report['about']}",
-        f"By a model of the paper's hardware {tally(report['claims'])}.",
+        f"Predicted: {report.about}",
+        f"By a model of the paper's hardware {tally(report.claims)}.",
     )
     figure.subplots_adjust(left=0.08, right=0.985, top=0.79, bottom=0.235, wspace=0.2)
     return figure
@@ -61,16 +66,20 @@ Panel = tuple[str, Callable[["Axes"], None]]
 
 
 def _lines(
-    rows: Rows, of: str, value: str, label: str, values: str, whole: bool = False
+    rows: Sequence[AnyRow],
+    of: Callable[[AnyRow], object],
+    value: Callable[[AnyRow], float],
+    label: str,
+    values: str,
 ) -> Callable[[Axes], None]:
-    """Return what draws a line by system; `whole` sums over the workers."""
+    """Return what draws a line by system."""
 
     def draws(axes: Axes) -> None:
-        for system in dict.fromkeys(row["system"] for row in rows):
+        for system in dict.fromkeys(row.system for row in rows):
             colour, mark = LOOKS[system]
-            its = [row for row in rows if row["system"] == system]
-            heights = [row[value] * (row["workers"] if whole else 1) for row in its]
-            axes.plot([str(row[of]) for row in its], heights, mark + "-", color=colour, label=TITLES[system])
+            its = [row for row in rows if row.system == system]
+            heights = [value(row) for row in its]
+            axes.plot([str(of(row)) for row in its], heights, mark + "-", color=colour, label=TITLES[system])
         axes.set_xlabel(label)
         axes.set_ylabel(values)
         axes.set_ylim(bottom=0)
@@ -78,13 +87,17 @@ def _lines(
     return draws
 
 
-def _largest(rows: Rows) -> list[Panel]:
+def _largest(rows: Sequence[LargestRow]) -> list[Panel]:
     def draws(axes: Axes) -> None:
-        _lines(rows, "workers", "parameters", "workers", "parameters")(axes)
+        _lines(rows, lambda row: row.workers, lambda row: row.parameters, "workers", "parameters")(axes)
         axes.set_yscale("log")
         axes.set_ylim(1e9, 2e12)
 
     return [("largest model that fits", draws)]
+
+
+def _tflops(row: PredictedRow) -> float:
+    return row.tflops
 
 
 def _by_micro_batch(rows: Rows) -> list[Panel]:
@@ -92,9 +105,9 @@ def _by_micro_batch(rows: Rows) -> list[Panel]:
         (
             f"OPT-{model}",
             _lines(
-                [row for row in rows if row["model"] == model],
-                "micro_batch",
-                "tflops",
+                [row for row in rows if row.model == model],
+                lambda row: row.micro_batch,
+                _tflops,
                 "micro-batch",
                 "TFLOPS a GPU",
             ),
@@ -104,11 +117,21 @@ def _by_micro_batch(rows: Rows) -> list[Panel]:
 
 
 def _by_model(rows: Rows) -> list[Panel]:
-    return [("each with its largest micro-batch", _lines(rows, "model", "tflops", "OPT", "TFLOPS a GPU"))]
+    return [
+        (
+            "each with its largest micro-batch",
+            _lines(rows, lambda row: row.model, _tflops, "OPT", "TFLOPS a GPU"),
+        )
+    ]
 
 
 def _beside_sharp(rows: Rows) -> list[Panel]:
-    return [("OPT-30B, 4 workers", _lines(rows, "micro_batch", "tflops", "micro-batch", "TFLOPS a GPU"))]
+    return [
+        (
+            "OPT-30B, 4 workers",
+            _lines(rows, lambda row: row.micro_batch, _tflops, "micro-batch", "TFLOPS a GPU"),
+        )
+    ]
 
 
 def _by_workers(rows: Rows) -> list[Panel]:
@@ -116,12 +139,11 @@ def _by_workers(rows: Rows) -> list[Panel]:
         (
             f"micro-batch {size}",
             _lines(
-                [row for row in rows if row["micro_batch"] == size],
-                "workers",
-                "tflops",
+                [row for row in rows if row.micro_batch == size],
+                lambda row: row.workers,
+                lambda row: row.tflops * row.workers,
                 "workers",
                 "TFLOPS of all",
-                whole=True,
             ),
         )
         for size in (8, 32)
@@ -130,18 +152,18 @@ def _by_workers(rows: Rows) -> list[Panel]:
 
 def _by_disks(rows: Rows) -> list[Panel]:
     def draws(axes: Axes) -> None:
-        sizes = list(dict.fromkeys(row["micro_batch"] for row in rows))
-        for disks, shade in zip(dict.fromkeys(row["disks"] for row in rows), (0.35, 0.65, 1.0), strict=False):
-            its = [row for row in rows if row["disks"] == disks]
+        sizes = list(dict.fromkeys(row.micro_batch for row in rows))
+        for disks, shade in zip(dict.fromkeys(row.disks for row in rows), (0.35, 0.65, 1.0), strict=False):
+            its = [row for row in rows if row.disks == disks]
             axes.plot(
                 [str(size) for size in sizes],
-                [row["iteration_s"] for row in its],
+                [row.iteration_s for row in its],
                 "o-",
                 color=LOOKS[LUWU][0],
                 alpha=shade,
                 label=f"{disks} disks",
             )
-        computing = [row["computing_s"] for row in rows[: len(sizes)]]
+        computing = [row.computing_s for row in rows[: len(sizes)]]
         axes.plot([str(size) for size in sizes], computing, "--", color="#6B7785", label="computing alone")
         axes.set_xlabel("micro-batch")
         axes.set_ylabel("iteration, s")
@@ -151,7 +173,6 @@ def _by_disks(rows: Rows) -> list[Panel]:
 
 
 _PANELS: Mapping[str, Callable[[Rows], list[Panel]]] = {
-    "fig10": _largest,
     "fig11": _by_micro_batch,
     "fig12": _by_model,
     "fig13": _beside_sharp,

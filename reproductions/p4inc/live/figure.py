@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
+from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption
 from reproductions.p4inc.live.setting import FOUR, SCALE
 from testbed.aggregation.figure import Report
 from testbed.errors import RequestError
@@ -96,6 +96,8 @@ def _fig5(options: Namespace, runs: Path) -> dict[str, Any]:
     from reproductions.live import trust
     from reproductions.p4inc.live import throughput
     from reproductions.progress import progress
+    from testbed.messages.coding import decode
+    from testbed.messages.verdict import JobVerdict
 
     iterations = options.iterations or 12
     with progress("figure 5", len(options.models) * len(throughput.CASES), lines=True) as on_done:
@@ -104,7 +106,7 @@ def _fig5(options: Namespace, runs: Path) -> dict[str, Any]:
         "rows": rows,
         "iterations": iterations,
         "scale": options.scale,
-        "trust": trust(rows),
+        "trust": trust([decode(JobVerdict, row["verdict"], "verdict") for row in rows]),
     }
 
 
@@ -125,17 +127,17 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     return {"version": VERSION, **report}
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _claims(figure: str, report: Report) -> list[dict[str, Any]]:
     from reproductions.p4inc.live import tables, throughput
 
     claims = throughput.claims if figure == "fig5" else tables.claims
     return claims(report["rows"])
 
 
-def _chart() -> Chart:
+def _chart() -> Chart[dict[str, Any]]:
     from reproductions.p4inc.live import plots, tables
 
-    return Chart(tables.show, plots.draw)
+    return Chart(dict[str, Any], tables.show, plots.draw)
 
 
 def _queue_lasts_s(figure: str, options: Namespace) -> float:

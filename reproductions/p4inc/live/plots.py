@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from reproductions.p4inc.live.claims import CLAIMS, CONNECTIONS, JCT, reduction
 from reproductions.p4inc.live.throughput import CASES, PAPER, ratio
 from reproductions.p4inc.simulated.plots import COLOURS
-from testbed.figures.verdict_gate import headline
+from reproductions.reports import FigureReport
+from testbed.figures.verdict_gate import JudgedRow, headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
 from testbed.systems.p4inc.policies.catalogue import TITLES
@@ -70,7 +71,7 @@ def throughput(report: Report) -> Figure:
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
     same, slow = ratio(rows, best, "ps"), ratio(rows, best, "ps-10g")
     gains = f"{same:.1f} times as fast as a parameter server, {slow:.1f} times"
-    headline(figure, report, f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s", _detail(report))
+    _headline(figure, report, f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s")
     figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
     return figure
 
@@ -101,7 +102,7 @@ def queue(report: Report) -> Figure:
     }
     figure.legend(drawn.values(), drawn.keys(), loc="lower center", ncols=len(drawn), frameon=False)
     height = figure.get_figheight()
-    headline(figure, report, _finding(report), _detail(report))
+    _headline(figure, report, _finding(report))
     margins = {"left": 0.05, "right": 0.985, "top": 1 - 1.0 / height, "bottom": 1.05 / height}
     figure.subplots_adjust(**margins, wspace=0.2, hspace=0.42)
     return figure
@@ -146,6 +147,11 @@ def _reductions(axes: Axes, rows: Sequence[dict[str, Any]], model: str) -> None:
     axes.set_xticks(range(len(claims)), names, fontsize=8)
     axes.tick_params(length=0)
     axes.grid(True, axis="y")
+
+
+def _headline(figure: Figure, report: Report, finding: str) -> None:
+    stamp = FigureReport(figure=report["figure"], live=report.get("live", False))
+    headline(figure, stamp, finding, _detail(report), [JudgedRow.of(row) for row in report["rows"]])
 
 
 def _finding(report: Report) -> str:

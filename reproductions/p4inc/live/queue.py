@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from testbed.aggregation.site import racks_of
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
-from testbed.messages.coding import as_json
 from testbed.messages.submission import QueuedRun, SubmissionResult
 from testbed.plugins.policies import choice
 from testbed.scheduling.draws import poisson_s, stream
@@ -237,7 +236,7 @@ def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: C
         "overruns": result.overruns,
         "late_slots": result.late_slots,
         "complaints": result.complaints,
-        "trust": live.trust([{"verdict": as_json(job.run.verdict)} for job in jobs if job.run]),
+        "trust": live.trust([job.run.verdict for job in jobs if job.run]),
         "per_job": rows,
         "predicted": {
             "connections": given.connections,
@@ -308,15 +307,18 @@ def sweep(
     of a run.
     """
     with live.testbed("fig7", config, folder) as testbed:
-        costs_ = Costs(
-            **finished_runs.row(folder, "costs", lambda: asdict(costs(testbed, slot_s, folder, costs_times)))
+        costs_ = finished_runs.row(
+            folder, "costs", Costs, lambda: costs(testbed, slot_s, folder, costs_times)
         )
         rows = []
         for trial in trials:
             try:
                 rows.append(
                     finished_runs.row(
-                        folder, trial.stem, partial(_one, testbed, trial, slot_s, folder, costs_)
+                        folder,
+                        trial.stem,
+                        dict[str, Any],
+                        partial(_one, testbed, trial, slot_s, folder, costs_),
                     )
                 )
             except TestbedError as error:

@@ -21,7 +21,7 @@ from reproductions.p4inc.live.plots import MODELS
 from reproductions.p4inc.live.throughput import CASES, PAPER
 from reproductions.tables import plain
 from reproductions.verdicts import Tally
-from testbed.figures.verdict_gate import runs_of
+from testbed.figures.verdict_gate import JudgedRow, runs_of
 from testbed.systems.p4inc.policies.catalogue import TITLES
 
 if TYPE_CHECKING:
@@ -41,12 +41,17 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         schemes = {scheme for pair in claim.pairs for scheme in pair}
         models = (claim.model,) if claim.model else MODELS
         its = [row for row in rows if row["model"] in models and row["scheme"] in schemes]
-        about = {"text": claim.text, "model": claim.model, "paper": claim.paper, "runs": runs_of(its)}
+        about = {
+            "text": claim.text,
+            "model": claim.model,
+            "paper": claim.paper,
+            "runs": runs_of(map(JudgedRow.of, its)),
+        }
         findings.append({**about, "ours": ours, "verdict": said})
     for trend in TRENDS:
         tally = held(rows, trend)
         counts = {"held": tally.ahead, "tied": tally.level, "of": tally.of}
-        runs = runs_of(row for row in rows if row["scheme"] in (trend.low, *trend.high))
+        runs = runs_of(JudgedRow.of(row) for row in rows if row["scheme"] in (trend.low, *trend.high))
         said = tally.verdict if tally.of else None
         findings.append({"text": trend.text, "model": None, **counts, "verdict": said, "runs": runs})
     return findings

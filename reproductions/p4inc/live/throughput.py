@@ -20,7 +20,7 @@ from reproductions.p4inc.live.model import JobKind, iteration_s
 from reproductions.verdicts import AGREES, DIFFERS, of_gain
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
-from testbed.figures.verdict_gate import runs_of
+from testbed.figures.verdict_gate import JudgedRow, runs_of
 from testbed.messages.coding import as_json
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
@@ -66,7 +66,9 @@ def measure(
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:
                         measure_one = partial(_row, testbed, JobKind(model, iterations), case, folder)
-                        rows.append(finished_runs.row(folder, f"{model}.{case.name}", measure_one))
+                        rows.append(
+                            finished_runs.row(folder, f"{model}.{case.name}", dict[str, Any], measure_one)
+                        )
                         on_done(f"{model}, {case.title}")
     return rows
 
@@ -121,7 +123,7 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "ours": ours,
                     "predicted": foreseen,
                     "verdict": said,
-                    "runs": runs_of(its),
+                    "runs": runs_of(map(JudgedRow.of, its)),
                 }
             )
     for case, at in (("ps", "40"), ("ps-10g", "10")):
@@ -135,7 +137,7 @@ def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "paper": "yes",
                     "ours": "yes" if larger else "no",
                     "verdict": AGREES if larger else DIFFERS,
-                    "runs": runs_of(row for row in rows if row["case"] in ("inc", case)),
+                    "runs": runs_of(JudgedRow.of(row) for row in rows if row["case"] in ("inc", case)),
                 }
             )
     return findings

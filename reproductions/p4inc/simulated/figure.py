@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import Chart, Claims, Experiment, ExperimentOption
-from testbed.aggregation.figure import Report
+from reproductions.experiment import Chart, Experiment, ExperimentOption
 from testbed.errors import RequestError
 
 if TYPE_CHECKING:
+    from reproductions.claims import Finding
+    from reproductions.p4inc.simulated.report import SweepReport
     from testbed.systems.p4inc.simulator.coflows import Coflow
     from testbed.systems.p4inc.simulator.settings import Setting
 
@@ -53,8 +53,9 @@ def _complete(figure: str, options: Namespace) -> None:
         swept.jobs(1, trace)
 
 
-def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
+def _rows(figure: str, options: Namespace, _: Path) -> SweepReport:
     from reproductions.p4inc.simulated import sweep
+    from reproductions.p4inc.simulated.report import SweepOptions
 
     setting, trace = _asked(figure, options)
     runs = sweep.shown(
@@ -64,12 +65,7 @@ def _rows(figure: str, options: Namespace, _: Path) -> dict[str, Any]:
         processes=options.jobs_in_parallel,
         time_limit_s=options.time_limit,
     )
-    written = {
-        "reading": options.reading,
-        "time_limit_s": options.time_limit,
-        "processes": options.jobs_in_parallel,
-        "set": options.set,
-    }
+    written = SweepOptions(options.reading, options.time_limit, options.jobs_in_parallel, options.set)
     return sweep.document(setting, runs, trace, options=written)
 
 
@@ -96,19 +92,19 @@ def _trace(setting: Setting, path: Path | None) -> tuple[Coflow, ...]:
         return coflows.load(path)
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _claims(figure: str, report: SweepReport) -> list[Finding]:
     from reproductions.p4inc.simulated.claims import findings
     from reproductions.p4inc.simulated.means import BoundedSweep
-    from reproductions.p4inc.simulated.trials import Measured
+    from reproductions.p4inc.simulated.trials import read
 
-    sweep = BoundedSweep([Measured(**run) for run in report["runs"]])
-    return [asdict(finding) for finding in findings(figure, sweep)]
+    return findings(figure, BoundedSweep([read(run) for run in report.runs]))
 
 
-def _chart() -> Chart:
+def _chart() -> Chart[SweepReport]:
     from reproductions.p4inc.simulated import plots, tables
+    from reproductions.p4inc.simulated.report import SweepReport
 
-    return Chart(tables.show, plots.draw)
+    return Chart(SweepReport, tables.show, plots.draw)
 
 
 EXPERIMENTS = tuple(

@@ -4,20 +4,20 @@ CT-BTI. Imports matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from reproductions.p4inc.simulated.report import SweepReport
 from reproductions.p4inc.simulated.tables import title_of
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
+from testbed.systems.p4inc.simulator.settings import SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Report = Mapping[str, Any]
 
 # Okabe and Ito's: hue tells INC from none, depth FCFS from TW
 COLOURS = {
@@ -42,42 +42,42 @@ PANELS = (
 )
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: SweepReport, path: Path) -> None:
     """Writes a PNG. Whiskers reach from the least to the most of the seeds."""
     with drawing() as plt:
         save(plt, picture(report), path)
 
 
-def picture(report: Report) -> Figure:
+def picture(report: SweepReport) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.9))
-    schemes = list(dict.fromkeys(mean["scheme"] for mean in report["means"]))
+    schemes = list(dict.fromkeys(mean.scheme for mean in report.means))
     for axes, (metric, title) in zip(panels, PANELS, strict=True):
         _bars(axes, report, schemes, metric)
         axes.set_title(title)
-        axes.set_xlabel(AXES.get(report["setting"]["sweep"], report["setting"]["sweep"]))
+        axes.set_xlabel(AXES.get(SETTINGS[report.figure].sweep, SETTINGS[report.figure].sweep))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0)
     )
-    headline(figure, report, report["headline"], _detail(report))
+    headline(figure, report, report.headline, _detail(report))
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
     return figure
 
 
-def _bars(axes: Axes, report: Report, schemes: list[str], metric: str) -> None:
-    values = list(dict.fromkeys(mean["value"] for mean in report["means"]))
-    by = {(mean["scheme"], mean["value"]): mean[metric] for mean in report["means"]}
+def _bars(axes: Axes, report: SweepReport, schemes: list[str], metric: str) -> None:
+    values = list(dict.fromkeys(mean.value for mean in report.means))
+    by = {(mean.scheme, mean.value): getattr(mean, metric) for mean in report.means}
     width = 0.84 / len(schemes)
     for order, scheme in enumerate(schemes):
         spreads = [by[scheme, value] for value in values]
         places = [at + (order - (len(schemes) - 1) / 2) * width for at in range(len(values))]
-        means = [spread["mean"] for spread in spreads]
-        below = [spread["mean"] - spread["least"] for spread in spreads]
-        above = [spread["most"] - spread["mean"] for spread in spreads]
+        means = [spread.mean for spread in spreads]
+        below = [spread.mean - spread.least for spread in spreads]
+        above = [spread.most - spread.mean for spread in spreads]
         axes.bar(places, means, width * 0.92, color=COLOURS[scheme], label=title_of(scheme))
-        if len(report["seeds"]) > 1:
+        if len(report.seeds) > 1:
             axes.errorbar(places, means, (below, above), fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
         for place, mean in zip(places, means, strict=True):
             if mean == 0:
@@ -88,7 +88,7 @@ def _bars(axes: Axes, report: Report, schemes: list[str], metric: str) -> None:
     axes.grid(True, axis="y")
 
 
-def _detail(report: Report) -> str:
-    seeds, about = len(report["seeds"]), report["setting"]["about"]
+def _detail(report: SweepReport) -> str:
+    seeds, about = len(report.seeds), SETTINGS[report.figure].about
     whiskers = f"Means of {seeds} seeds; whiskers: least and most." if seeds > 1 else "One seed."
-    return f"{about[0].upper()}{about[1:]}. {whiskers} Reading: {report['options']['reading']}."
+    return f"{about[0].upper()}{about[1:]}. {whiskers} Reading: {report.options.reading}."

@@ -6,13 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
-from typing import Any
 
 from reproductions.p4inc.simulated.claims import TABLE1, headline
 from reproductions.p4inc.simulated.means import AOI, CT_BTI, BoundedSweep
+from reproductions.p4inc.simulated.report import (
+    OfferedLoad,
+    PaperCell,
+    SchemeMeans,
+    SweepOptions,
+    SweepReport,
+)
 from reproductions.p4inc.simulated.trials import Measured, Trial, run, trials_of
 from reproductions.pool import Pool
 from reproductions.progress import progress
+from testbed.messages.coding import UNSET
 from testbed.systems.p4inc.simulator.coflows import Coflow
 from testbed.systems.p4inc.simulator.settings import MILP, Setting
 
@@ -70,51 +77,42 @@ def shown(
 
 
 def document(
-    setting: Setting, runs: BoundedSweep, trace: Sequence[Coflow], *, options: Mapping[str, Any]
-) -> dict[str, Any]:
+    setting: Setting, runs: BoundedSweep, trace: Sequence[Coflow], *, options: SweepOptions
+) -> SweepReport:
     """Return all that is printed and drawn, and every run."""
-    return {
-        "version": VERSION,
-        "setting": _plain(asdict(setting)),
-        "options": dict(options),
-        "seeds": list(runs.seeds),
-        "offered": offered(setting, runs.seeds, trace),
-        "means": [
-            {"value": value, "scheme": scheme, **_mean(runs, scheme, value)}
-            for value in runs.values
-            for scheme in runs.schemes
-        ],
-        "headline": headline(runs),
-        "runs": [_plain(asdict(run_)) for run_ in runs.runs],
-    }
+    return SweepReport(
+        version=VERSION,
+        setting=_plain(asdict(setting)),
+        options=options,
+        seeds=list(runs.seeds),
+        offered=offered(setting, runs.seeds, trace),
+        means=[_means(runs, scheme, value) for value in runs.values for scheme in runs.schemes],
+        headline=headline(runs),
+        runs=[_plain(asdict(run_)) for run_ in runs.runs],
+    )
 
 
-def _mean(runs: BoundedSweep, scheme: str, value: float) -> dict[str, Any]:
-    metrics = {
-        name: asdict(runs.spread(scheme, value, name)) for name in (CT_BTI, AOI, "mean_jct_s", "time_s")
-    }
-    metrics["reconfigurations"] = asdict(runs.spread(scheme, value, "reconfigurations"))
-    if runs.has(MILP):
-        metrics["delta"] = asdict(runs.deviation(scheme, value))
-        metrics["above_bound"] = asdict(runs.excess(scheme, value))
-    if scheme == MILP:
-        metrics |= {name: asdict(runs.spread(scheme, value, name)) for name in ("bound_s", "gap")}
-    paper = TABLE1.get(round(value), {}).get(scheme) if runs.has(MILP) else None
-    if paper:
-        metrics["paper"] = dict(
-            zip(("time_s", "ct_bti_s", "delta_percent", "connections"), paper, strict=True)
-        )
-    return metrics
+def _means(runs: BoundedSweep, scheme: str, value: float) -> SchemeMeans:
+    has_bound, is_milp = runs.has(MILP), scheme == MILP
+    paper = TABLE1.get(round(value), {}).get(scheme) if has_bound else None
+    return SchemeMeans(
+        value=value,
+        scheme=scheme,
+        ct_bti_s=runs.spread(scheme, value, CT_BTI),
+        connections=runs.spread(scheme, value, AOI),
+        mean_jct_s=runs.spread(scheme, value, "mean_jct_s"),
+        time_s=runs.spread(scheme, value, "time_s"),
+        reconfigurations=runs.spread(scheme, value, "reconfigurations"),
+        delta=runs.deviation(scheme, value) if has_bound else UNSET,
+        above_bound=runs.excess(scheme, value) if has_bound else UNSET,
+        bound_s=runs.spread(scheme, value, "bound_s") if is_milp else UNSET,
+        gap=runs.spread(scheme, value, "gap") if is_milp else UNSET,
+        paper=PaperCell(*paper) if paper else UNSET,
+    )
 
 
-def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> list[dict[str, float]]:
-    """Return what the jobs ask for, by swept value, as means over the seeds; 1 is all there is from the first
-    arrival to the last.
-
-    `aoi_without_inc`: the bytes between units, of half of all ports' capacity, a circuit having two.
-    `inc_places`: the time for which jobs with all workers in one unit would hold a place of a switch's INC,
-    sending at a server's rate, or a port's. `local` is the share of such jobs.
-    """
+def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> list[OfferedLoad]:
+    """Return what the jobs ask for, by swept value."""
     offers = []
     for value, swept in setting.swept():
         asked, held, local = [], [], []
@@ -130,11 +128,10 @@ def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> 
             places = swept.units * swept.inc
             held.append(sum(job.gigabits for job in alone) / rate / span_s / places if places else 0.0)
             local.append(len(alone) / len(jobs))
-        means = {"aoi_without_inc": fmean(asked), "inc_places": fmean(held), "local": fmean(local)}
-        offers.append({"value": value, **means})
+        offers.append(OfferedLoad(value, fmean(asked), fmean(held), fmean(local)))
     return offers
 
 
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: it is a word there."""
+def _plain(record: Mapping[str, object]) -> dict[str, object]:
+    """Return fields with a word for infinity, which JSON has not."""
     return {key: "inf" if value == math.inf else value for key, value in record.items()}

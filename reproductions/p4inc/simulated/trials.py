@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError
+from testbed.messages.coding import decode
 from testbed.scheduling.model import Job
 from testbed.systems.p4inc.checker import Checked, check
 from testbed.systems.p4inc.policies import catalogue
@@ -58,6 +60,11 @@ class Measured:
     status: str | None = None
     stages_s: Mapping[str, float] | None = None
     connections_bound: int | None = None
+
+
+def read(run: Mapping[str, object]) -> Measured:
+    """Return the figures of a run as a report has them, infinity as a word. TestbedError for others."""
+    return decode(Measured, {key: math.inf if value == "inf" else value for key, value in run.items()}, "run")
 
 
 def run(trial: Trial, trace: Sequence[Coflow]) -> Measured:

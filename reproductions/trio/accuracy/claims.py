@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from reproductions.trio.accuracy.runs import IDEAL, final, picked, reached, reached_s
+from reproductions.claims import Finding, timed
+from reproductions.trio.accuracy.runs import IDEAL, AccuracyRow, final, picked, reached, reached_s
 from reproductions.trio.slow.setting import SWITCHML, TRIO
 from reproductions.verdicts import (
     AGREES,
@@ -19,58 +19,58 @@ from reproductions.verdicts import (
     standard_error,
 )
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[AccuracyRow]
 PAPER = (1.56, 1.60)
 """How many times sooner Trio-ML is at the target than SwitchML: ResNet50 and DenseNet161, VGG11."""
 
 
-def of(rows: Rows, target: float) -> list[dict[str, Any]]:
+def of(rows: Rows, target: float) -> list[Finding]:
     """Return the statements."""
     sooner = _ratios(rows, target, SWITCHML.sync, TRIO.sync)
     claims = [
-        {
-            "text": f"time to an accuracy of {target:.0%}: SwitchML's over Trio-ML's",
-            "paper": " to ".join(f"{each:.2f}" for each in PAPER),
-            "ours": _said(sooner, rows),
-            "verdict": _of_times(sooner),
-        }
+        timed(
+            f"time to an accuracy of {target:.0%}: SwitchML's over Trio-ML's",
+            " to ".join(f"{each:.2f}" for each in PAPER),
+            _said(sooner, rows),
+            _of_times(sooner),
+        )
     ]
     for way, title, paper in ((TRIO.sync, "Trio-ML", "close to 1"), (SWITCHML.sync, "SwitchML", "more")):
         over = _ratios(rows, target, way, IDEAL)
         near = bool(over) and statistics.fmean(over) <= 1 + BAND
         claims.append(
-            {
-                "text": f"time to {target:.0%}: {title}'s over Ideal's",
-                "paper": paper,
-                "ours": _said(over, rows),
-                "verdict": AGREES if over and near == (way == TRIO.sync) else DIFFERS,
-            }
+            timed(
+                f"time to {target:.0%}: {title}'s over Ideal's",
+                paper,
+                _said(over, rows),
+                AGREES if over and near == (way == TRIO.sync) else DIFFERS,
+            )
         )
     more = _iterations(rows, target)
     level = more and statistics.fmean(more) <= 1 + max(ERRORS * standard_error(more), LEVEL)
     claims.append(
-        {
-            "text": f"iterations to {target:.0%}: Trio-ML's over Ideal's",
-            "paper": "not said",
-            "ours": _said(more, rows),
-            "verdict": TIE if level else DIFFERS,
-        }
+        timed(
+            f"iterations to {target:.0%}: Trio-ML's over Ideal's",
+            "not said",
+            _said(more, rows),
+            TIE if level else DIFFERS,
+        )
     )
     return [*claims, _lost(rows)]
 
 
-def _lost(rows: Rows) -> dict[str, Any]:
+def _lost(rows: Rows) -> Finding:
     """Return the statement on the accuracy in the end, whose runs are compared seed by seed."""
     pairs = zip(picked(rows, TRIO.sync), picked(rows, IDEAL), strict=True)
     apart = [final(ours) - final(ideal) for ours, ideal in pairs]
     mean, error = statistics.fmean(apart), standard_error(apart)
     level = f" (standard error {100 * error:.2f})" if len(apart) > 1 else ""
-    return {
-        "text": "the accuracy in the end: Trio-ML's less Ideal's, in points",
-        "paper": "none is lost",
-        "ours": f"{100 * mean:+.2f}{level}",
-        "verdict": AGREES if mean >= -max(ERRORS * error, 0.001) else DIFFERS,
-    }
+    return timed(
+        "the accuracy in the end: Trio-ML's less Ideal's, in points",
+        "none is lost",
+        f"{100 * mean:+.2f}{level}",
+        AGREES if mean >= -max(ERRORS * error, 0.001) else DIFFERS,
+    )
 
 
 def _ratios(rows: Rows, target: float, over: str, under: str) -> list[float]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
-from testbed.aggregation.figure import Report
+from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption
+
+if TYPE_CHECKING:
+    from reproductions.claims import Finding
+    from reproductions.trio.accuracy.runs import AccuracyReport
 
 VERSION = 1
 
@@ -17,7 +20,7 @@ def _estimate_s(_: str, options: Namespace) -> float:
     return float(3 * options.seeds * (20.0 + 0.4 * options.iterations))
 
 
-def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+def _rows(figure: str, options: Namespace, out: Path) -> AccuracyReport:
     from reproductions.live import runs_folder, trust
     from reproductions.progress import progress
     from reproductions.trio.accuracy import runs
@@ -25,21 +28,28 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     folder = runs_folder(out, figure)
     with progress("figure 12", 3 * options.seeds, lines=True) as on_done:
         rows, typical_ms = runs.measure(range(1, options.seeds + 1), options.iterations, folder, on_done)
-    settings = {key: getattr(options, key) for key in ("seeds", "iterations", "target")}
-    settings |= {"typical_ms": typical_ms, "compute_ms": runs.compute_ms()}
-    return {"version": VERSION, "rows": rows, "trust": trust(rows), **settings}
+    return runs.AccuracyReport(
+        version=VERSION,
+        rows=rows,
+        trust=trust([row.verdict for row in rows]),
+        seeds=options.seeds,
+        iterations=options.iterations,
+        target=options.target,
+        typical_ms=typical_ms,
+        compute_ms=runs.compute_ms(),
+    )
 
 
-def _claims(_: str, report: Report) -> Claims:
+def _claims(_: str, report: AccuracyReport) -> list[Finding]:
     from reproductions.trio.accuracy import claims
 
-    return claims.of(report["rows"], report["target"])
+    return claims.of(report.rows, report.target)
 
 
-def _chart() -> Chart:
-    from reproductions.trio.accuracy import plots, tables
+def _chart() -> Chart[AccuracyReport]:
+    from reproductions.trio.accuracy import plots, runs, tables
 
-    return Chart(tables.show, plots.draw)
+    return Chart(runs.AccuracyReport, tables.show, plots.draw)
 
 
 EXPERIMENTS = (

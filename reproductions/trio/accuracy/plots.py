@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from reproductions.trio.accuracy import tables
-from reproductions.trio.accuracy.runs import IDEAL, P, picked, titles
+from reproductions.trio.accuracy.runs import IDEAL, AccuracyReport, P, picked, titles
 from reproductions.trio.slow.setting import SWITCHML, TRIO
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
@@ -16,25 +14,25 @@ from testbed.report.style import INK, MUTED
 COLOURS = {IDEAL: INK, SWITCHML.sync: SWITCHML.colour, TRIO.sync: TRIO.colour}
 
 
-def draw(report: Mapping[str, Any], path: Path) -> None:
+def draw(report: AccuracyReport, path: Path) -> None:
     """Write a PNG: accuracy against time, a line for each run."""
     with drawing() as plt:
         figure, axes = plt.subplots(figsize=(8.6, 4.9))
         for way, title in titles().items():
-            for number, row in enumerate(picked(report["rows"], way)):
-                accuracy = [100 * each for each in row["accuracy"]]
-                axes.plot(row["ended_s"], accuracy, color=COLOURS[way], linewidth=1.2,
+            for number, row in enumerate(picked(report.rows, way)):
+                accuracy = [100 * each for each in row.accuracy]
+                axes.plot(row.ended_s, accuracy, color=COLOURS[way], linewidth=1.2,
                           alpha=0.8, label=None if number else title)  # fmt: skip
-        axes.axhline(100 * report["target"], color=MUTED, linewidth=1.2, linestyle="--")
+        axes.axhline(100 * report.target, color=MUTED, linewidth=1.2, linestyle="--")
         axes.set_xlim(left=0)
         axes.set_xlabel("seconds")
         axes.set_title("images of the test set that are named rightly, %")
         figure.legend(loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, 0.0))
-        trust = report["trust"]
+        trust = report.trust
         detail = (
-            f"{trust['trustworthy']} of {trust['of']} runs trustworthy; p = {P:.0%}, "
-            f"{report['seeds']} seeds, an iteration of {report['typical_ms']:.0f} ms where nobody is slow"
+            f"{trust.trustworthy} of {trust.of} runs trustworthy; p = {P:.0%}, "
+            f"{report.seeds} seeds, an iteration of {report.typical_ms:.0f} ms where nobody is slow"
         )
-        headline(figure, report, tables.headline(report), detail)
+        headline(figure, report, tables.headline(report), detail, report.rows)
         figure.subplots_adjust(left=0.08, right=0.98, top=0.79, bottom=0.21)
         save(plt, figure, path)

@@ -7,17 +7,19 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
 from reproductions.example_jobs import TIMED_DIGITS
+from reproductions.reports import FigureReport, NumberedRow, Trust
 from reproductions.trio.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, ComparedWay, network
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
-from testbed.messages.coding import UnsetType, as_json
+from testbed.messages.coding import UnsetType, decode
+from testbed.messages.verdict import JobVerdict
 from testbed.wire.stragglers import SlowWorkers
 from workloads import models
 
@@ -27,7 +29,51 @@ PROFILE, MODEL = "a100", "resnet50"
 SCALE = 1000
 """Of links: 14,074 gradients are near ResNet50's 25.6 million over it."""
 IDEAL = "ideal"
-Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyRow(NumberedRow):
+    """A run of a way with a seed: the test accuracy after each iteration, and the seconds behind which it
+    ended, the mean over the workers. `blocks` and `without` (by worker) are of Trio-ML alone.
+    """
+
+    way: str
+    seed: int
+    accuracy: Sequence[float]
+    ended_s: Sequence[float]
+    delays: int
+    blocks: int | None
+    without: Mapping[str, int] | None
+    verdict: JobVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyReport(FigureReport):
+    """The report of figure 12. `target` is a share of the test images; an iteration takes `typical_ms` where
+    nobody is slow, `compute_ms` of it declared computing.
+    """
+
+    version: int
+    rows: Sequence[AccuracyRow]
+    trust: Trust
+    seeds: int
+    iterations: int
+    target: float
+    typical_ms: float
+    compute_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _TrainedWorker:
+    """The part that is read of what a worker of timed_digits.py leaves. `digest` is its model's."""
+
+    ended_s: Sequence[float]
+    accuracy: Sequence[float]
+    digest: str
 
 
 def titles() -> dict[str, str]:
@@ -42,19 +88,19 @@ def compute_ms() -> float:
 
 def measure(
     seeds: Sequence[int], iterations: int, folder: Path, on_done: Callable[[str], None]
-) -> tuple[list[Row], float]:
+) -> tuple[list[AccuracyRow], float]:
     """Return a row for each seed and way, and the typical iteration in milliseconds, of which delays are
     parts: that of the first seed's Ideal.
     """
-    rows: list[Row] = []
+    rows: list[AccuracyRow] = []
     typical_ms: float | None = None
     with live.testbed("trio-fig12", network(SCALE), folder) as testbed:
         for seed in seeds:
             for name, way in ((IDEAL, SWITCHML), (SWITCHML.sync, SWITCHML), (TRIO.sync, TRIO)):
                 pattern = None if name == IDEAL else SlowWorkers(P, seed, iteration_s=(typical_ms or 0) / 1e3)
                 measure_one = partial(_row, testbed, name, way, seed, pattern, iterations, folder)
-                rows.append(finished_runs.row(folder, f"{name}.{seed}", measure_one))
-                typical_ms = typical_ms or rows[-1]["ended_s"][-1] * 1e3 / iterations
+                rows.append(finished_runs.row(folder, f"{name}.{seed}", AccuracyRow, measure_one))
+                typical_ms = typical_ms or rows[-1].ended_s[-1] * 1e3 / iterations
                 on_done(f"seed {seed}, {titles()[name]}")
     assert typical_ms is not None
     return rows, typical_ms
@@ -68,7 +114,7 @@ def _row(
     pattern: SlowWorkers | None,
     iterations: int,
     folder: Path,
-) -> Row:
+) -> AccuracyRow:
     stem = folder / f"{name}.{seed}"
     result_file = stem.with_name(f"{stem.name}.run.json")
     words = ["run", "--place", f"u1:{WORKERS}", "--sync", way.sync, *way.options]
@@ -86,38 +132,39 @@ def _row(
     testbed.command(*words)
     with Caller.of_this_process().acting():
         result = live.run_result(result_file)
-        workers = [json.loads(stem.with_name(f"{stem.name}.{rank}").read_text()) for rank in range(WORKERS)]
-    if len({worker["digest"] for worker in workers}) != 1:
+        files = [stem.with_name(f"{stem.name}.{rank}") for rank in range(WORKERS)]
+        workers = [decode(_TrainedWorker, json.loads(file.read_text()), file.name) for file in files]
+    if len({worker.digest for worker in workers}) != 1:
         raise TestbedError(f"{stem.name}: the workers' models differ, see {stem}.*")
     blocks = None if isinstance(result.blocks, UnsetType) else result.blocks
-    return {
-        "way": name,
-        "seed": seed,
-        "accuracy": workers[0]["accuracy"],
-        "ended_s": [statistics.fmean(ends) for ends in zip(*(w["ended_s"] for w in workers), strict=True)],
-        "delays": result.stragglers.delays if result.stragglers else 0,
-        "blocks": blocks and blocks.made,
-        "without": blocks and blocks.without,
-        "verdict": as_json(result.verdict),
-    }
+    return AccuracyRow(
+        way=name,
+        seed=seed,
+        accuracy=workers[0].accuracy,
+        ended_s=[statistics.fmean(ends) for ends in zip(*(w.ended_s for w in workers), strict=True)],
+        delays=result.stragglers.delays if result.stragglers else 0,
+        blocks=blocks.made if blocks else None,
+        without=blocks.without if blocks else None,
+        verdict=result.verdict,
+    )
 
 
-def picked(rows: Sequence[Mapping[str, Any]], way: str) -> list[Mapping[str, Any]]:
+def picked(rows: Sequence[AccuracyRow], way: str) -> list[AccuracyRow]:
     """Return the rows of a way, by seed."""
-    return [row for row in rows if row["way"] == way]
+    return [row for row in rows if row.way == way]
 
 
-def reached(row: Mapping[str, Any], target: float) -> int | None:
+def reached(row: AccuracyRow, target: float) -> int | None:
     """Return after how many iterations a run was that accurate for the first time; None: never."""
-    return next((number for number, each in enumerate(row["accuracy"], 1) if each >= target), None)
+    return next((number for number, each in enumerate(row.accuracy, 1) if each >= target), None)
 
 
-def reached_s(row: Mapping[str, Any], target: float) -> float | None:
+def reached_s(row: AccuracyRow, target: float) -> float | None:
     """Return after how many seconds, the mean over the workers."""
     number = reached(row, target)
-    return None if number is None else float(row["ended_s"][number - 1])
+    return None if number is None else row.ended_s[number - 1]
 
 
-def final(row: Mapping[str, Any], last: int = 10) -> float:
+def final(row: AccuracyRow, last: int = 10) -> float:
     """Return the mean accuracy after the last iterations."""
-    return float(statistics.fmean(row["accuracy"][-last:]))
+    return statistics.fmean(row.accuracy[-last:])

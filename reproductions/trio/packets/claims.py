@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
-from reproductions.trio.packets.runs import latency_us, rate
+from reproductions.claims import Finding, timed
+from reproductions.trio.packets.runs import AgedRow, StreamRow
 from reproductions.verdicts import AGREES, DIFFERS
-from testbed.figures.verdict_gate import runs_of
+from testbed.figures.verdict_gate import JudgedRun
 
-Rows = Sequence[Mapping[str, Any]]
 MEDIAN, WORST = 1.2, 2.0
 """Timeouts that a packet which ages out is to take; the second is the paper's."""
 FULL = 0.95
@@ -20,19 +19,16 @@ FLATTER = 0.9
 """What the last step gains, of what the first one does: less is no noise."""
 
 
-def of(figure: str, rows: Rows) -> list[dict[str, Any]]:
-    """Return the statements on a figure."""
-    return {"fig14": _aged, "fig15": _sizes, "fig16": _windows}[figure](rows)
-
-
-def _aged(rows: Rows) -> list[dict[str, Any]]:
-    """The paper's switch had nothing else to do: runs beside busy cores are not compared with it."""
+def of_aged(rows: Sequence[AgedRow]) -> list[Finding]:
+    """Return the statements on figure 14. The paper's switch had nothing else to do: runs beside busy cores
+    are not compared with it.
+    """
     claims = []
     for row in rows:
-        if row["busy"]:
+        if row.busy:
             continue
-        name = f"{row['timeout_ms']:g} ms, others use {row['load']:.0%} of the cores"
-        median, worst = statistics.median(row["over"]), max(row["over"])
+        name = f"{row.timeout_ms:g} ms, others use {row.load:.0%} of the cores"
+        median, worst = statistics.median(row.over), max(row.over)
         ours = f"{worst:.2f} at most, median {median:.2f}"
         claims.append(_claim(f"{name}: within two timeouts", f"{WORST:g}", ours, worst <= WORST, [row]))
         text = f"{name}: median within {MEDIAN:g} timeouts"
@@ -40,11 +36,16 @@ def _aged(rows: Rows) -> list[dict[str, Any]]:
     return claims
 
 
-def _sizes(rows: Rows) -> list[dict[str, Any]]:
+def of_streams(figure: str, rows: Sequence[StreamRow]) -> list[Finding]:
+    """Return the statements on figure 15 or 16."""
+    return _STREAMS[figure](rows)
+
+
+def _sizes(rows: Sequence[StreamRow]) -> list[Finding]:
     first, last = rows[0], rows[-1]
-    times = last["gradients"] / first["gradients"]
-    grows = latency_us(dict(last)) / latency_us(dict(first))
-    span = f"{first['gradients']} to {last['gradients']} gradients"
+    times = last.gradients / first.gradients
+    grows = last.latency_us / first.latency_us
+    span = f"{first.gradients} to {last.gradients} gradients"
     claims = [
         _claim(
             f"latency grows by less than the size, {span}",
@@ -54,7 +55,7 @@ def _sizes(rows: Rows) -> list[dict[str, Any]]:
             [first, last],
         )
     ]
-    rates = [rate(dict(row)) for row in rows]
+    rates = [row.rate for row in rows]
     if len(rates) > 2:
         steps = [after / before for before, after in pairwise(rates)]
         ours = ", ".join(f"{step:.2f}" for step in steps)
@@ -65,24 +66,26 @@ def _sizes(rows: Rows) -> list[dict[str, Any]]:
     return claims
 
 
-def _windows(rows: Rows) -> list[dict[str, Any]]:
+def _windows(rows: Sequence[StreamRow]) -> list[Finding]:
     claims = []
-    for gradients in dict.fromkeys(row["gradients"] for row in rows):
-        its = [dict(row) for row in rows if row["gradients"] == gradients]
-        rates, latencies = [rate(row) for row in its], [latency_us(row) for row in its]
-        ours = f"{rates[-1] / rates[0]:.1f} times from {its[0]['window']} to {its[-1]['window']}"
+    for gradients in dict.fromkeys(row.gradients for row in rows):
+        its = [row for row in rows if row.gradients == gradients]
+        rates, latencies = [row.rate for row in its], [row.latency_us for row in its]
+        ours = f"{rates[-1] / rates[0]:.1f} times from {its[0].window} to {its[-1].window}"
         text = f"{gradients} gradients: throughput grows with the window"
         claims.append(_claim(text, "yes", ours, rates[-1] > rates[0], [its[0], its[-1]]))
         ours = f"{latencies[0]:.0f} to {latencies[-1]:.0f} us"
         grows = all(after > before for before, after in pairwise(latencies[1:]))
         text = f"{gradients} gradients: so does latency"
         claims.append(_claim(text, "yes", ours, grows and latencies[-1] > latencies[0], its))
-        best = next(row["window"] for row, each in zip(its, rates, strict=True) if each >= FULL * max(rates))
+        best = next(row.window for row, each in zip(its, rates, strict=True) if each >= FULL * max(rates))
         text = f"{gradients} gradients: the smallest window with {FULL:.0%} of the highest throughput"
         claims.append(_claim(text, "4096", f"{best}", best == 4096, its))
     return claims
 
 
-def _claim(text: str, paper: str, ours: str, holds: bool, of: Rows) -> dict[str, Any]:
-    word = AGREES if holds else DIFFERS
-    return {"text": text, "paper": paper, "ours": ours, "verdict": word, "runs": runs_of(of)}
+def _claim(text: str, paper: str, ours: str, holds: bool, of: Sequence[JudgedRun]) -> Finding:
+    return timed(text, paper, ours, AGREES if holds else DIFFERS, of)
+
+
+_STREAMS: Mapping[str, Callable[[Sequence[StreamRow]], list[Finding]]] = {"fig15": _sizes, "fig16": _windows}

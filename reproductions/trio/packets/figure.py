@@ -6,11 +6,14 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption
-from testbed.aggregation.figure import Report
+from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption
 from testbed.errors import RequestError
+
+if TYPE_CHECKING:
+    from reproductions.claims import Finding
+    from reproductions.trio.packets.runs import AgedReport, StreamReport
 
 VERSION = 1
 TIMEOUTS_MS, QUICK_TIMEOUTS_MS = (1.0, 2.0, 5.0, 10.0, 20.0), (1.0, 20.0)
@@ -54,21 +57,27 @@ def _estimate_s(figure: str, options: Namespace) -> float:
     return len(_settings(figure, options.quick)) * 8.0
 
 
-def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+def _aged(figure: str, options: Namespace, out: Path) -> AgedReport:
     from reproductions.live import runs_folder
     from reproductions.progress import progress
     from reproductions.trio.packets import runs
 
-    folder, title = runs_folder(out, figure), f"figure {figure.removeprefix('fig')}"
-    if figure == "fig14":
-        timeouts_ms = QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS
-        with progress(title, 2 * len(timeouts_ms), lines=True) as on_done:
-            rows = runs.aged(timeouts_ms, options.runs, folder, on_done)
-    else:
-        settings = _settings(figure, options.quick)
-        with progress(title, len(settings), lines=True) as on_done:
-            rows = runs.streamed(figure, settings, options.packets, options.runs, folder, on_done)
-    return {"version": VERSION, "about": PLANS[figure].about, "runs": options.runs, "rows": rows}
+    timeouts_ms = QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS
+    folder = runs_folder(out, figure)
+    with progress("figure 14", 2 * len(timeouts_ms), lines=True) as on_done:
+        rows = runs.aged(timeouts_ms, options.runs, folder, on_done)
+    return runs.AgedReport(VERSION, PLANS[figure].about, options.runs, rows)
+
+
+def _streamed(figure: str, options: Namespace, out: Path) -> StreamReport:
+    from reproductions.live import runs_folder
+    from reproductions.progress import progress
+    from reproductions.trio.packets import runs
+
+    folder, settings = runs_folder(out, figure), _settings(figure, options.quick)
+    with progress(f"figure {figure.removeprefix('fig')}", len(settings), lines=True) as on_done:
+        rows = runs.streamed(figure, settings, options.packets, options.runs, folder, on_done)
+    return runs.StreamReport(VERSION, PLANS[figure].about, options.runs, rows)
 
 
 def _settings(figure: str, quick: bool) -> list[tuple[int, int]]:
@@ -78,16 +87,28 @@ def _settings(figure: str, quick: bool) -> list[tuple[int, int]]:
     return [(size, window) for size in (512, 1024) for window in (QUICK_WINDOWS if quick else WINDOWS)]
 
 
-def _claims(figure: str, report: Report) -> Claims:
+def _aged_claims(_: str, report: AgedReport) -> list[Finding]:
     from reproductions.trio.packets import claims
 
-    return claims.of(figure, report["rows"])
+    return claims.of_aged(report.rows)
 
 
-def _chart() -> Chart:
-    from reproductions.trio.packets import plots, tables
+def _stream_claims(figure: str, report: StreamReport) -> list[Finding]:
+    from reproductions.trio.packets import claims
 
-    return Chart(tables.show, plots.draw)
+    return claims.of_streams(figure, report.rows)
+
+
+def _aged_chart() -> Chart[AgedReport]:
+    from reproductions.trio.packets import plots, runs, tables
+
+    return Chart(runs.AgedReport, tables.show_aged, plots.draw_aged)
+
+
+def _stream_chart() -> Chart[StreamReport]:
+    from reproductions.trio.packets import plots, runs, tables
+
+    return Chart(runs.StreamReport, tables.show_streams, plots.draw_streams)
 
 
 def _declared(figure: str) -> tuple[ExperimentOption, ...]:
@@ -97,18 +118,34 @@ def _declared(figure: str) -> tuple[ExperimentOption, ...]:
     return (QUICK, runs) if figure == "fig14" else (QUICK, runs, packets)
 
 
-EXPERIMENTS = tuple(
+_ABOUT = (
+    "Runs the paper's experiment on a testbed that the command brings up and ends. What was chosen, and why: "
+    "docs/trio.md."
+)
+EXPERIMENTS = (
     Experiment(
-        name=name,
+        name="fig14",
         on_testbed=True,
-        about="Runs the paper's experiment on a testbed that the command brings up and ends. What was "
-        "chosen, and why: docs/trio.md.",
-        declared=_declared(name),
-        rows=_rows,
-        findings=_claims,
-        chart=_chart,
+        about=_ABOUT,
+        declared=_declared("fig14"),
+        rows=_aged,
+        findings=_aged_claims,
+        chart=_aged_chart,
         complete=_complete,
         estimate_s=_estimate_s,
-    )
-    for name in PLANS
+    ),
+    *(
+        Experiment(
+            name=name,
+            on_testbed=True,
+            about=_ABOUT,
+            declared=_declared(name),
+            rows=_streamed,
+            findings=_stream_claims,
+            chart=_stream_chart,
+            complete=_complete,
+            estimate_s=_estimate_s,
+        )
+        for name in ("fig15", "fig16")
+    ),
 )

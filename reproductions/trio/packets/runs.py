@@ -10,16 +10,19 @@ import os
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reproductions import live
+from reproductions.reports import FigureReport, NumberedRow
 from testbed.aggregation.packets import MOST_AGE_OUT_MS
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
 from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
+from testbed.messages.verdict import Reason
 from testbed.topology.model import MOST_RECORDS
 
 WORKERS = 3
@@ -28,8 +31,93 @@ WORKER = Path(__file__).with_name("worker.py")
 PUSHED_BACK_TO_BACK = 20  # section 6.3
 AGED_GRADIENTS = 256
 MOST_AGED_RUNS = 100  # further packets meet results that the absent worker has not taken
-Row = dict[str, Any]
 OnDone = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadVerdict:
+    """The verdict on a run by the load of the machine: links without rates have no bound, so that no verdict
+    on the job itself can say whether its times count.
+    """
+
+    trustworthy: bool
+    reasons: Sequence[Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class AgedRow(NumberedRow):
+    """Packets to which one of two workers does not contribute: how many timeouts each takes. `busy` where
+    this command makes every core busy; `load` is the share of all cores that others use.
+    """
+
+    timeout_ms: float
+    busy: bool
+    over: Sequence[float]
+    load: float
+    verdict: LoadVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.verdict.trustworthy
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow(NumberedRow):
+    """Runs of so many packets, with so many gradients each, `window` of them under way at most: the seconds
+    of each run, the last worker's. `load` is the share of all cores that others use.
+    """
+
+    gradients: int
+    window: int
+    packets: int
+    seconds: Sequence[float]
+    load: float
+    verdict: LoadVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.verdict.trustworthy
+
+    @property
+    def latency_us(self) -> float:
+        """Return a packet's time from its push to its result, the mean: with as many under way as the window
+        has, their number over the rate (Little's law).
+        """
+        return 1e6 * self.window * self._packet_s
+
+    @property
+    def rate(self) -> float:
+        """Return gradients that are summed in a microsecond: of each worker, as the paper counts."""
+        return self.gradients / (1e6 * self._packet_s)
+
+    @property
+    def gbps(self) -> float:
+        """Return that rate as Gb/s of each worker."""
+        return self.rate * 32 / 1e3
+
+    @property
+    def _packet_s(self) -> float:
+        return statistics.median(self.seconds) / self.packets
+
+
+@dataclass(frozen=True, slots=True)
+class AgedReport(FigureReport):
+    """The report of figure 14, with `runs` of each timeout."""
+
+    version: int
+    about: str
+    runs: int
+    rows: Sequence[AgedRow]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport(FigureReport):
+    """The report of figure 15 or 16, with `runs` of each setting."""
+
+    version: int
+    about: str
+    runs: int
+    rows: Sequence[StreamRow]
 
 
 def network() -> dict[str, Any]:
@@ -41,7 +129,7 @@ def network() -> dict[str, Any]:
     }
 
 
-def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[Row]:
+def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[AgedRow]:
     """Return by timeout, on a machine that is quiet and on one with busy cores, how many timeouts packets
     take to which one of two workers does not contribute.
     """
@@ -51,76 +139,52 @@ def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone)
             for timeout_ms in timeouts_ms:
                 stem = f"{timeout_ms:g}.{'busy' if is_busy else 'quiet'}"
                 measure_one = partial(_aged, testbed, folder / stem, timeout_ms, is_busy, runs)
-                rows.append(finished_runs.row(folder, stem, measure_one))
+                rows.append(finished_runs.row(folder, stem, AgedRow, measure_one))
                 on_done(f"{timeout_ms:g} ms, {'busy' if is_busy else 'quiet'}")
     return rows
 
 
 def streamed(
     name: str, settings: Sequence[tuple[int, int]], packets: int, runs: int, folder: Path, on_done: OnDone
-) -> list[Row]:
+) -> list[StreamRow]:
     """Return by gradients of a packet and window what each run's packets took: the last worker's time."""
     rows = []
     with live.testbed(name, network(), folder) as testbed:
         for gradients, window in settings:
             stem = f"{gradients}.{window}"
             measure_one = partial(_streamed, testbed, folder / stem, gradients, window, packets, runs)
-            rows.append(finished_runs.row(folder, stem, measure_one))
+            rows.append(finished_runs.row(folder, stem, StreamRow, measure_one))
             on_done(f"{gradients} gradients, window {window}")
     return rows
 
 
-def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy: bool, runs: int) -> Row:
+def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy: bool, runs: int) -> AgedRow:
     words = ["--lanes", str(AGED_GRADIENTS), "--age-out", f"{timeout_ms:g}"]
     script = ["--packets", str(PUSHED_BACK_TO_BACK), "--runs", str(runs), "--aged"]
     before = machine_load.others()
     with _busy_cores() if is_busy else contextlib.nullcontext():
         pushers_s, _ = _run(testbed, stem, words, script, workers=2)
     over = [seconds * 1e3 / timeout_ms for seconds in pushers_s]
-    row = {"timeout_ms": timeout_ms, "busy": is_busy, "over": over}
-    return row | _loaded(before, machine_load.others())
+    return AgedRow(timeout_ms, is_busy, over, *_loaded(before, machine_load.others()))
 
 
 def _streamed(
     testbed: live.TestbedOfFigures, stem: Path, gradients: int, window: int, packets: int, runs: int
-) -> Row:
+) -> StreamRow:
     # ages are not asked for here, and 100 ms are rarely reached
     words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
     script = ["--packets", str(packets), "--runs", str(runs)]
     before = machine_load.others()
     taken_s = _run(testbed, stem, words, script)
     last_s = [max(each) for each in zip(*taken_s, strict=True)]
-    row = {"gradients": gradients, "window": window, "packets": packets, "seconds": last_s}
-    return row | _loaded(before, machine_load.others())
+    return StreamRow(gradients, window, packets, last_s, *_loaded(before, machine_load.others()))
 
 
-def _loaded(*samples: tuple[float, float]) -> Row:
-    """Return the load by others around a run, the higher one, and whether that lets its times count. Links
-    without rates have no bound, so that no verdict on the job itself can.
-    """
+def _loaded(*samples: tuple[float, float]) -> tuple[float, LoadVerdict]:
+    """Return the load by others around a run, the higher one, and whether that lets its times count."""
     used = max(share for share, _ in samples)
-    reasons = (
-        []
-        if used <= machine_load.QUIET
-        else [{"name": "busy", "text": f"others used {used:.0%} of the cores"}]
-    )
-    return {"load": used, "verdict": {"trustworthy": not reasons, "reasons": reasons}}
-
-
-def latency_us(row: Row) -> float:
-    """Return a packet's time from its push to its result, the mean: with as many under way as the window
-    has, their number over the rate (Little's law).
-    """
-    return 1e6 * float(row["window"]) * _packet_s(row)
-
-
-def rate(row: Row) -> float:
-    """Return gradients that are summed in a microsecond: of each worker, as the paper counts."""
-    return float(row["gradients"]) / (1e6 * _packet_s(row))
-
-
-def _packet_s(row: Row) -> float:
-    return float(statistics.median(row["seconds"])) / int(row["packets"])
+    reasons = [] if used <= machine_load.QUIET else [Reason("busy", f"others used {used:.0%} of the cores")]
+    return used, LoadVerdict(not reasons, reasons)
 
 
 def _run(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from reproductions.experiment import QUICK, Chart, Claims, Experiment, ExperimentOption, words_of
-from testbed.aggregation.figure import Report
+from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption, words_of
 from testbed.errors import RequestError
+
+if TYPE_CHECKING:
+    from reproductions.claims import Finding
+    from reproductions.trio.slow.iterations import SlowReport
 
 VERSION = 1
 SCALE = 1000
@@ -51,7 +54,7 @@ def _estimate_s(_: str, options: Namespace) -> float:
     return float(iterations.count(options.models, options.p) * (10.0 + 0.6 * options.iterations))
 
 
-def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
+def _rows(figure: str, options: Namespace, out: Path) -> SlowReport:
     from reproductions.live import runs_folder, trust
     from reproductions.progress import progress
     from reproductions.trio.slow import iterations
@@ -61,20 +64,26 @@ def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
         rows = iterations.measure(
             options.models, options.p, options.iterations, options.seed, options.scale, runs, on_done
         )
-    settings = {"scale": options.scale, "iterations": options.iterations, "seed": options.seed}
-    return {"version": VERSION, "rows": rows, "trust": trust(rows), **settings}
+    return iterations.SlowReport(
+        VERSION,
+        rows,
+        trust([row.verdict for row in rows]),
+        options.scale,
+        options.iterations,
+        options.seed,
+    )
 
 
-def _claims(_: str, report: Report) -> Claims:
+def _claims(_: str, report: SlowReport) -> list[Finding]:
     from reproductions.trio.slow import iterations
 
-    return iterations.claims(report["rows"])
+    return iterations.claims(report.rows)
 
 
-def _chart() -> Chart:
-    from reproductions.trio.slow import plots, tables
+def _chart() -> Chart[SlowReport]:
+    from reproductions.trio.slow import iterations, plots, tables
 
-    return Chart(tables.show, plots.draw)
+    return Chart(iterations.SlowReport, tables.show, plots.draw)
 
 
 EXPERIMENTS = (

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
-from reproductions.example_jobs import LAYERS
+from reproductions.claims import Finding, timed
+from reproductions.example_jobs import LAYERS, LayersResult
+from reproductions.reports import FigureReport, NumberedRow, Trust
 from reproductions.trio.slow.setting import (
     AGE_OUT_MS,
     BATCHES,
@@ -34,14 +36,55 @@ from reproductions.trio.slow.setting import (
 from reproductions.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
-from testbed.figures.verdict_gate import runs_of
-from testbed.messages.coding import UnsetType, as_json
+from testbed.messages.coding import Number, UnsetType, decode
+from testbed.messages.verdict import JobVerdict
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
 from testbed.wire.stragglers import SlowWorkers
 
 PREDICTED = 0.10
 """The model is to be right within this share of what was measured."""
-Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRow(NumberedRow):
+    """A run of a model by a way with a probability `p` of delays at each point. `expected_ms` is what the
+    model of iteration times has over all seeds, `replayed_ms` with this seed's draws. `blocks` and `without`
+    (by worker) are of Trio-ML alone.
+    """
+
+    model: str
+    way: str
+    p: float
+    iteration_ms: float
+    by_worker_ms: Sequence[Number]
+    compute_ms: Number
+    expected_ms: float
+    replayed_ms: float
+    delays: int
+    blocks: int | None
+    without: Mapping[str, int] | None
+    error_over_bound: Number
+    retransmits: int
+    verdict: JobVerdict
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
+
+
+Rows = Sequence[SlowRow]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowReport(FigureReport):
+    """The report of figure 13."""
+
+    version: int
+    rows: Rows
+    trust: Trust
+    scale: int
+    iterations: int
+    seed: int
 
 
 def measure(
@@ -52,18 +95,18 @@ def measure(
     scale: int,
     folder: Path,
     on_done: Callable[[str], None],
-) -> list[dict[str, Any]]:
+) -> list[SlowRow]:
     """Return a row for each model, way and probability. Probability 0 comes first, whether asked or not: its
     times are Ideal's.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[SlowRow] = []
     with live.testbed("trio-6-1", network(scale), folder) as testbed:
         for model in models:
             typical_ms: float | None = None
             for p, way in _points(probabilities):
                 measure_one = partial(_row, testbed, model, way, p, typical_ms, iterations, seed, folder)
-                row = finished_runs.row(folder, f"{model}.{way.key}.{p}", measure_one)
-                typical_ms = typical_ms or row["iteration_ms"]
+                row = finished_runs.row(folder, f"{model}.{way.key}.{p}", SlowRow, measure_one)
+                typical_ms = typical_ms or row.iteration_ms
                 rows.append(row)
                 on_done(f"{model}, {way.title}, p = {p:.0%}")
     return rows
@@ -89,7 +132,7 @@ def _row(
     iterations: int,
     seed: int,
     folder: Path,
-) -> dict[str, Any]:
+) -> SlowRow:
     stem = f"{model}.{way.key}.{p * 100:g}"
     result_file, script_file = folder / f"{stem}.run.json", folder / f"{stem}.json"
     pattern = SlowWorkers(p, seed, iteration_s=typical_ms and typical_ms / 1e3)
@@ -101,26 +144,27 @@ def _row(
     words += ["--out", str(script_file), *(["--degraded"] if way is TRIO else [])]
     testbed.command(*words)
     with Caller.of_this_process().acting():
-        result, script = live.run_result(result_file), json.loads(script_file.read_text())
-    typical_ms = typical_ms or statistics.fmean(script["mean_ms_list"])
+        result = live.run_result(result_file)
+        script = decode(LayersResult, json.loads(script_file.read_text()), script_file.name)
+    typical_ms = typical_ms or statistics.fmean(script.mean_ms_list)
     expected, replayed = predicted(way, pattern, iterations, typical_ms)
     blocks = None if isinstance(result.blocks, UnsetType) else result.blocks
-    return {
-        "model": model,
-        "way": way.key,
-        "p": p,
-        "iteration_ms": statistics.fmean(script["mean_ms_list"]),
-        "by_worker_ms": script["mean_ms_list"],
-        "compute_ms": script["compute_ms"],
-        "expected_ms": expected * typical_ms,
-        "replayed_ms": replayed * typical_ms,
-        "delays": result.stragglers.delays if result.stragglers else 0,
-        "blocks": blocks and blocks.made,
-        "without": blocks and blocks.without,
-        "error_over_bound": script["error_over_bound"],
-        "retransmits": sum(stats["retransmits"] for stats in live.statistics_of(result)),
-        "verdict": as_json(result.verdict),
-    }
+    return SlowRow(
+        model=model,
+        way=way.key,
+        p=p,
+        iteration_ms=statistics.fmean(script.mean_ms_list),
+        by_worker_ms=script.mean_ms_list,
+        compute_ms=script.compute_ms,
+        expected_ms=expected * typical_ms,
+        replayed_ms=replayed * typical_ms,
+        delays=result.stragglers.delays if result.stragglers else 0,
+        blocks=blocks.made if blocks else None,
+        without=blocks.without if blocks else None,
+        error_over_bound=script.error_over_bound,
+        retransmits=sum(stats["retransmits"] for stats in live.statistics_of(result)),
+        verdict=result.verdict,
+    )
 
 
 def predicted(
@@ -135,71 +179,74 @@ def predicted(
     return aged(pattern.p, WORKERS, iterations, ages), replay(pattern, WORKERS, iterations, ages)
 
 
-def picked(rows: Rows, model: str, way: ComparedWay, p: float) -> Mapping[str, Any]:
+def picked(rows: Rows, model: str, way: ComparedWay, p: float) -> SlowRow:
     """Return the row of a run."""
-    return next(row for row in rows if (row["model"], row["way"], row["p"]) == (model, way.key, p))
+    return next(row for row in rows if (row.model, row.way, row.p) == (model, way.key, p))
 
 
 def ideal_ms(rows: Rows, model: str) -> float:
     """Return an iteration's time where nobody is slow."""
-    return float(picked(rows, model, SWITCHML, 0.0)["iteration_ms"])
+    return picked(rows, model, SWITCHML, 0.0).iteration_ms
 
 
 def models_of(rows: Rows) -> list[str]:
-    return list(dict.fromkeys(row["model"] for row in rows))
+    return list(dict.fromkeys(row.model for row in rows))
 
 
-def claims(rows: Rows) -> list[dict[str, Any]]:
+def claims(rows: Rows) -> list[Finding]:
     """Return the paper's ratios beside ours, how near to Ideal Trio-ML is, and how right the model."""
-    findings: list[dict[str, Any]] = []
-    most = max(row["p"] for row in rows)
+    findings: list[Finding] = []
+    most = max(row.p for row in rows)
     for model in models_of(rows):
         slow, ours = (picked(rows, model, way, most) for way in WAYS)
-        times = slow["iteration_ms"] / ours["iteration_ms"]
+        times = slow.iteration_ms / ours.iteration_ms
         if most == PAPER_P:
             findings.append(
-                {
-                    "text": f"{model}: SwitchML's iteration over Trio-ML's at p = {most:.0%}",
-                    "paper": f"{PAPER[model]:.2f}",
-                    "ours": f"{times:.2f} (expected {slow['expected_ms'] / ours['expected_ms']:.2f})",
-                    "verdict": _of_times(times, PAPER[model]),
-                    "runs": runs_of((slow, ours)),
-                }
+                timed(
+                    f"{model}: SwitchML's iteration over Trio-ML's at p = {most:.0%}",
+                    f"{PAPER[model]:.2f}",
+                    f"{times:.2f} (expected {slow.expected_ms / ours.expected_ms:.2f})",
+                    _of_times(times, PAPER[model]),
+                    (slow, ours),
+                )
             )
-        over = ours["iteration_ms"] / ideal_ms(rows, model)
-        waits = slow["iteration_ms"] / ideal_ms(rows, model)
+        over = ours.iteration_ms / ideal_ms(rows, model)
+        waits = slow.iteration_ms / ideal_ms(rows, model)
         findings.append(
-            {
-                "text": f"{model}: Trio-ML's iteration over Ideal's at p = {most:.0%}",
-                "paper": "close to 1",
-                "ours": f"{over:.2f} (SwitchML {waits:.2f})",
-                "verdict": AGREES if over <= 1 + BAND else DIFFERS,
-                "runs": runs_of((ours, picked(rows, model, SWITCHML, 0.0))),
-            }
-        )
-        small = [row for row in rows if (row["model"], row["way"]) == (model, SWITCHML_64.key)]
-        for row in small:
-            times = row["iteration_ms"] / slow["iteration_ms"]
-            findings.append(
-                {
-                    "text": f"{model}: SwitchML-64's iteration over SwitchML-256's at p = {most:.0%}",
-                    "paper": "more than 1",
-                    "ours": f"{times:.2f}",
-                    "verdict": TIE if abs(times - 1) <= FLAT else AGREES if times > 1 else DIFFERS,
-                    "runs": runs_of((row, slow)),
-                }
+            timed(
+                f"{model}: Trio-ML's iteration over Ideal's at p = {most:.0%}",
+                "close to 1",
+                f"{over:.2f} (SwitchML {waits:.2f})",
+                AGREES if over <= 1 + BAND else DIFFERS,
+                (ours, picked(rows, model, SWITCHML, 0.0)),
             )
-    slowed = [row for row in rows if row["p"]]
-    for key, text in (("expected_ms", "over all seeds"), ("replayed_ms", "with the seed's own draws")):
-        off = [row[key] / row["iteration_ms"] - 1 for row in slowed]
+        )
+        small = [row for row in rows if (row.model, row.way) == (model, SWITCHML_64.key)]
+        for row in small:
+            times = row.iteration_ms / slow.iteration_ms
+            findings.append(
+                timed(
+                    f"{model}: SwitchML-64's iteration over SwitchML-256's at p = {most:.0%}",
+                    "more than 1",
+                    f"{times:.2f}",
+                    TIE if abs(times - 1) <= FLAT else AGREES if times > 1 else DIFFERS,
+                    (row, slow),
+                )
+            )
+    slowed = [row for row in rows if row.p]
+    forecasts = (
+        ("over all seeds", [row.expected_ms / row.iteration_ms - 1 for row in slowed]),
+        ("with the seed's own draws", [row.replayed_ms / row.iteration_ms - 1 for row in slowed]),
+    )
+    for text, off in forecasts:
         worst = max(off, key=abs)
         findings.append(
-            {
-                "text": f"the model of iteration times, {text}, is off by at most",
-                "paper": f"{PREDICTED:.0%} asked for",
-                "ours": f"{worst:+.1%}",
-                "verdict": AGREES if abs(worst) <= PREDICTED else DIFFERS,
-            }
+            timed(
+                f"the model of iteration times, {text}, is off by at most",
+                f"{PREDICTED:.0%} asked for",
+                f"{worst:+.1%}",
+                AGREES if abs(worst) <= PREDICTED else DIFFERS,
+            )
         )
     return findings
 

@@ -1,0 +1,61 @@
+"""The rows and reports of figures 10 to 15. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reproductions.reports import FigureReport
+from testbed.messages.coding import Number
+from testbed.systems.luwu.hardware import Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class LargestRow:
+    """The largest model that a system trains with so many workers: None and 0 parameters where none fits.
+    `disks_hold` are the parameters that LuWu's disks hold.
+    """
+
+    system: str
+    workers: int
+    model: str | None
+    parameters: Number
+    disks_hold: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRow:
+    """A prediction (testbed/systems/luwu/prediction.py, `Prediction`), with the operations by GPU and second
+    in units of 1e12.
+    """
+
+    system: str
+    model: str
+    workers: int
+    disks: int
+    micro_batch: int
+    iteration_s: float
+    computing_s: float
+    update_s: float
+    limit: str
+    tflops: float
+
+
+@dataclass(frozen=True, slots=True)
+class LargestReport(FigureReport):
+    """The report of figure 10."""
+
+    version: int
+    about: str
+    hardware: Hardware
+    rows: Sequence[LargestRow]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedReport(FigureReport):
+    """The report of one of figures 11 to 15."""
+
+    version: int
+    about: str
+    hardware: Hardware
+    rows: Sequence[PredictedRow]
