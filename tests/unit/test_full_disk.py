@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from controller.history import History
+from controller.records import ChangeRecord
 from testbed.api.files import write_result
 from testbed.client import environment
 from testbed.daemon import capture
@@ -90,11 +92,12 @@ def test_a_capture_file_ends_with_what_was_written_whole(tmp_path: Path) -> None
 
 def test_events_that_find_no_room_are_written_with_the_next(tmp_path: Path) -> None:
     history = History(Path("/dev/full"))
-    history.append({"id": 1})
+    history.append(ChangeRecord(id=1))
     history._path = tmp_path / "history"
-    history.append({"id": 2})
-    history.append({"id": 3})
-    assert (tmp_path / "history").read_text() == '{"id": 1}\n{"id": 2}\n{"id": 3}\n'
+    history.append(ChangeRecord(id=2))
+    history.append(ChangeRecord(id=3))
+    lines = (tmp_path / "history").read_text().splitlines(keepends=True)
+    assert [(json.loads(line)["id"], line[-1]) for line in lines] == [(1, "\n"), (2, "\n"), (3, "\n")]
 
 
 def test_a_log_without_room_does_not_end_a_testbed() -> None:
