@@ -8,7 +8,6 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from controller.history import History
 from controller.records import ChangeRecord
 from testbed.api.files import write_result
 from testbed.client import environment
+from testbed.client.up_messages import UpNote
 from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
 from testbed.errors import HostError, TestbedError, disk_is_full
@@ -104,13 +104,13 @@ def test_a_log_without_room_does_not_end_a_testbed() -> None:
     relay = Relay(-1, SimpleNamespace())  # type: ignore[arg-type]
     shown = []
 
-    def show(message: dict[str, Any]) -> None:
+    def show(message: UpNote) -> None:
         shown.append(message)
         raise FULL
 
     relay._screen = SimpleNamespace(show=show)  # type: ignore[assignment]
-    relay.show({"note": "the controller was started again"})
-    assert shown == [{"note": "the controller was started again"}]
+    relay.show(UpNote("the controller was started again"))
+    assert shown == [UpNote("the controller was started again")]
 
 
 def test_a_command_that_finds_no_room_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
