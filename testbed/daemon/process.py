@@ -26,6 +26,14 @@ from typing import Any
 from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
 from testbed.client.caller import Caller
+from testbed.client.requests import (
+    CaptureRequest,
+    CircuitsRequest,
+    CommandRequest,
+    FaultRequest,
+    LinkRequest,
+    asked,
+)
 from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line
 from testbed.client.up_messages import (
@@ -264,27 +272,32 @@ class Daemon:
             (job,) = numbers([request.get("job")], "job")
             return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
-            answer = as_json(faults.answer(self._network.machine.faults, request))
+            answer = as_json(faults.answer(self._network.machine.faults, asked(FaultRequest, request)))
             self._note_by_hand("fault", request)
             return answer
         if operation == "link":
-            answer = as_json(links.answer(self._network.machine.by_hand, self._jobs, request))
+            answer = as_json(
+                links.answer(self._network.machine.by_hand, self._jobs, asked(LinkRequest, request))
+            )
             self._note_by_hand("link", request)
             return answer
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts
-            return as_json(circuits.answer(self._topology, layouts, self._network.ask, request))
+            wanted = asked(CircuitsRequest, request)
+            return as_json(circuits.answer(self._topology, layouts, self._network.ask, wanted))
         if operation == "capture":
             asker.check_may_act(self._owner)
 
             def is_over() -> bool:
                 return disconnected.is_set() or self._state == "ending"
 
-            return capture.answer(self._network.machine.tap, asker, request, emit, is_over, self._files)
+            frames = asked(CaptureRequest, request)
+            return capture.answer(self._network.machine.tap, asker, frames, emit, is_over, self._files)
         if operation == "exec":
             if asker.uid != 0:  # which only root can be, and root may do all of this without asking
                 asker.check_may_act(self._owner)
-            return self._commands.answer(request, asker, peer, emit, disconnected)
+            command = asked(CommandRequest, request)
+            return as_json(self._commands.answer(command, asker, peer, emit, disconnected))
         if operation == "down":
             self._end.set()
             return None
