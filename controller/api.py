@@ -5,12 +5,14 @@ back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from controller.conductor import Conductor
 from controller.decide import pairs
 from controller.flows import port_numbers
+from controller.records import ChangeRecord
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError
 from testbed.ocs.timetable import as_data, parse
@@ -20,63 +22,85 @@ from testbed.topology.units import Unit, UnitPair, unit_named
 LASTING = ("turned",)  # the request that waits for a change
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A request as it came: the operation, and the arguments of all operations, which nothing has checked."""
+
+    op: str
+    after: object = 0
+    circuits: object = None
+    demands: object = None
+    members: object = None
+    other_than: object = None
+    root: object = None
+    schedule: object = None
+    unit: object = None
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> _Request:
+        """Return the request that JSON has; what no operation reads is passed over."""
+        return cls(**{name: data[name] for name in _ARGUMENTS if name in data})
+
+
+_ARGUMENTS = tuple(each.name for each in fields(_Request))
+
+
 class Api:
     """A handler for `testbed.client.rpc.serve`."""
 
     def __init__(self, conductor: Conductor, library: str) -> None:
         self._conductor = conductor
-        self._operations: dict[str, Callable[[dict[str, Any]], Any]] = {
+        self._operations: dict[str, Callable[[_Request], object]] = {
             "library": lambda request: library,
             "ready": lambda request: conductor.state.is_ready,
-            "lacks": lambda request: list(conductor.state.lacks),
+            "lacks": lambda request: conductor.state.lacks,
             "known": lambda request: conductor.state.circuits is not None,
-            "circuits": self._circuits,
+            "circuits": lambda request: self._circuits(),
             "history": self._changes,
             "plan": self._plan,
-            "apply": lambda request: conductor.apply(_circuits(request)),
-            "request": lambda request: conductor.request(_demands(request)),
+            "apply": lambda request: _written(conductor.apply(_circuits(request.circuits))),
+            "request": lambda request: _written(conductor.request(_demands(request.demands))),
             "schedule": self._schedule,
             "unschedule": lambda request: conductor.leave(),
-            "crossings": self._crossings,
-            "light": self._light,
-            "turned": lambda request: conductor.turned(_number(request, "other_than")),
+            "crossings": lambda request: self._crossings(),
+            "light": lambda request: self._light(),
+            "turned": lambda request: conductor.turned(_number("other_than", request.other_than)),
             "routes": lambda request: conductor.state.routes(),
-            "resettle": lambda request: conductor.resettle(_switch(request.get("unit"))),
+            "resettle": lambda request: conductor.resettle(_switch(request.unit)),
             "unsettled": lambda request: [
                 tor_name(dpid) for dpid in conductor.state.unsettled if dpid != OXC_DPID
             ],
-            "tree": lambda request: conductor.state.tree(
-                unit_named(request.get("root")), _units(request.get("members"))
-            ),
+            "tree": lambda request: conductor.state.tree(unit_named(request.root), _units(request.members)),
         }
 
     def __call__(self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event) -> Any:
-        operation = self._operations.get(request["op"])
+        asked = _Request.read(request)
+        operation = self._operations.get(asked.op)
         if operation is None:
-            raise RequestError(f"op {request['op']}: unknown; {', '.join(self._operations)} are accepted")
-        return operation(request)
+            raise RequestError(f"op {asked.op}: unknown; {', '.join(self._operations)} are accepted")
+        return operation(asked)
 
-    def _circuits(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _circuits(self) -> object:
         state = self._conductor.state
         table = self._conductor.timetable()
         kept = {"schedule": as_data(table)} if table else {}
         return {
             "circuits": pairs(state.circuits or ()),
-            "dark": list(self._conductor.dark()),
+            "dark": self._conductor.dark(),
             "failed_locks": state.failed_locks,
             **kept,
         }
 
-    def _changes(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        after = _number(request, "after") if "after" in request else 0
-        return [event for event in self._conductor.state.history if event["id"] > after]
+    def _changes(self, request: _Request) -> object:
+        after = _number("after", request.after)
+        return [record.as_data() for record in self._conductor.state.history if record.id > after]
 
-    def _schedule(self, request: dict[str, Any]) -> dict[str, Any]:
-        table = parse(request.get("schedule"), self._conductor.state.premises.topology.planes)
+    def _schedule(self, request: _Request) -> object:
+        table = parse(request.schedule, self._conductor.state.premises.topology.planes)
         self._conductor.keep(table)
         return as_data(table)
 
-    def _crossings(self, request: dict[str, Any]) -> dict[str, dict[str, int]]:
+    def _crossings(self) -> object:
         counted = self._conductor.crossings()
         names = port_numbers(self._conductor.state.premises.ports)
         return {
@@ -85,7 +109,7 @@ class Api:
             if number in names
         }
 
-    def _light(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _light(self) -> object:
         """Return what the network over a job's time is made of (testbed/telemetry/network.py)."""
         runs = [
             {"schedule": as_data(run.table), "began_ns": run.began_ns, "ended_ns": run.ended_ns}
@@ -95,18 +119,21 @@ class Api:
         return {
             "circuits": pairs(state.circuits or ()),
             "timetables": runs,
-            "crossings": self._crossings(request),
+            "crossings": self._crossings(),
             "flows": self._conductor.flows(),
-            "last_event": max((event["id"] for event in state.history), default=0),
+            "last_event": max((record.id for record in state.history), default=0),
         }
 
-    def _plan(self, request: dict[str, Any]) -> dict[str, Any]:
-        plan = self._conductor.state.plan(_demands(request))
+    def _plan(self, request: _Request) -> object:
+        plan = self._conductor.state.plan(_demands(request.demands))
         return {"target": pairs(plan.target), "removed": pairs(plan.removed), "added": pairs(plan.added)}
 
 
-def _demands(request: dict[str, Any]) -> list[UnitPair]:
-    demands = request.get("demands")
+def _written(record: ChangeRecord | None) -> object:
+    return record and record.as_data()
+
+
+def _demands(demands: object) -> list[UnitPair]:
     if not isinstance(demands, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in demands
     ):
@@ -114,8 +141,7 @@ def _demands(request: dict[str, Any]) -> list[UnitPair]:
     return [(unit_named(a), unit_named(b)) for a, b in demands]
 
 
-def _circuits(request: dict[str, Any]) -> list[list[str]]:
-    circuits = request.get("circuits")
+def _circuits(circuits: object) -> list[list[str]]:
     if not isinstance(circuits, list) or not all(
         isinstance(c, list) and all(isinstance(p, str) for p in c) for c in circuits
     ):
@@ -125,18 +151,17 @@ def _circuits(request: dict[str, Any]) -> list[list[str]]:
     return circuits
 
 
-def _number(request: dict[str, Any], key: str) -> int:
-    value = request.get(key)
+def _number(key: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise RequestError(f"{key}: {value!r}; a whole number is accepted")
     return value
 
 
-def _switch(name: Any) -> Dpid:
+def _switch(name: object) -> Dpid:
     return CORE_DPID if name == CORE_BRIDGE else tor_named(name)
 
 
-def _units(names: Any) -> list[Unit]:
+def _units(names: object) -> list[Unit]:
     if not isinstance(names, list):
         raise RequestError(f"members: {names}; a list of units like [u1, u3] is accepted")
     return [unit_named(name) for name in names]

@@ -16,12 +16,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from controller.decide import decide, leaving, leaving_turn, left, table_of, timed
 from controller.history import History
 from controller.model import Model, model_for
 from controller.planes import Plane
+from controller.records import ChangeRecord
 from controller.state import State, begin
 from controller.steps import (
     LIGHT,
@@ -193,13 +193,13 @@ class Conductor:
             else:
                 LOG.warning("%s", "; ".join(self._state.lacks) or "every switch holds what it should again")
 
-    def request(self, demands: Iterable[UnitPair]) -> dict[str, Any] | None:
+    def request(self, demands: Iterable[UnitPair]) -> ChangeRecord | None:
         """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
         had to change.
         """
         return self._change(Demanded(tuple(demands)))
 
-    def apply(self, pairs: Iterable[Sequence[str]]) -> dict[str, Any] | None:
+    def apply(self, pairs: Iterable[Sequence[str]]) -> ChangeRecord | None:
         """Makes exactly these circuits. The history's record, or None when nothing had to change."""
         return self._change(Ordered(checked(pairs, self._planes)))
 
@@ -293,7 +293,7 @@ class Conductor:
 
     # ---- and what is done ----
 
-    def _change(self, event: Demanded | Ordered) -> dict[str, Any] | None:
+    def _change(self, event: Demanded | Ordered) -> ChangeRecord | None:
         """Changes circuits, unless a timetable is kept by the time that this is the thing to do."""
         with self._busy, _no_collections():
             if self._plane is not None and self._plane.is_kept():
@@ -302,11 +302,11 @@ class Conductor:
                 )
             return self._run(self._decide(event))
 
-    def _conduct(self, event: Event) -> dict[str, Any] | None:
+    def _conduct(self, event: Event) -> ChangeRecord | None:
         with self._busy:
             return self._run(self._decide(event))
 
-    def _run(self, decided: Iterable[Task | End]) -> dict[str, Any] | None:
+    def _run(self, decided: Iterable[Task | End]) -> ChangeRecord | None:
         """Carries out all that an event leads to. Circuits change on this thread; new light is watched, and
         ToRs are told, side by side, each by its own.
         """
@@ -347,7 +347,7 @@ class Conductor:
             self._state, todo = decide(self._state, event, time.monotonic_ns())
         return todo
 
-    def _end(self, end: End) -> dict[str, Any] | None:
+    def _end(self, end: End) -> ChangeRecord | None:
         if self._when_ready and self._state.is_ready:
             self._when_ready()
             self._when_ready = None

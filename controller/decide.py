@@ -26,6 +26,7 @@ from controller.flows import (
     routes_of,
     tor_flows,
 )
+from controller.records import ChangeRecord
 from controller.state import Change, Errand, State
 from controller.steps import (
     LIGHT,
@@ -352,7 +353,7 @@ def _wait(state: State, *tasks: Task) -> Course:
     return replace(state, errand=None), (End(record, failure),)
 
 
-def _record(change: Change, number: int) -> dict[str, Any] | None:
+def _record(change: Change, number: int) -> ChangeRecord | None:
     """The line of the history that a change is; None if it was not made."""
     if not change.is_made:
         return None
@@ -365,24 +366,24 @@ def _record(change: Change, number: int) -> dict[str, Any] | None:
         "lit": change.lit_ns,
         "settled": change.settled_ns,
     }
-    return {
-        "id": number,
-        "time": change.began_unix_s,
-        "ports": list(change.ports),
-        "asked_ms": change.dark_ns / 1e6,
-        "switch_ms": change.times.longest.switch_ns / 1e6,
-        "lock_ms": change.times.longest.lock_ns / 1e6,
-        "circuits_ms": {_name(ends): time.total_ns / 1e6 for ends, time in change.times.circuits.items()},
-        "failed_locks": dict(change.times.failed),
-        "measured_ms": None if measured_ns is None else measured_ns / 1e6,
-        "resolution_ms": change.resolution_ns / 1e6,
-        "settled_ms": max(0, change.settled_ns - change.began_ns) / 1e6,
-        "since_asked_ms": {
+    return ChangeRecord(
+        id=number,
+        time=change.began_unix_s,
+        ports=change.ports,
+        asked_ms=change.dark_ns / 1e6,
+        switch_ms=change.times.longest.switch_ns / 1e6,
+        lock_ms=change.times.longest.lock_ns / 1e6,
+        circuits_ms={_name(ends): time.total_ns / 1e6 for ends, time in change.times.circuits.items()},
+        failed_locks=dict(change.times.failed),
+        measured_ms=None if measured_ns is None else measured_ns / 1e6,
+        resolution_ms=change.resolution_ns / 1e6,
+        settled_ms=max(0, change.settled_ns - change.began_ns) / 1e6,
+        since_asked_ms={
             part: max(0, at_ns - change.asked_ns) / 1e6 for part, at_ns in since_asked.items() if at_ns
         },
-        "removed": pairs(change.removed),
-        "added": pairs(change.added),
-    }
+        removed=pairs(change.removed),
+        added=pairs(change.added),
+    )
 
 
 # ---- states with a part changed ----
@@ -499,7 +500,7 @@ def leaving(state: State, times: DarkTimes, now_ns: int, unix_s: float) -> tuple
     return _new(state, Errand(change=change)), peers, _darkness(change, peers)
 
 
-def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | None]:
+def left(state: State, turned: Turned | None) -> tuple[State, ChangeRecord | None]:
     """The state after a timetable's end, and the history's record; without an answer nobody knows whether
     ports are lit, and they are brought to their circuits before the next change.
     """
@@ -510,7 +511,7 @@ def left(state: State, turned: Turned | None) -> tuple[State, dict[str, Any] | N
     )
     record = _record(change, len(state.history) + 1)
     assert record is not None
-    record["relit"] = pairs(change.target)
+    record = replace(record, relit=pairs(change.target))
     return replace(state.with_record(record), errand=None), record
 
 
@@ -522,6 +523,6 @@ def _numbers(ports: Iterable[str]) -> tuple[int, ...]:
     return tuple(addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in ports)
 
 
-def pairs(circuits: Iterable[Circuit]) -> list[list[str]]:
+def pairs(circuits: Iterable[Circuit]) -> tuple[Ends, ...]:
     """Circuits as requests and the history write them."""
-    return [list(c.ports) for c in sorted(circuits)]
+    return tuple(c.ports for c in sorted(circuits))

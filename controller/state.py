@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows
+from controller.records import ChangeRecord
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.plan import Plan, plan_planes
@@ -130,7 +130,7 @@ class State:
     premises: Premises
     circuits: frozenset[Circuit] | None
     tor_flows: TorFlows
-    history: tuple[dict[str, Any], ...] = ()
+    history: tuple[ChangeRecord, ...] = ()
     past: tuple[PastTurn, ...] = ()
     failed_locks: Mapping[str, int] = field(default_factory=dict)
     connected: frozenset[Dpid] = frozenset()
@@ -161,7 +161,7 @@ class State:
         circuits = checked(topology.ocs.circuits, topology.optical_ports)
         for record in self.history:
             removed, added = (
-                frozenset(circuit(*pair) for pair in record.get(key, ())) for key in ("removed", "added")
+                frozenset(circuit(*pair) for pair in changed) for changed in (record.removed, record.added)
             )
             taken = set(ports_of(added))
             circuits = frozenset(c for c in circuits - removed if taken.isdisjoint(c.ports)) | added
@@ -218,7 +218,7 @@ class State:
         """The state in which these circuits are decided."""
         return replace(self, circuits=circuits, tor_flows=tor_flows(self.premises.topology, circuits))
 
-    def with_record(self, record: dict[str, Any]) -> State:
+    def with_record(self, record: ChangeRecord) -> State:
         """The state with one more change in its history."""
         failed_locks = _failed_locks([record], self.failed_locks)
         history, past = (*self.history, record), (*self.past, _past(record))
@@ -259,7 +259,7 @@ class State:
         }
 
 
-def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]] = ()) -> State:
+def begin(topology: Topology, has_plane: bool, history: Iterable[ChangeRecord] = ()) -> State:
     """The state of a controller that has seen no switch yet. Without optical ports there are no circuits
     to wait for.
     """
@@ -281,24 +281,23 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[dict[str, Any]]
     return state if topology.optical_ports else state.with_circuits(frozenset())
 
 
-def _past(record: Mapping[str, Any]) -> PastTurn:
+def _past(record: ChangeRecord) -> PastTurn:
     """The change of a record, as the optical model has it: the end of a timetable lit all circuits anew."""
     removed, added, relit = (
-        tuple(_ends(*pair) for pair in record.get(key, ())) for key in ("removed", "added", "relit")
+        tuple(_ends(*pair) for pair in changed)
+        for changed in (record.removed, record.added, record.relit or ())
     )
     added = added or relit
-    return PastTurn(record["id"], record.get("time", 0.0), removed, added)
+    return PastTurn(record.id, record.time, removed, added)
 
 
 def _ends(a: str, b: str) -> Ends:
     return circuit(a, b).ports
 
 
-def _failed_locks(
-    records: Iterable[Mapping[str, Any]], before: Mapping[str, int] | None = None
-) -> dict[str, int]:
+def _failed_locks(records: Iterable[ChangeRecord], before: Mapping[str, int] | None = None) -> dict[str, int]:
     """The attempts to lock that failed, by port, in the order of ports: those before, and these records'."""
     counts = Counter(before)
     for record in records:
-        counts.update(record.get("failed_locks", {}))
+        counts.update(record.failed_locks or {})
     return dict(sorted(counts.items(), key=lambda count: addresses.parse_optical_port(count[0])))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from controller.flows import Flow, RouteChanges, Routes
+from controller.records import ChangeRecord
 from testbed.ocs.circuits import Circuit
 from testbed.optics.model import CircuitTurn, DarkTimes
 from testbed.topology.addresses import Dpid
@@ -274,5 +275,5 @@ class End:
     went wrong.
     """
 
-    record: dict[str, Any] | None = None
+    record: ChangeRecord | None = None
     failure: Exception | None = None

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, TextIO
+from dataclasses import asdict
+from typing import TextIO
 
 from testbed.client.environment import typed
 from testbed.client.terminal_text import line, raw
+from testbed.client.up_messages import UpMessage, UpNote, UpPhase, UpReady
 
 
 class Screen:
@@ -25,20 +27,21 @@ class Screen:
         self._phase: str | None = None
         self._text = ""
 
-    def show(self, message: dict[str, Any]) -> None:
-        """Show a message of the main process or the daemon: phase, note, ready (with name and pid)."""
-        if "phase" in message:
-            self._show_phase(message["phase"], message["done"], message["total"])
-        elif "note" in message:
-            self._end_phase()
-            self._print(line(message["note"]))
-        elif "ready" in message:
-            self._end_phase()
-            took_s = time.monotonic() - self._began
-            if self._as_json is None:
-                self._print(summary(message, took_s))
-            else:
-                print(json.dumps(described(message, took_s)), file=self._as_json, flush=True)
+    def show(self, message: UpMessage) -> None:
+        """Show a message of the main process or the daemon, if it is for the user."""
+        match message:
+            case UpPhase(phase, done, total):
+                self._show_phase(phase, done, total)
+            case UpNote(note):
+                self._end_phase()
+                self._print(line(note))
+            case UpReady():
+                self._end_phase()
+                took_s = time.monotonic() - self._began
+                if self._as_json is None:
+                    self._print(summary(message, took_s))
+                else:
+                    print(json.dumps(described(message, took_s)), file=self._as_json, flush=True)
 
     def _show_phase(self, phase: str, done: int, total: int) -> None:
         if phase != self._phase:
@@ -67,24 +70,25 @@ class Screen:
         self._end_phase()
 
 
-def summary(message: dict[str, Any], took_s: float) -> str:
+def summary(message: UpReady, took_s: float) -> str:
     """Return the lines that say what is up and what can be done with it."""
-    ready, name = message["ready"], message["name"]
+    ready, name = message.ready, message.name
     option = "" if name == "default" else f" --name {name}"
-    circuits = ", ".join(f"{a}-{b}" for a, b in ready["circuits"]) or "none"
+    circuits = ", ".join(f"{a}-{b}" for a, b in ready.circuits) or "none"
     return "\n".join(
         [
-            f"testbed {name!r} is up after {took_s:.1f} s (pid {message['pid']}): {ready['units']} units,"
-            f" {ready['hosts']} hosts, Open vSwitch datapath {ready['datapath']}",
+            f"testbed {name!r} is up after {took_s:.1f} s (pid {message.pid}): {ready.units} units,"
+            f" {ready.hosts} hosts, Open vSwitch datapath {ready.datapath}",
             f"  circuits     {circuits}",
             f"  run a job    {typed('run')}{option} SCRIPT [ARGS...]",
             f"  look at it   {typed('status')}{option}",
-            f"  end it       {'' if message['detached'] else 'Ctrl-C here, or '}{typed('down')}{option}",
+            f"  end it       {'' if message.detached else 'Ctrl-C here, or '}{typed('down')}{option}",
         ]
     )
 
 
-def described(message: dict[str, Any], took_s: float) -> dict[str, Any]:
+def described(message: UpReady, took_s: float) -> object:
     """Return what is up, as data."""
-    facts = {key: value for key, value in message.items() if key != "ready"}
-    return {**facts, "state": "ready", "took_s": round(took_s, 3), **message["ready"]}
+    facts = asdict(message)
+    ready = facts.pop("ready")
+    return {**facts, "state": "ready", "took_s": round(took_s, 3), **ready}

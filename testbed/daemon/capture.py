@@ -9,14 +9,14 @@ import fcntl
 import os
 import select
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.client.requests import CaptureRequest
 from testbed.client.rpc import Emit
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.request import absolute
@@ -35,25 +35,25 @@ MOST_FRAMES, MOST_SECONDS = 1_000_000, 3600.0
 def answer(
     tap_of: Callable[[str], LinkTap],
     caller: Caller,
-    request: Mapping[str, Any],
+    request: CaptureRequest,
     emit: Emit,
     stop: Callable[[], bool],
     files: UserFiles,
-) -> dict[str, Any]:
+) -> dict[str, str | int | float]:
     """Answer the daemon's request `capture`: write the file that it names, as `caller`. `tap_of` is
     `Machine.tap`.
     """
-    tap = tap_of(str(request.get("link")))
-    count, seconds = request.get("count"), request.get("seconds")
+    tap = tap_of(str(request.link))
+    count, seconds = request.count, request.seconds
     if not isinstance(count, int) or not 1 <= count <= MOST_FRAMES:
         raise RequestError(f"--count {shown(count)}: 1 to {MOST_FRAMES} frames are accepted")
     if not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
         raise RequestError(
             f"--seconds {shown(seconds)}: more than 0, and at most {MOST_SECONDS:g}, is accepted"
         )
-    if request.get("output") == STDOUT:
+    if request.output == STDOUT:
         return {**asdict(_to_client(tap, count, seconds, emit, stop)), **_ends(tap)}
-    path = absolute(request.get("output"), "--output")
+    path = absolute(request.output, "--output")
     with tap, _file(path, caller, files) as file:
         emit(as_json(LinkTapped(tap.link)))
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.aggregation.system import Layout
+from testbed.client.requests import CircuitsRequest
 from testbed.errors import RequestError
 from testbed.messages.coding import decode
 from testbed.messages.controller import (
@@ -35,12 +36,12 @@ def answer(
     topology: Topology,
     layouts: Callable[[], Mapping[int, Layout]],
     controller: Controller,
-    request: Mapping[str, Any],
+    request: CircuitsRequest,
 ) -> CircuitsMade:
     """Make the circuits that are asked for, and answer with the history's event, None where nothing had to
     change, and the jobs that lost circuits by it. RequestError names these, unless it is `force`d.
     """
-    action, force = request.get("action"), request.get("force", False)
+    action, force = request.action, request.force
     if action not in ACTIONS:
         raise RequestError(f"circuits {shown(action)}: accepted are {', '.join(ACTIONS)}")
     if not isinstance(force, bool):
@@ -67,14 +68,14 @@ def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
     return "; ".join(phrases)
 
 
-def _target(topology: Topology, controller: Controller, request: Mapping[str, Any]) -> frozenset[Circuit]:
-    action = request["action"]
+def _target(topology: Topology, controller: Controller, request: CircuitsRequest) -> frozenset[Circuit]:
+    action = request.action
     if action == "request":
-        planned = decode(CircuitTargets, controller("plan", demands=request.get("demands")), "plan")
+        planned = decode(CircuitTargets, controller("plan", demands=request.demands), "plan")
         return frozenset(circuit(*pair) for pair in planned.target)
     if action == "clear":
         return frozenset()
-    pairs = topology.ocs.circuits if action == "reset" else request.get("circuits")
+    pairs = topology.ocs.circuits if action == "reset" else request.circuits
     if action == "set" and not (
         isinstance(pairs, list)
         and pairs

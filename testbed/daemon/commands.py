@@ -14,9 +14,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.client.requests import CommandEnd, CommandRequest
 from testbed.client.rpc import Emit, Peer
 from testbed.errors import RequestError, TestbedError
 from testbed.host_commands import keeper
@@ -47,24 +47,24 @@ class Commands:
 
     def answer(
         self,
-        request: Mapping[str, Any],
+        request: CommandRequest,
         caller: Caller,
         peer: Peer,
         emit: Emit,
         disconnected: threading.Event,
-    ) -> dict[str, Any]:
+    ) -> CommandEnd:
         """Answer the daemon's request `exec`: run `argv` in `host` as `caller` until it has ended, and return
         its exit code, and what kept it from being run, if something did. Root names the user that it acts
         for, behind sudo.
         """
-        host, argv = word(request.get("host"), "host"), words(request.get("argv"), "argv")
+        host, argv = word(request.host, "host"), words(request.argv, "argv")
         if not argv or not argv[0]:
             raise RequestError("argv: a program and its arguments are accepted")
         cwd, env = (
-            str(absolute(request.get("cwd"), "cwd")),
-            environment(environ(request.get("environ")), caller),
+            str(absolute(request.cwd, "cwd")),
+            environment(environ(request.environ), caller),
         )
-        behind = Caller.asking(peer, request.get("behind"))
+        behind = Caller.asking(peer, request.behind)
         with (
             self._place(),
             self._visited(host, behind.uid, caller.uid),
@@ -79,7 +79,7 @@ class Commands:
             killed = (
                 f"its keeper {exit_in_words(code)}" if code < 0 else None
             )  # a command's signal is 128 and more
-            return {"exit_code": code if code >= 0 else 128 - code, "failure": process.why_not() or killed}
+            return CommandEnd(code if code >= 0 else 128 - code, process.why_not() or killed)
 
     def stop_all(self, why: str, within_s: float) -> None:
         """End all of them, and take no more."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
+from testbed.client.requests import FaultRequest
 from testbed.errors import RequestError
 from testbed.machine.interface import Faults
 from testbed.machine.links import LinkFault
@@ -13,23 +12,23 @@ from testbed.messages.links import FaultStatus
 from testbed.topology.link_names import meant
 
 
-def answer(faults: Faults, request: Mapping[str, Any]) -> tuple[FaultStatus, ...]:
+def answer(faults: Faults, request: FaultRequest) -> tuple[FaultStatus, ...]:
     """A request of `testbed fault`: does what `action` says and answers with the faults that are set then.
     A unit stands for all of its links, and `all` for all of the testbed's, as far as they have a rate.
     """
-    action, links = request.get("action"), request.get("links")
+    action, links = request.action, request.links
     if links is not None and (
         not isinstance(links, list) or not all(isinstance(link, str) for link in links)
     ):
         raise RequestError(f"links: {links!r}; a list of names is accepted")
     if action == "set":
-        wanted = request.get("fault")
+        wanted = request.fault
         names = [field.name for field in fields(LinkFault)]
         if not isinstance(wanted, dict) or not wanted.keys() <= set(names) or not links:
             raise RequestError(
                 f"fault set: links, and a fault with keys out of {', '.join(names)} are needed"
             )
-        fault, direction = LinkFault(**wanted), request.get("direction", "both")
+        fault, direction = LinkFault(**wanted), request.direction
         links = meant(links, faults.shaped())
         for link in links:  # all of them or none
             faults.require(link)

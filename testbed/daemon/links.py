@@ -5,9 +5,9 @@ jobs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from testbed.client.requests import LinkRequest
 from testbed.errors import RequestError
 from testbed.jobs.manager import Jobs
 from testbed.machine.interface import ByHand
@@ -22,11 +22,11 @@ _UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _ACTIONS = ("set", "reset", "list")
 
 
-def answer(links: ByHand, jobs: Jobs, request: Mapping[str, Any]) -> tuple[LinkSetting, ...]:
+def answer(links: ByHand, jobs: Jobs, request: LinkRequest) -> tuple[LinkSetting, ...]:
     """Do what `action` says, and answer with the links as the kernel has them then. All of the links that are
     named are set, or none.
     """
-    action, words = request.get("action"), request.get("links")
+    action, words = request.action, request.links
     if action not in _ACTIONS:
         raise RequestError(f"link {shown(action)}: accepted are {', '.join(_ACTIONS)}")
     if action == "list":
@@ -38,10 +38,10 @@ def answer(links: ByHand, jobs: Jobs, request: Mapping[str, Any]) -> tuple[LinkS
         _check_no_policy(jobs, [name for name in names if links.rate_mbps(name) is not None])
         links.reset(names)
     else:
-        rate_mbps, is_up = _rate(request.get("rate_mbps")), request.get("up")
+        rate_mbps, is_up = _rate(request.rate_mbps), request.up
         if is_up is not None and not isinstance(is_up, bool):
             raise RequestError(f"up: {shown(is_up)}; true or false is accepted")
-        delay = _delay(request.get("delay"), request.get("jitter"))
+        delay = _delay(request.delay, request.jitter)
         if rate_mbps is None and is_up is None and delay is None:
             raise RequestError(
                 "link set: what is to be set? accepted are --rate MBPS, --delay TIME, --up, --down"

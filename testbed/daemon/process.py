@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import select
 import signal
@@ -27,8 +26,26 @@ from typing import Any
 from testbed.cgroups.hierarchy import Cgroups
 from testbed.client import rpc
 from testbed.client.caller import Caller
+from testbed.client.requests import (
+    CaptureRequest,
+    CircuitsRequest,
+    CommandRequest,
+    FaultRequest,
+    LinkRequest,
+    asked,
+)
 from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line
+from testbed.client.up_messages import (
+    DaemonReady,
+    EndedInOrder,
+    NetworkSummary,
+    UpFailure,
+    UpMessage,
+    UpNote,
+    UpPhase,
+    as_line,
+)
 from testbed.daemon import capture, circuits, faults, links, status
 from testbed.daemon.commands import Commands
 from testbed.daemon.network import Network
@@ -79,10 +96,10 @@ class Main:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
 
-    def say(self, **message: Any) -> None:
+    def say(self, message: UpMessage) -> None:
         """Send a line to the main process; nothing if it is gone, which `wants_end` tells."""
         with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(as_line(message))
 
     def wants_end(self, wait_s: float = 0.0, or_else: Sequence[EndWish] = ()) -> bool:
         """Return whether it sent anything at all, or is gone; or whether somebody else wishes an end."""
@@ -128,7 +145,7 @@ class Daemon:
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
             with rpc.serve(self._runtime.socket, self._handle, uid, LASTING):
                 self._state = "ready"
-                self._main.say(ready=self._summary())
+                self._main.say(DaemonReady(self._summary()))
                 why = "the testbed is ending"
                 try:
                     self._watch()
@@ -138,7 +155,7 @@ class Daemon:
                 finally:
                     self._state = "ending"
                     self._network.give_up_requests(why)
-                    self._main.say(phase="ending", done=0, total=0)
+                    self._main.say(UpPhase("ending", 0, 0))
                     self._commands.stop_all(why, _COMMANDS_END_S)
                     self._scheduler.end(why)
                     self._jobs.stop_all(why, _JOBS_END_S)
@@ -164,7 +181,7 @@ class Daemon:
     def _progress(self, phase: str, done: int, total: int) -> None:
         if self._main.wants_end(or_else=[self._end]):
             raise Ended
-        self._main.say(phase=phase, done=done, total=total)
+        self._main.say(UpPhase(phase, done, total))
 
     def _watch(self) -> None:
         """Watch until asked to end. Raises TestbedError when something dies that the testbed cannot
@@ -201,7 +218,7 @@ class Daemon:
         text = line(text)
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
         self._journal.add("note", text)
-        self._main.say(note=text)
+        self._main.say(UpNote(text))
 
     def _note_by_hand(self, what: str, request: dict[str, Any]) -> None:
         """Note in the journal what somebody did to links."""
@@ -255,27 +272,32 @@ class Daemon:
             (job,) = numbers([request.get("job")], "job")
             return self._jobs.stop(job, reason(request, "asked to end"), asker)
         if operation == "fault":
-            answer = as_json(faults.answer(self._network.machine.faults, request))
+            answer = as_json(faults.answer(self._network.machine.faults, asked(FaultRequest, request)))
             self._note_by_hand("fault", request)
             return answer
         if operation == "link":
-            answer = as_json(links.answer(self._network.machine.by_hand, self._jobs, request))
+            answer = as_json(
+                links.answer(self._network.machine.by_hand, self._jobs, asked(LinkRequest, request))
+            )
             self._note_by_hand("link", request)
             return answer
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts
-            return as_json(circuits.answer(self._topology, layouts, self._network.ask, request))
+            wanted = asked(CircuitsRequest, request)
+            return as_json(circuits.answer(self._topology, layouts, self._network.ask, wanted))
         if operation == "capture":
             asker.check_may_act(self._owner)
 
             def is_over() -> bool:
                 return disconnected.is_set() or self._state == "ending"
 
-            return capture.answer(self._network.machine.tap, asker, request, emit, is_over, self._files)
+            frames = asked(CaptureRequest, request)
+            return capture.answer(self._network.machine.tap, asker, frames, emit, is_over, self._files)
         if operation == "exec":
             if asker.uid != 0:  # which only root can be, and root may do all of this without asking
                 asker.check_may_act(self._owner)
-            return self._commands.answer(request, asker, peer, emit, disconnected)
+            command = asked(CommandRequest, request)
+            return as_json(self._commands.answer(command, asker, peer, emit, disconnected))
         if operation == "down":
             self._end.set()
             return None
@@ -284,13 +306,13 @@ class Daemon:
             f"circuits, capture, exec, down"
         )
 
-    def _summary(self) -> dict[str, Any]:
-        return {
-            "units": len(self._topology.units),
-            "hosts": len(self._topology.host_names),
-            "circuits": decode(LitCircuits, self._network.ask("circuits"), "circuits").circuits,
-            "datapath": self._network.machine.datapath,
-        }
+    def _summary(self) -> NetworkSummary:
+        return NetworkSummary(
+            units=len(self._topology.units),
+            hosts=len(self._topology.host_names),
+            circuits=decode(LitCircuits, self._network.ask("circuits"), "circuits").circuits,
+            datapath=self._network.machine.datapath,
+        )
 
     def _status(self) -> Status:
         jobs = self._jobs.status()
@@ -363,7 +385,7 @@ def main(argv: list[str]) -> int:
     os.set_inheritable(arguments.main, False)
     os.environ.pop("SETUPTOOLS_USE_DISTUTILS", None)  # supervisor.py's, for imports that are done by now
     peer = Main(arguments.main)
-    peer.say(phase="namespaces", done=0, total=0)
+    peer.say(UpPhase("namespaces", 0, 0))
     runtime = Runtime(arguments.folder.name, arguments.folder)
     topology = Topology.from_json(runtime.topology.read_text())
     owner = Caller.of(arguments.uid)
@@ -374,16 +396,14 @@ def main(argv: list[str]) -> int:
     except Ended:
         pass
     except TestbedError as error:
-        peer.say(error=str(error), exit_code=error.exit_code)
+        peer.say(UpFailure(str(error), error.exit_code))
         return error.exit_code
     except Exception as error:  # a defect: its trace goes to the daemon's log, its line to the user
         traceback.print_exc()
-        peer.say(
-            error=f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})",
-            exit_code=1,
-        )
+        line = f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})"
+        peer.say(UpFailure(line, 1))
         return 1
-    peer.say(ended=True)
+    peer.say(EndedInOrder(True))
     return 0
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import selectors
 import signal
@@ -18,9 +17,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import psutil
 
@@ -33,6 +32,17 @@ from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.client.terminal_text import line as one_line
+from testbed.client.up_messages import (
+    DaemonReady,
+    EndedInOrder,
+    MainFacts,
+    UpFailure,
+    UpMessage,
+    UpNote,
+    UpReady,
+    as_line,
+    of_line,
+)
 from testbed.emulation import namespaces
 from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, from_exit_code
 from testbed.interpreters import isolated, with_checkout
@@ -44,7 +54,7 @@ _INIT_KILLED = "unshare: sigprocmask unblock failed"  # its last words when what
 _NO_PROCESS = "there is no such process"
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-Show = Callable[[dict[str, Any]], None]
+Show = Callable[[UpMessage], None]
 
 
 def bring_up(
@@ -53,7 +63,7 @@ def bring_up(
     caller: Caller,
     show: Show,
     detached: bool = False,
-    held: Show | None = None,
+    held: Callable[[], None] | None = None,
     ends_with: int | None = None,
 ) -> int:
     """Bring a testbed up, keep it, and take it down when asked by a signal or by `testbed down`, or when the
@@ -65,15 +75,10 @@ def bring_up(
     os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
     with _end_of(ends_with) as ended, HeldName(runtime, caller) as name:
         runtime.topology.write_text(topology.to_json())
-        facts = {
-            "name": runtime.name,
-            "pid": os.getpid(),
-            "user": caller.user,
-            "configuration": topology.name,
-        }
-        name.write_main({**facts, "state": "starting"})
+        facts = MainFacts(runtime.name, os.getpid(), caller.user, topology.name)
+        name.write_main({**asdict(facts), "state": "starting"})
         if held:
-            held(facts)
+            held()
         with (
             _last_words(name, facts),
             _signals() as asked,
@@ -81,10 +86,10 @@ def bring_up(
             DaemonTree(runtime, caller, cgroups.folders) as daemon,
         ):
 
-            def on_message(message: dict[str, Any]) -> None:
-                if "ready" in message:
-                    name.write_main({**facts, "state": "ready"})
-                    message = {**message, **facts, "detached": detached}
+            def on_message(message: UpMessage) -> None:
+                if isinstance(message, DaemonReady):
+                    name.write_main({**asdict(facts), "state": "ready"})
+                    message = UpReady(message.ready, **asdict(facts), detached=detached)
                 show(message)
 
             daemon.watch(asked, on_message, ended)
@@ -94,7 +99,7 @@ def bring_up(
 
 
 @contextlib.contextmanager
-def _last_words(name: HeldName, facts: dict[str, Any]) -> Iterator[None]:
+def _last_words(name: HeldName, facts: MainFacts) -> Iterator[None]:
     """Have a testbed that dies in the block leave why, in the daemon's log, too, and its logs. One that this
     host cannot bring up has said all, and leaves nothing.
     """
@@ -108,7 +113,7 @@ def _last_words(name: HeldName, facts: dict[str, Any]) -> Iterator[None]:
             log.write(f"the testbed ends: {one_line(str(error))}\n")
         was_up = name.runtime.read_main().get("state") == "ready"
         if was_up or error.exit_code == TestbedError.exit_code:
-            name.leave(LastWords.of_main(facts, str(error), time.time()))
+            name.leave(LastWords.of_main(asdict(facts), str(error), time.time()))
         raise
 
 
@@ -247,7 +252,7 @@ class DaemonTree:
                         deadline = time.monotonic() + END_S
                     self.asked = True
                 if time.monotonic() >= deadline:
-                    on_message({"note": f"not ended after {END_S:g} s: ending it by force"})
+                    on_message(UpNote(f"not ended after {END_S:g} s: ending it by force"))
                     self._process.kill()
                     deadline = float("inf")
                 if pidfd in ready:
@@ -266,12 +271,12 @@ class DaemonTree:
         self._find_init()
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
-            message = json.loads(line)
+            message = of_line(line)
             self._heard = True
-            self.ready = self.ready or "ready" in message
-            self._orderly = self._orderly or "ended" in message
-            if "error" in message:
-                self._error = from_exit_code(message["exit_code"], message["error"])
+            self.ready = self.ready or isinstance(message, DaemonReady)
+            self._orderly = self._orderly or isinstance(message, EndedInOrder)
+            if isinstance(message, UpFailure):
+                self._error = from_exit_code(message.exit_code, message.error)
             else:
                 on_message(message)
         return bool(data)
@@ -313,7 +318,7 @@ class Relay:
     def __init__(self, writer: int, runtime: Runtime) -> None:
         self._writer, self._runtime = writer, runtime
 
-    def held(self, _facts: dict[str, Any]) -> None:
+    def held(self) -> None:
         """Take the log's folder, which has been made: standard output and error go there."""
         log = os.open(
             self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -323,17 +328,17 @@ class Relay:
         os.close(log)
         self._screen = Screen(sys.stdout)
 
-    def show(self, message: dict[str, Any]) -> None:
+    def show(self, message: UpMessage) -> None:
         """Say something, and wait for nobody: a command that went away is no reason to end."""
         if self._writer >= 0:
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._writer, json.dumps(message).encode() + b"\n")
-            if "ready" in message:
+                os.write(self._writer, as_line(message))
+            if isinstance(message, UpReady):
                 os.close(self._writer)
                 self._writer = -1
         else:
-            if "error" in message:
-                message = {"note": message["error"]}
+            if isinstance(message, UpFailure):
+                message = UpNote(message.error)
             with contextlib.suppress(OSError):  # a full disk costs a line of the log, and not the testbed
                 self._screen.show(message)
 
@@ -355,17 +360,17 @@ def bring_up_detached(
     try:
         with os.fdopen(reader) as lines:
             for line in lines:
-                message = json.loads(line)
-                if "error" in message:
+                message = of_line(line)
+                if isinstance(message, UpFailure):
                     screen.close()
                     os.waitpid(child, 0)
-                    raise from_exit_code(message["exit_code"], message["error"])
+                    raise from_exit_code(message.exit_code, message.error)
                 try:
                     screen.show(message)
                 except BrokenPipeError:  # a command whose output nobody reads brings it up all the same
                     if not output.reader_has_gone():
                         raise
-                if "ready" in message:
+                if isinstance(message, UpReady):
                     return 0
     except KeyboardInterrupt:
         with contextlib.suppress(ProcessLookupError):
@@ -392,12 +397,12 @@ def _be_main(
             runtime, topology, caller, relay.show, detached=True, held=relay.held, ends_with=ends_with
         )
     except TestbedError as error:
-        relay.show({"error": str(error), "exit_code": error.exit_code})
+        relay.show(UpFailure(str(error), error.exit_code))
         code = error.exit_code
     except OSError as error:
         if (full := disk_is_full(error)) is None:
             raise
-        relay.show({"error": str(full), "exit_code": full.exit_code})
+        relay.show(UpFailure(str(full), full.exit_code))
         code = full.exit_code
     except KeyboardInterrupt:
         code = 130

@@ -11,11 +11,12 @@ import signal
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from testbed.client import rpc
 from testbed.client.caller import Caller
+from testbed.client.requests import CommandEnd, CommandRequest
 from testbed.errors import TestbedError
 from testbed.host_commands import keeper
 from testbed.host_commands.terminal import STANDARD, Terminal
@@ -33,7 +34,7 @@ def attended(
         terminal = stack.enter_context(Terminal()) if os.isatty(0) else None
         attendance = stack.enter_context(_Attendance(terminal))
         behind = Caller.of_this_process(environ).uid
-        request = {"host": host, "argv": list(argv), "cwd": cwd, "environ": dict(environ), "behind": behind}
+        request = CommandRequest(host=host, argv=list(argv), cwd=cwd, environ=dict(environ), behind=behind)
         return attendance.run(daemon, request)
 
 
@@ -46,7 +47,7 @@ class _Attendance:
         self._terminal = terminal
         self._control: socket.socket | None = None
         self._heard, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._result: dict[str, Any] = {}
+        self._end: CommandEnd | None = None
         self._error: BaseException | None = None
         self._over = threading.Event()
         self._failure: str | None = None
@@ -68,7 +69,7 @@ class _Attendance:
             self._control.close()
         self._release.close()
 
-    def run(self, daemon: Path, request: dict[str, Any]) -> tuple[int, str | None]:
+    def run(self, daemon: Path, request: CommandRequest) -> tuple[int, str | None]:
         asking = threading.Thread(target=self._ask, args=(daemon, request), name="exec", daemon=True)
         asking.start()
         while not self._over.is_set():
@@ -78,13 +79,17 @@ class _Attendance:
         self._last_words()
         if self._error is not None:
             raise self._error
-        return int(self._result["exit_code"]), self._result["failure"] or self._failure
+        assert self._end is not None
+        return self._end.exit_code, self._end.failure or self._failure
 
     # ------------------------------------------------------------------ the request, on a thread of its own
 
-    def _ask(self, daemon: Path, request: dict[str, Any]) -> None:
+    def _ask(self, daemon: Path, request: CommandRequest) -> None:
         try:
-            self._result = rpc.call(daemon, "exec", on_event=self._on_event, timeout_s=None, **request)
+            asked = asdict(request)
+            self._end = CommandEnd(
+                **rpc.call(daemon, "exec", on_event=self._on_event, timeout_s=None, **asked)
+            )
         except TestbedError as error:
             self._error = error
         finally:

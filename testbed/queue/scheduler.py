@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.client.caller import Caller
+from testbed.client.requests import SubmitRequest, asked
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.manager import Jobs
 from testbed.jobs.processes import Emit
@@ -80,20 +81,21 @@ class Scheduler:
     # ------------------------------------------------------------------ requests
 
     def submit(
-        self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
+        self, request: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
     ) -> Any:
         """Queue jobs, which run as `caller`. Return the result, as JSON has it, when they have ended, or,
         unless the request has `wait`, their numbers at once.
         """
-        wanted = submission.parse(asked.get("submission"))
+        submitted = asked(SubmitRequest, request)
+        wanted = submission.parse(submitted.submission)
         check_against(wanted, self._topology)
         without_inc = choice(wanted.policy).without_inc
-        first = JobRequest.parse({**asked, "script": "", "arguments": [], "sync": without_inc.name}, caller)
+        first = JobRequest.parse({**request, "script": "", "arguments": [], "sync": without_inc.name}, caller)
         with self._submitting:
-            batch = self._queue(wanted, first, asked, disconnected)
+            batch = self._queue(wanted, first, submitted, disconnected)
         numbers, rules = tuple(queued.id for queued in batch.jobs), batch.session.rules
         emit(BatchQueued(numbers, rules.policy, rules.limits.slot_s, submission.kinds(wanted)))
-        if not asked.get("wait", True):
+        if not submitted.wait:
             if disconnected.is_set():  # nobody has learned that they are queued
                 batch.session.cancel(set(numbers), _WENT_AWAY)
             return as_json(QueuedJobs(numbers))
@@ -151,7 +153,7 @@ class Scheduler:
     # ------------------------------------------------------------------ sessions
 
     def _queue(
-        self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], disconnected: threading.Event
+        self, wanted: Submission, request: JobRequest, submitted: SubmitRequest, disconnected: threading.Event
     ) -> Batch:
         programs = available(choice(wanted.policy).with_inc.programs)
         limits = live.limits_of(self._topology, wanted.slot_s, wanted.step_gbps, programs)
@@ -160,9 +162,9 @@ class Scheduler:
                 raise TestbedError("the testbed is ending")
             session = self._lasting_session()
             if session is None:
-                return self._opened(limits, wanted, request, asked, disconnected)
+                return self._opened(limits, wanted, request, submitted, disconnected)
             self._check_alike(session, limits, wanted)
-            batch = self._batch(wanted, request, asked, session)
+            batch = self._batch(wanted, request, submitted, session)
             with self._lock:
                 self._batches.append(batch)
             if session.add(batch.jobs):
@@ -198,7 +200,7 @@ class Scheduler:
         limits: Limits,
         wanted: Submission,
         request: JobRequest,
-        asked: Mapping[str, Any],
+        submitted: SubmitRequest,
         disconnected: threading.Event,
     ) -> Batch:
         """Begin a session with these jobs: start the policy, and the slots when it is ready."""
@@ -207,7 +209,7 @@ class Scheduler:
             policy = undo.enter_context(self._policy(wanted, request, disconnected))
             rules = Rules(wanted.policy, policy.policy, limits, wanted.seed)
             session = Session(self._topology, rules, self._jobs, self._complain, self._tell)
-            batch = self._batch(wanted, request, asked, session)
+            batch = self._batch(wanted, request, submitted, session)
             session.add(batch.jobs)
             with self._lock:
                 if self._closed:
@@ -248,7 +250,7 @@ class Scheduler:
             yield policy
 
     def _batch(
-        self, wanted: Submission, request: JobRequest, asked: Mapping[str, Any], session: Session
+        self, wanted: Submission, request: JobRequest, submitted: SubmitRequest, session: Session
     ) -> Batch:
         now_s = session.clock() if session is self._session else 0.0
         jobs = []
@@ -257,7 +259,8 @@ class Scheduler:
             volume = live.gigabits(self._topology, spec.megabytes, spec.iterations, spec.options.lanes)
             place_seed = f"{wanted.seed}/place/{index}"
             jobs.append(Queued(number, spec, own, place_seed, now_s + spec.arrival_s, volume))
-        files = tuple(absolute(asked[key], key) for key in ("json", "record") if asked.get(key) is not None)
+        named = (("json", submitted.json), ("record", submitted.record))
+        files = tuple(absolute(file, key) for key, file in named if file is not None)
         return Batch(request.caller, jobs, session, files, {queued.id for queued in jobs})
 
     def _run(self, session: Session, policy: PolicyProcess, held: ExitStack) -> None:

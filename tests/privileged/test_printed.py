@@ -197,10 +197,11 @@ def test_hints_can_be_pasted(brought: Brought, monkeypatch: pytest.MonkeyPatch) 
 def test_the_summary_of_up_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary is that of a testbed of any name; what `up --json` prints has no hints."""
     from testbed.client.screen import summary
+    from testbed.client.up_messages import NetworkSummary, UpReady
 
-    ready = {"units": 1, "hosts": 2, "circuits": [], "datapath": "netdev"}
+    ready = NetworkSummary(1, 2, (), "netdev")
     for name in ("default", "other"):
-        text = summary({"ready": ready, "name": name, "pid": 7, "detached": False}, 1.0)
+        text = summary(UpReady(ready, name, 7, "alice", "rack", False), 1.0)
         options = [options_of(hint, monkeypatch) for hint in HINT.findall(text)]
         assert [each.name or "default" for each in options] == [name] * 3
 

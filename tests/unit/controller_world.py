@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.decide import TRIES, decide
 from controller.flows import Flow, Routes, circuits_of, oxc_flows, routes_of, tor_flows
+from controller.records import ChangeRecord
 from controller.state import State, begin
 from controller.steps import (
     AskModel,
@@ -97,7 +98,7 @@ class World:
         self.peers: dict[int, int] = {}
         self.routes: dict[Unit, Routes] = {}
         self.dark_until = dict.fromkeys(self.numbers(self.topology.optical_ports), 0)
-        self.written: list[dict[str, Any]] = []  # the history's file
+        self.written: list[ChangeRecord] = []  # the history's file
         self.restart()
 
     def restart(self) -> None:
@@ -231,7 +232,7 @@ class World:
         assert errand
         assert errand.target is not None
         assert turn.number == len(self.written) + 1
-        assert [past.number for past in turn.history] == [record["id"] for record in self.written]
+        assert [past.number for past in turn.history] == [record.id for record in self.written]
         assert turn.before == {c.ports for c in circuits}
         assert turn.after == {c.ports for c in errand.target}
         self.new = turn.added
@@ -334,13 +335,17 @@ class World:
             assert bool(end.record) == made, "a change that is not in the history, or one that was none"
         if end.record:
             assert before.circuits is not None
-            removed, added = ({circuit(*pair) for pair in end.record[key]} for key in ("removed", "added"))
+            removed, added = (
+                {circuit(*pair) for pair in pairs} for pairs in (end.record.removed, end.record.added)
+            )
             assert before.circuits - removed | added == state.circuits
             assert state.history == (*before.history, end.record)
-            event = decode(ReconfigurationEvent, end.record, "event")
-            assert json.dumps(as_json(event)) == json.dumps(end.record), "a result would have another event"
-            measured_ms = end.record["measured_ms"]
-            assert measured_ms is None or measured_ms >= end.record["asked_ms"]
+            line = json.dumps(end.record.as_data())
+            event = decode(ReconfigurationEvent, json.loads(line), "event")
+            assert json.dumps(as_json(event)) == line, "a result would have another event"
+            assert ChangeRecord.read(json.loads(line)) == end.record
+            measured_ms = end.record.measured_ms
+            assert measured_ms is None or measured_ms >= end.record.asked_ms
             assert (measured_ms is None) <= bool(end.failure or not added)
         self.check_verified()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.client.caller import Caller
+from testbed.client.requests import CaptureRequest
 from testbed.daemon.capture import answer
 from testbed.emulation import capture
 from testbed.errors import RequestError
@@ -65,5 +66,12 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
         "seconds": 1.0,
     }
     with pytest.raises(RequestError, match=says):
-        answer(tap, Caller.of(65534), {**request, **change}, print, lambda: False, UserFiles(spawn))
+        answer(
+            tap,
+            Caller.of(65534),
+            CaptureRequest(**{**request, **change}),
+            print,
+            lambda: False,
+            UserFiles(spawn),
+        )
     assert not (tmp_path / "x.pcap").exists()

@@ -25,6 +25,7 @@ from testbed.api import files
 from testbed.client import environment, runtime
 from testbed.client.caller import Caller
 from testbed.client.screen import Screen
+from testbed.client.up_messages import NetworkSummary, UpPhase, UpReady
 from testbed.errors import HostError, RequestError
 from testbed.messages.status import SilentStatus, Status
 from tests.unit import page_world, results
@@ -405,9 +406,9 @@ def test_screen_prints_a_phase_once_when_it_is_done() -> None:
     stream = io.StringIO()
     screen = Screen(stream)
     for done in (0, 5, 9):
-        screen.show({"phase": "links", "done": done, "total": 9})
-    ready = {"units": 4, "hosts": 12, "circuits": [["u1o1", "u2o1"]], "datapath": "netdev"}
-    screen.show({"ready": ready, "name": "one", "pid": 7, "detached": True})
+        screen.show(UpPhase("links", done, 9))
+    ready = NetworkSummary(4, 12, (("u1o1", "u2o1"),), "netdev")
+    screen.show(UpReady(ready, "one", 7, "alice", "rack", True))
     lines = stream.getvalue().splitlines()
     assert re.fullmatch(r" *links +9/9 +[0-9]+\.[0-9] s", lines[0])
     assert lines[1].startswith("testbed 'one' is up after")

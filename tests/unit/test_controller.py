@@ -85,8 +85,8 @@ def test_a_reconfiguration_touches_only_what_changes(tmp_path: Path) -> None:
     oxc.log.clear()
     event = conductor.request([(1, 3), (2, 3)])
     assert event is not None
-    assert plane.touched == {number(port) for port in event["ports"]}
-    untouched = {tuple(c) for c in circuits(conductor)} - {tuple(c) for c in event["added"]}
+    assert plane.touched == {number(port) for port in event.ports}
+    untouched = {tuple(c) for c in circuits(conductor)} - {tuple(c) for c in event.added}
     assert untouched, "some circuits stay"
     moved = {flow.in_port for gone, come in oxc.log for flow in gone | come}
     assert moved <= plane.touched
@@ -115,7 +115,7 @@ def test_a_new_controller_takes_over_without_a_change(tmp_path: Path) -> None:
 def test_a_half_written_history_line_does_not_stop_it(tmp_path: Path) -> None:
     history = tmp_path / "history"
     history.write_text(json.dumps({"id": 1}) + "\n" + '{"id": 2, "ti')
-    assert [event["id"] for event in Conductor(quick(), None, history).state.history] == [1]
+    assert [event.id for event in Conductor(quick(), None, history).state.history] == [1]
 
 
 def test_a_switch_that_keeps_another_flow_is_told_twice_and_an_error(tmp_path: Path) -> None:
@@ -302,11 +302,11 @@ def test_a_transceiver_that_fails_to_lock_keeps_its_circuit_dark_and_is_counted(
     straight, crossed = [["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u4o1"], ["u2o1", "u3o1"]]
     total = 0
     for event in filter(None, (conductor.apply(pairs) for pairs in (straight, crossed) * 2)):
-        failures = event["failed_locks"].get("u1o1", 0)
+        failures = event.failed_locks.get("u1o1", 0)
         total += failures
-        slow, fast = event["circuits_ms"].values()
+        slow, fast = event.circuits_ms.values()
         assert (slow, fast) == (2 + 3 * failures, 2), event
-        assert (event["asked_ms"], event["switch_ms"], event["lock_ms"]) == (slow, 1, slow - 1)
+        assert (event.asked_ms, event.switch_ms, event.lock_ms) == (slow, 1, slow - 1)
         peers, dark_ns = plane.asked
         assert isinstance(dark_ns, tuple)
         of_ports = dict(zip(peers, dark_ns, strict=True))
@@ -333,7 +333,7 @@ def test_the_history_says_what_the_planes_of_a_change_drew(tmp_path: Path) -> No
     def parts(*pairs: list[str]) -> tuple[float, float, float]:
         event = conductor.apply(list(pairs))
         assert event
-        return event["asked_ms"], event["switch_ms"], event["lock_ms"]
+        return event.asked_ms, event.switch_ms, event.lock_ms
 
     assert parts(["u1o2", "u3o2"]) == (0.52, 0.02, 0.5)
     assert parts(["u1o1", "u2o1"], ["u1o2", "u2o2"]) == (4, 3, 1), "the circuit that is lit last"

@@ -349,7 +349,7 @@ def test_a_change_whose_light_does_not_come_is_in_the_history() -> None:
     (end,) = tasks
     assert str(end.failure) == "dark"
     assert end.record
-    assert end.record["measured_ms"] is None
+    assert end.record.measured_ms is None
     assert world.state.history == (end.record,)
     assert OXC_DPID not in world.state.verified, "and the next change looks at the light again"
     world.failed = True

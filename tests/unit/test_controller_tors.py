@@ -119,7 +119,7 @@ def test_a_tor_that_fails_in_a_change_leaves_the_circuits_verified_and_recorded(
         conductor.apply([["u2o2", "u3o1"], ["u1o1", "u3o2"]])
     assert not conductor.state.is_ready
     assert conductor.state.unsettled == (2,)
-    assert [event["id"] for event in conductor.state.history] == [1]
+    assert [event.id for event in conductor.state.history] == [1]
     assert plane.peers[number("u1o1")] == number("u3o2")
     assert plane.routes[3]["10.0.1.0", 24] == (("u3-o2",), "")
     router.gone = False

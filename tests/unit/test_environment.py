@@ -14,6 +14,7 @@ import pytest
 from testbed import __main__ as dispatch
 from testbed.client import environment, output
 from testbed.client.screen import summary
+from testbed.client.up_messages import NetworkSummary, UpReady
 from testbed.errors import HostError, RequestError, TestbedError
 from tests.limits import CALL_S
 
@@ -176,8 +177,8 @@ def test_what_a_detached_process_says_to_type(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_a_command_says_to_type_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path has no `testbed`, as sudo's has not, and the folder is any."""
-    ready = {"units": 1, "hosts": 2, "circuits": [], "datapath": "netdev"}
-    message = {"ready": ready, "name": "default", "pid": 1, "detached": True}
+    ready = NetworkSummary(1, 2, (), "netdev")
+    message = UpReady(ready, "default", 1, "alice", "rack", True)
     for folder in (CHECKOUT, tmp_path):
         monkeypatch.chdir(folder)
         hints = dict(re.findall(r"^  ([a-z ]+?)   +(\S+ \w+)", summary(message, 1.0), re.MULTILINE))

@@ -14,6 +14,7 @@ import pytest
 from testbed import fault as command
 from testbed import status
 from testbed.api.links import share as read_share
+from testbed.client.requests import FaultRequest
 from testbed.daemon.faults import answer
 from testbed.emulation.faults import LinkFaults, _Stage
 from testbed.errors import RequestError
@@ -84,7 +85,7 @@ class Links:
 )
 def test_all_and_a_unit_are_every_link_of_theirs_that_has_a_rate(links: list[str], faulty: list[str]) -> None:
     request = {"action": "set", "links": links, "fault": {"loss": 0.1}, "direction": "up"}
-    assert answer(cast(Any, Links("u1h1", "u1o1", "u10h1")), request) == faulty
+    assert answer(cast(Any, Links("u1h1", "u1o1", "u10h1")), FaultRequest(**request)) == faulty
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_links_that_there_are_not_are_refused_and_nothing_is_set(
 ) -> None:
     faults = Links(*shaped)
     with pytest.raises(RequestError, match=says):
-        answer(cast(Any, faults), {"action": "set", "links": links, "fault": {"loss": 0.1}})
+        answer(cast(Any, faults), FaultRequest(action="set", links=links, fault={"loss": 0.1}))
     assert faults.faulty == []
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from controller.history import History
+from controller.records import ChangeRecord
 from testbed.api.files import write_result
 from testbed.client import environment
+from testbed.client.up_messages import UpNote
 from testbed.daemon import capture
 from testbed.daemon.supervisor import Relay
 from testbed.errors import HostError, TestbedError, disk_is_full
@@ -90,24 +92,25 @@ def test_a_capture_file_ends_with_what_was_written_whole(tmp_path: Path) -> None
 
 def test_events_that_find_no_room_are_written_with_the_next(tmp_path: Path) -> None:
     history = History(Path("/dev/full"))
-    history.append({"id": 1})
+    history.append(ChangeRecord(id=1))
     history._path = tmp_path / "history"
-    history.append({"id": 2})
-    history.append({"id": 3})
-    assert (tmp_path / "history").read_text() == '{"id": 1}\n{"id": 2}\n{"id": 3}\n'
+    history.append(ChangeRecord(id=2))
+    history.append(ChangeRecord(id=3))
+    lines = (tmp_path / "history").read_text().splitlines(keepends=True)
+    assert [(json.loads(line)["id"], line[-1]) for line in lines] == [(1, "\n"), (2, "\n"), (3, "\n")]
 
 
 def test_a_log_without_room_does_not_end_a_testbed() -> None:
     relay = Relay(-1, SimpleNamespace())  # type: ignore[arg-type]
     shown = []
 
-    def show(message: dict[str, Any]) -> None:
+    def show(message: UpNote) -> None:
         shown.append(message)
         raise FULL
 
     relay._screen = SimpleNamespace(show=show)  # type: ignore[assignment]
-    relay.show({"note": "the controller was started again"})
-    assert shown == [{"note": "the controller was started again"}]
+    relay.show(UpNote("the controller was started again"))
+    assert shown == [UpNote("the controller was started again")]
 
 
 def test_a_command_that_finds_no_room_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,11 +22,13 @@ import pytest
 
 from testbed.client import rpc
 from testbed.client.caller import Caller
+from testbed.client.requests import CommandRequest, asked
 from testbed.daemon import commands
 from testbed.daemon.commands import Commands
 from testbed.emulation.enclosures import Enclosure
 from testbed.emulation.spawner import Spawner, Started
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.coding import as_json
 from tests.limits import CALL_S
 from tests.processes import ENCLOSURES
 from tests.terminals import Screen
@@ -67,7 +69,8 @@ class Served:
     def handle(
         self, request: dict[str, Any], peer: rpc.Peer, emit: rpc.Emit, disconnected: threading.Event
     ) -> Any:
-        return self.commands.answer(request, Caller.asking(peer), peer, emit, disconnected)
+        command = asked(CommandRequest, request)
+        return as_json(self.commands.answer(command, Caller.asking(peer), peer, emit, disconnected))
 
     def argv(self, *command: str) -> list[str]:
         return [sys.executable, "-c", CLIENT, str(self.socket), *command]

@@ -9,6 +9,7 @@ import os
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ from testbed.client import environment, last_words, rpc, runtime
 from testbed.client.caller import Caller
 from testbed.client.last_words import LastWords
 from testbed.client.runtime import HeldName, Runtime, dead, remove_dead, running, sweep
+from testbed.client.up_messages import MainFacts
 from testbed.daemon.supervisor import _ended_in_words, _last_words
 from testbed.errors import HostError, RequestError, TestbedError
 
 ME = Caller.of(os.geteuid())
-FACTS = {"name": "one", "pid": 4242, "user": "alice", "configuration": "rack"}
+FACTS: dict[str, Any] = {"name": "one", "pid": 4242, "user": "alice", "configuration": "rack"}
 WORDS = LastWords.of_main(FACTS, "ovs-vswitchd was killed by signal 9", 1_000_000.0)
 
 
@@ -194,7 +196,7 @@ def test_which_ends_leave_some(made: Runtime, error: TestbedError, state: str, l
     def up() -> None:
         with HeldName(made, ME) as name:
             name.write_main({**FACTS, "state": state})
-            with _last_words(name, FACTS):
+            with _last_words(name, MainFacts(**FACTS)):
                 raise error
 
     with pytest.raises(type(error)):

@@ -14,6 +14,7 @@ from testbed import circuits as circuits_command
 from testbed import link as command
 from testbed.aggregation.system import Layout
 from testbed.api.circuits import CircuitControl
+from testbed.client.requests import CircuitsRequest, LinkRequest
 from testbed.client.runtime import Runtime
 from testbed.daemon import circuits, links
 from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
@@ -86,7 +87,7 @@ class Jobs:
 
 
 def asked(fabric: Fabric, jobs: Jobs | None = None, **request: Any) -> Any:
-    return links.answer(fabric.hand, cast(Any, jobs or Jobs()), {"action": "set", **request})
+    return links.answer(fabric.hand, cast(Any, jobs or Jobs()), LinkRequest(**{"action": "set", **request}))
 
 
 def test_links_are_set_read_back_and_reset() -> None:
@@ -239,7 +240,7 @@ LAYOUTS = {3: Layout("inc", ((U1, 1), (U2, 1)), PACKETS, demands=((U1, U2),))}
 
 
 def by_hand(controller: Controller, **request: Any) -> Any:
-    return circuits.answer(TOPOLOGY, lambda: LAYOUTS, controller, request)
+    return circuits.answer(TOPOLOGY, lambda: LAYOUTS, controller, CircuitsRequest(**request))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ import yaml
 from controller.conductor import Conductor
 from controller.decide import leaving
 from controller.model import AskedModel, model_for
+from controller.records import ChangeRecord
 from controller.state import begin
 from testbed.client.caller import Caller
 from testbed.daemon.model_process import ModelProcess
@@ -611,8 +612,8 @@ def test_a_conductor_changes_nothing_where_the_model_fails(tmp_path: Path) -> No
     conductor.apply([["u1o2", "u2o2"]])
     event = conductor.apply(target)
     assert event
-    assert (event["id"], event["asked_ms"], event["switch_ms"], event["lock_ms"]) == (2, 3, 1, 2)
-    assert event["circuits_ms"] == {"u1o1-u2o1": 3, "u3o1-u4o1": 0.5}
+    assert (event.id, event.asked_ms, event.switch_ms, event.lock_ms) == (2, 3, 1, 2)
+    assert event.circuits_ms == {"u1o1-u2o1": 3, "u3o1-u4o1": 0.5}
     first, again, last = model.turns
     assert replace(first, at_s=0) == replace(again, at_s=0)
     assert abs(last.at_s - time.time()) < CALL_S
@@ -627,8 +628,8 @@ def test_a_circuit_without_a_time_has_that_of_the_others(tmp_path: Path) -> None
     conductor, _ = connected(tmp_path, plane, model=model)
     event = conductor.apply([["u1o1", "u3o1"], ["u2o1", "u4o1"]])
     assert event
-    assert event["circuits_ms"] == {"u1o1-u3o1": 5, "u2o1-u4o1": 11}
-    assert (event["asked_ms"], event["switch_ms"], event["lock_ms"]) == (11, 11, 0)
+    assert event.circuits_ms == {"u1o1-u3o1": 5, "u2o1-u4o1": 11}
+    assert (event.asked_ms, event.switch_ms, event.lock_ms) == (11, 11, 0)
     state = conductor.state
     left, peers, dark_ns = leaving(state, DarkTimes(DarkTime.of_ms(11), own), 0, 0.0)
     change = left.errand.change if left.errand else None
@@ -711,7 +712,7 @@ def test_where_a_mirror_points_is_history() -> None:
 
 def test_the_end_of_a_timetable_moved_the_mirrors_of_all_circuits() -> None:
     """They have rested since then, as the history of its record says."""
-    record = {"id": 1, "time": 40.0, "removed": [], "added": [], "relit": [["u2o1", "u1o1"]]}
+    record = ChangeRecord(id=1, time=40.0, relit=(("u2o1", "u1o1"),))
     state = begin(parse({"units": UNITS}, "mirrors"), False, [record])
     assert state.past == (PastTurn(1, 40.0, (), (("u1o1", "u2o1"),)),)
     asked = turn([("u1o1", "u2o1")], state.past)

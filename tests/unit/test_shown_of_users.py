@@ -18,11 +18,13 @@ from testbed import exec as exec_command
 from testbed import runs
 from testbed.client import environment, rpc
 from testbed.client.caller import Caller
+from testbed.client.requests import CommandRequest, asked
 from testbed.client.runtime import Runtime
 from testbed.daemon.commands import Commands
 from testbed.errors import RequestError
 from testbed.host_commands import client
 from testbed.jobs.request import JobRequest
+from testbed.messages.coding import as_json
 from testbed.records.record import CONFIGURATION, FILE, RESULT, RUNS
 from testbed.records.recorder import Asked, Recorder
 from testbed.records.store import Store
@@ -180,7 +182,8 @@ def test_what_the_daemon_refuses_of_a_host_command(request_: dict[str, Any], tmp
     commands = Commands(Hosts(), lambda host, user, runs_as: contextlib.nullcontext(), 3)
 
     def answer(request: Any, peer: Any, emit: Any, gone: Any) -> Any:
-        return commands.answer(request, Caller.asking(peer), peer, emit, gone)
+        command = asked(CommandRequest, request)
+        return as_json(commands.answer(command, Caller.asking(peer), peer, emit, gone))
 
     whole = {"host": "u1h1", "argv": ["true"], "cwd": "/", "environ": {}, **request_}
     refused = pytest.raises(RequestError)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from testbed import status
 from testbed.client import environment, rpc, terminal_text
 from testbed.client.screen import Screen
+from testbed.client.up_messages import UpNote
 from testbed.errors import RequestError, TestbedError
 from testbed.messages.coding import as_json
 from testbed.webpage.source import PageSource
@@ -112,7 +113,7 @@ def test_status_shows_no_text_of_a_user_s_as_it_is(
 
 def test_the_screen_of_up_shows_a_note_as_a_line() -> None:
     stream = io.StringIO()
-    Screen(stream).show({"note": f"scheduler: job 1 ({ALL}\nforged)"})
+    Screen(stream).show(UpNote(f"scheduler: job 1 ({ALL}\nforged)"))
     assert is_clean(stream.getvalue())
     assert stream.getvalue().count("\n") == 1
 

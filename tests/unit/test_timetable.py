@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -110,7 +111,8 @@ def test_what_is_not_accepted_is_named_in_one_line(data: Any, said: str) -> None
 
 def asked(conductor: Conductor, op: str, **arguments: Any) -> Any:
     peer = Peer(0, 0, ())
-    return Api(conductor, "model")({"op": op, **arguments}, peer, lambda event, fd=None: None, None)  # type: ignore[arg-type]
+    answer = Api(conductor, "model")({"op": op, **arguments}, peer, lambda event, fd=None: None, None)  # type: ignore[arg-type]
+    return json.loads(json.dumps(answer))
 
 
 def test_the_controller_has_it_kept_and_changes_no_circuit_meanwhile(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""A reconfiguration as the history has it. Pure; `testbed.messages.controller.ReconfigurationEvent` is what
+others read of it, with a library that this process's interpreter need not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from testbed.encoding import from_json
+from testbed.optics.model import Ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRecord:
+    """A change of circuits: the ports that were dark, from `time` on (seconds since 1970), how long they were
+    to be dark and were (None: no new circuit), and what changed. The end of a timetable has the circuits that
+    were lit anew, `relit`. None: not written.
+    """
+
+    id: int
+    time: float = 0.0
+    ports: tuple[str, ...] = ()
+    asked_ms: float = 0.0
+    switch_ms: float = 0.0
+    lock_ms: float = 0.0
+    circuits_ms: Mapping[str, float] | None = None
+    failed_locks: Mapping[str, int] | None = None
+    measured_ms: float | None = None
+    resolution_ms: float = 0.0
+    settled_ms: float = 0.0
+    since_asked_ms: Mapping[str, float] = field(default_factory=dict)
+    removed: tuple[Ends, ...] = ()
+    added: tuple[Ends, ...] = ()
+    relit: tuple[Ends, ...] | None = None
+
+    @classmethod
+    def read(cls, data: Mapping[str, object]) -> ChangeRecord:
+        """Return the record that `as_data` was given; what a version before this one did not write has its
+        default. ValueError or TypeError for data that is no record's.
+        """
+        known = {name: data[name] for name in _NAMES if name in data}
+        return from_json(cls, known, defaults=True)
+
+    def as_data(self) -> Mapping[str, object]:
+        """Return what JSON has of it."""
+        values: tuple[tuple[str, Any], ...] = tuple((name, getattr(self, name)) for name in _NAMES)
+        return {name: value for name, value in values if name not in _OPTIONAL or value is not None}
+
+
+_NAMES = tuple(each.name for each in fields(ChangeRecord))
+_OPTIONAL = ("circuits_ms", "failed_locks", "relit")

@@ -1,0 +1,103 @@
+"""The messages of a testbed that comes up and ends: from the daemon to the main process, and from that to the
+command that waits. A line of JSON each. Imports no library: the command and the main process read them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class UpPhase:
+    """A phase that goes on: so many of its parts are done. `total` 0: it has no parts to count."""
+
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpNote:
+    """A line for the user."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpFailure:
+    """The error that ended it, in one line."""
+
+    error: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndedInOrder:
+    """The daemon has ended as it was asked to."""
+
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSummary:
+    """The network of a testbed that is up, in numbers; its circuits by their optical ports."""
+
+    units: int
+    hosts: int
+    circuits: tuple[tuple[str, str], ...]
+    datapath: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonReady:
+    """The daemon serves requests."""
+
+    ready: NetworkSummary
+
+
+@dataclass(frozen=True, slots=True)
+class MainFacts:
+    """The testbed's name, its main process, its user, and its configuration's name."""
+
+    name: str
+    pid: int
+    user: str
+    configuration: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpReady:
+    """The testbed is up; `detached`: the command that began it returns."""
+
+    ready: NetworkSummary
+    name: str
+    pid: int
+    user: str
+    configuration: str
+    detached: bool
+
+
+UpMessage: TypeAlias = UpPhase | UpNote | UpFailure | EndedInOrder | DaemonReady | UpReady
+_KINDS = {
+    tuple(each.name for each in fields(kind)): kind
+    for kind in (UpPhase, UpNote, UpFailure, EndedInOrder, DaemonReady, UpReady)
+}
+
+
+def as_line(message: UpMessage) -> bytes:
+    """Return a message as it is sent."""
+    return json.dumps(asdict(message)).encode() + b"\n"
+
+
+def of_line(line: str | bytes) -> UpMessage:
+    """Return the message of a line; both ends are of one version."""
+    data: dict[str, Any] = json.loads(line)
+    kind: Any = _KINDS[tuple(data)]
+    if "ready" in data:
+        summary = data["ready"]
+        pairs = tuple((a, b) for a, b in summary["circuits"])
+        data["ready"] = NetworkSummary(**{**summary, "circuits": pairs})
+    message: UpMessage = kind(**data)
+    return message
