@@ -18,15 +18,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.encoding import from_json, to_json
 from testbed.errors import RequestError
 from testbed.ocs.circuits import circuit
-from testbed.optics.model import ANSWER_S, CircuitTurn, DarkTimes, OpticalModel, PastTurn
+from testbed.optics.model import ANSWER_S, CircuitTurn, DarkTimes, OpticalModel, PastTurn, Settings
 from testbed.plugins.optical import find, in_words, made, settings_of
 from testbed.plugins.user_class import in_a_line, line_of
 from testbed.topology.model import Topology
@@ -43,6 +43,37 @@ def _limited(limit_s: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """A model's settings in words, and its mean dark times by plane, in milliseconds."""
+
+    settings: Settings
+    means_ms: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A line that comes by a connection: a topology, with the folder of files that its settings name, to
+    `check`, or to be `ready` for; or a change of circuits, as JSON has it.
+    """
+
+    topology: str | None = None
+    folder: str | None = None
+    check: bool = False
+    ready: bool = False
+    turn: Mapping[str, object] | None = None
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> _Question:
+        """Return the question of a line; what is no field of it is passed over."""
+        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
+
+    @property
+    def is_awaited(self) -> bool:
+        """Say whether whoever asks waits for an answer."""
+        return self.turn is not None or self.check or self.ready
 
 
 class ModelHost:
@@ -68,7 +99,7 @@ class ModelHost:
         """Forget the changes, which whoever asks next will tell of."""
         self._history.clear()
 
-    def dark_times(self, turn: CircuitTurn) -> dict[str, Any]:
+    def dark_times(self, turn: CircuitTurn) -> object:
         """Return the dark times of a change, as JSON; its history is what was added since the last one."""
         self._history += turn.history
         whole = replace(turn, history=tuple(self._history))
@@ -84,7 +115,7 @@ class ModelHost:
             raise self._raised("dark_times", error) from error
         return dark
 
-    def checked(self) -> dict[str, Any]:
+    def checked(self) -> CheckedModel:
         """Return the model's settings in words, and its means by plane, as JSON. It is tried on the change
         that would light the first circuits.
         """
@@ -100,7 +131,7 @@ class ModelHost:
             )
         self.forget()
         means_ms = {plane: self._mean_ms(plane) for plane in spec.planes or ("",)}
-        return {"settings": asdict(in_words(self._settings)), "means_ms": means_ms}
+        return CheckedModel(in_words(self._settings), means_ms)
 
     def _mean_ms(self, plane: str) -> float:
         try:
@@ -119,9 +150,9 @@ class ModelHost:
         return RequestError(f"ocs.model: {self._name}: its {method} raised {in_a_line(error)}{where}")
 
 
-def _encoded(times: DarkTimes) -> dict[str, Any]:
+def _encoded(times: DarkTimes) -> object:
     try:
-        return dict(to_json(times))
+        return to_json(times)
     except (TypeError, ValueError, AttributeError) as error:
         raise RequestError(
             f"its dark times are no DarkTime by circuit, in whole nanoseconds: {in_a_line(error)}"
@@ -157,42 +188,38 @@ def serve(name: str, models: Models, peer: socket.socket) -> bool:
     refused = ""
     with peer.makefile("rwb") as lines:
         for line in lines:
-            asked = json.loads(line)
-            answer: dict[str, Any] | None = None
+            asked = _Question.read(json.loads(line))
+            answer: object = None
             try:
-                if "topology" in asked:
+                if asked.topology is not None:
                     with _limited(LOAD_LIMIT_S):
-                        folder = Path(asked["folder"]) if asked.get("folder") else None
-                        host = models.host(Topology.from_json(asked["topology"]), folder)
+                        folder = Path(asked.folder) if asked.folder else None
+                        host = models.host(Topology.from_json(asked.topology), folder)
                         answer = _first_answer(asked, host)
                 elif host is None:
                     answer = {"refused": refused}
                 else:
                     with _limited(LIMIT_S):
-                        answer = {"dark": host.dark_times(from_json(CircuitTurn, asked["turn"]))}
+                        answer = {"dark": host.dark_times(from_json(CircuitTurn, asked.turn))}
                 encoded = json.dumps(answer)
             except Exception as error:  # a user's code may raise anything
                 refused = _line(error, name)
-                encoded = json.dumps({"refused": refused} if _is_awaited(asked) else None)
+                encoded = json.dumps({"refused": refused} if asked.is_awaited else None)
             if encoded != "null":
                 lines.write(encoded.encode() + b"\n")
                 lines.flush()
-            if refused and host is None and _is_awaited(asked):
+            if refused and host is None and asked.is_awaited:
                 break
     return not refused or host is not None
 
 
-def _first_answer(asked: dict[str, Any], host: ModelHost) -> dict[str, Any] | None:
+def _first_answer(asked: _Question, host: ModelHost) -> object:
     """Return what is answered to a topology: with `check` what the model says, with `ready` that it can be
     asked.
     """
-    if asked.get("check"):
-        return host.checked()
-    return {"ready": True} if asked.get("ready") else None
-
-
-def _is_awaited(asked: dict[str, Any]) -> bool:
-    return "turn" in asked or bool(asked.get("check") or asked.get("ready"))
+    if asked.check:
+        return asdict(host.checked())
+    return {"ready": True} if asked.ready else None
 
 
 def _line(error: Exception, name: str) -> str:

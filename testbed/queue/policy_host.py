@@ -16,7 +16,8 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 from testbed.aggregation.system import Policies, System
 from testbed.errors import RequestError, TestbedError
@@ -24,6 +25,23 @@ from testbed.plugins.policies import choice, make, policies, usual
 from testbed.plugins.user_class import in_a_line, is_users, load
 from testbed.scheduling.messages import decision_to_json, state_from_json
 from testbed.scheduling.model import Decision, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """The answer to the state of a number: the policy's decision, as JSON has it, and how long it took; or
+    the error that it raised, in one line.
+    """
+
+    number: int
+    took_s: float | None = None
+    decision: Mapping[str, object] | None = None
+    raised: str | None = None
+
+    def as_data(self) -> Mapping[str, object]:
+        """Return what JSON has of it: all that there is."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value for name, value in values if value is not None}
 
 
 def policy_of(name: str, seed: int) -> Policy:
@@ -75,30 +93,30 @@ def main(argv: list[str]) -> int:
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
 
-        def say(message: dict[str, Any]) -> None:
+        def say(**message: object) -> None:
             lines.write(json.dumps(message).encode() + b"\n")
             lines.flush()
 
         try:
             policy = policy_of(arguments.policy, arguments.seed)
         except TestbedError as error:
-            say({"refused": str(error)})
+            say(refused=str(error))
             return error.exit_code
-        say({"ready": " ".join(str(getattr(policy, "name", arguments.policy)).split())})
+        say(ready=" ".join(str(getattr(policy, "name", arguments.policy)).split()))
         for line in lines:
             asked = json.loads(line)
-            answer: dict[str, Any] = {"number": asked["number"]}
+            answer = PolicyAnswer(asked["number"])
             began = time.perf_counter()
             try:
                 decision = policy.decide(state_from_json(asked["state"]))
-                answer["took_s"] = time.perf_counter() - began
+                answer = replace(answer, took_s=time.perf_counter() - began)
                 if not isinstance(decision, Decision):
                     raise TypeError(f"decide returned {type(decision).__name__}, which is no Decision")
-                answer["decision"] = decision_to_json(decision)
+                answer = replace(answer, decision=decision_to_json(decision))
             except Exception as error:  # a policy may raise anything, and is asked again in the next slot
                 traceback.print_exc()
-                answer["raised"] = in_a_line(error)
-            say(answer)
+                answer = replace(answer, raised=in_a_line(error))
+            say(**answer.as_data())
     return 0
 
 

@@ -647,7 +647,7 @@ def test_the_class_of_the_page_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "drift.py").write_text(text)
     name = f"{tmp_path / 'drift.py'}:Crowd"
     topology = described(name, each_ms=2)
-    assert ModelHost(name, topology).checked()["means_ms"] == {"": 2.0}
+    assert ModelHost(name, topology).checked().means_ms == {"": 2.0}
     assert model_of(topology).dark_times(turn(RING[:3])).longest == DarkTime.of_ms(6)
 
 
