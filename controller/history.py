@@ -27,11 +27,9 @@ class History:
         text = self._path.read_text()
         for line in text.splitlines():
             try:
-                read = json.loads(line)
-            except ValueError:  # a process that was killed while it wrote
-                LOG.warning("%s: a line that is no JSON is left out", self._path.name)
-                continue
-            records.append(ChangeRecord.read(read))
+                records.append(ChangeRecord.read(json.loads(line)))
+            except (ValueError, TypeError):  # a process that was killed while it wrote
+                LOG.warning("%s: a line that is no JSON of a change is left out", self._path.name)
         if text and not text.endswith("\n"):
             with self._path.open("a") as file:
                 file.write("\n")

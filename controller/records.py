@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from testbed.encoding import from_json
 from testbed.optics.model import Ends
 
 
@@ -36,12 +35,19 @@ class ChangeRecord:
     relit: tuple[Ends, ...] | None = None
 
     @classmethod
-    def read(cls, data: Mapping[str, object]) -> ChangeRecord:
+    def read(cls, data: Any) -> ChangeRecord:
         """Return the record that `as_data` was given; what a version before this one did not write has its
         default. ValueError or TypeError for data that is no record's.
         """
-        known = {name: data[name] for name in _NAMES if name in data}
-        return from_json(cls, known, defaults=True)
+        if not isinstance(data, dict) or not isinstance(data.get("id"), int):
+            raise TypeError(f"{data!r} is no record of a change")
+        read = {name: data[name] for name in _NAMES if name in data}
+        if not isinstance(read.get("time", 0.0), int | float):
+            raise TypeError(f"the time {read['time']!r} of a change")
+        for name in _PAIRS:
+            if read.get(name) is not None:
+                read[name] = tuple((a, b) for a, b in read[name])
+        return cls(**{**read, "ports": tuple(read.get("ports", ()))})
 
     def as_data(self) -> Mapping[str, object]:
         """Return what JSON has of it."""
@@ -51,3 +57,4 @@ class ChangeRecord:
 
 _NAMES = tuple(each.name for each in fields(ChangeRecord))
 _OPTIONAL = ("circuits_ms", "failed_locks", "relit")
+_PAIRS = ("removed", "added", "relit")

@@ -400,8 +400,8 @@ def main(argv: list[str]) -> int:
         return error.exit_code
     except Exception as error:  # a defect: its trace goes to the daemon's log, its line to the user
         traceback.print_exc()
-        line = f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})"
-        peer.say(UpFailure(line, 1))
+        words = f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})"
+        peer.say(UpFailure(words, 1))
         return 1
     peer.say(EndedInOrder(True))
     return 0

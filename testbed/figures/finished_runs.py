@@ -8,10 +8,12 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from testbed.client.caller import Caller
+from testbed.errors import TestbedError
 from testbed.figures.document import commit
 from testbed.messages.coding import as_json, decode, plain
 
@@ -52,16 +54,19 @@ def end(folder: Path) -> None:
 
 
 def row(folder: Path, name: str, kind: type[Row], measure: Callable[[], Row]) -> Row:
-    """Return a run's row: the one that is kept by this name, else what `measure` returns, which is kept.
-    TestbedError for a row of another form.
+    """Return a run's row: the one that is kept by this name, else what `measure` returns, which is kept. A
+    row that is kept and is none of `kind` is measured again. TestbedError for a measured one that is none.
     """
     file = folder / FILE
     with Caller.of_this_process().acting():
         known = _rows(file)
-    if name not in known:
-        known[name] = plain(measure())
-        keep(folder, name, known[name])
-    return decode(kind, known[name], f"{file}: {name}")
+    if name in known:
+        with suppress(TestbedError):
+            return decode(kind, known[name], f"{file}: {name}")
+    measured = plain(measure())
+    made = decode(kind, measured, f"the run {name}")
+    keep(folder, name, measured)
+    return made
 
 
 def keep(folder: Path, name: str, done: object) -> None:

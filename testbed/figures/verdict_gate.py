@@ -23,7 +23,7 @@ UNTIMED = ("bytes of memory", "losses", "CPU time")
 
 
 class JudgedRun(Protocol):
-    """What the gate reads of a run: its number in the report (or those of the runs whose mean it is; UNSET
+    """A run as the gate reads it: its number in the report (or those of the runs whose mean it is; UNSET
     before the report is complete), and whether its numbers count.
     """
 
@@ -34,7 +34,7 @@ class JudgedRun(Protocol):
 
 
 class JudgedReport(Protocol):
-    """What a headline needs of a report: its figure, and whether its runs are live."""
+    """A report as a headline reads it: its figure, and whether its runs are live."""
 
     @property
     def figure(self) -> str: ...
@@ -54,18 +54,27 @@ class JudgedRow:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         run = row.get("run", UNSET)
-        if "verdict" in row:
-            return cls(run, bool(row["verdict"]["trustworthy"]))
-        trust = row.get("trust", {"trustworthy": 0, "of": 0})
+        if verdict := row.get("verdict"):
+            return cls(run, bool(verdict["trustworthy"]))
+        trust = row.get("trust") or {"trustworthy": 0, "of": 0}
         return cls(run, bool(trust["of"] and trust["trustworthy"] == trust["of"]))
 
 
-def runs_of(rows: Iterable[JudgedRun]) -> list[int] | None:
+AnyRow = JudgedRun | Mapping[str, Any]
+"""A run's row, as a type or as JSON has it."""
+
+
+def judged(row: AnyRow) -> JudgedRun:
+    """Return a row as the gate reads it."""
+    return JudgedRow.of(row) if isinstance(row, Mapping) else row
+
+
+def runs_of(rows: Iterable[AnyRow]) -> list[int] | None:
     """Return the numbers of the runs that a claim rests on, for its `runs`; None, all of them, where a row
     has no number.
     """
     numbers: list[int] = []
-    for row in rows:
+    for row in map(judged, rows):
         if isinstance(row.run, UnsetType):
             return None
         numbers += [row.run] if isinstance(row.run, int) else row.run
@@ -83,7 +92,7 @@ def claims(figure: Figure, report: Report) -> list[dict[str, Any]]:
     its `runs` say which runs it rests on, else it rests on all of the report's. Raises TestbedError for an
     unknown kind of what is untimed.
     """
-    judged = []
+    words_of_all = []
     for claim in figure.claims(report):
         untimed = claim.get("untimed")
         if untimed is not None and untimed not in UNTIMED:
@@ -95,12 +104,12 @@ def claims(figure: Figure, report: Report) -> list[dict[str, Any]]:
             bad, of = _counted(rows if runs is None else [rows[number] for number in dict.fromkeys(runs)])
             if bad or not of:
                 words |= {"verdict": UNJUDGED, "not_trustworthy": bad, "of": of, "runs": runs}
-        judged.append(words)
-    return judged
+        words_of_all.append(words)
+    return words_of_all
 
 
 def headline(
-    picture: Picture, report: JudgedReport, finding: str, detail: str, rows: Sequence[JudgedRun] = ()
+    picture: Picture, report: JudgedReport, finding: str, detail: str, rows: Sequence[AnyRow]
 ) -> None:
     """Put the headline over a picture: the finding, if all runs that it rests on are trustworthy, else that
     there is none. A simulation rests on none.
@@ -110,11 +119,11 @@ def headline(
     plots.headline(picture, title(report, finding, rows), detail)
 
 
-def title(report: JudgedReport, finding: str, rows: Sequence[JudgedRun]) -> str:
+def title(report: JudgedReport, finding: str, rows: Sequence[AnyRow]) -> str:
     """Return a finding, or that a live figure has none and why."""
     if not report.live:
         return finding
-    bad = sum(not row.is_trusted for row in rows)
+    bad = sum(not judged(row).is_trusted for row in rows)
     if rows and not bad:
         return finding
     return f"{report.figure}: no headline, for {bad} of {len(rows)} runs are not trustworthy"

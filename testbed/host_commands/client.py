@@ -16,7 +16,7 @@ from pathlib import Path
 
 from testbed.client import rpc
 from testbed.client.caller import Caller
-from testbed.client.requests import CommandEnd, CommandRequest
+from testbed.client.requests import CommandEnd, CommandRequest, asked
 from testbed.errors import TestbedError
 from testbed.host_commands import keeper
 from testbed.host_commands.terminal import STANDARD, Terminal
@@ -86,10 +86,9 @@ class _Attendance:
 
     def _ask(self, daemon: Path, request: CommandRequest) -> None:
         try:
-            asked = asdict(request)
-            self._end = CommandEnd(
-                **rpc.call(daemon, "exec", on_event=self._on_event, timeout_s=None, **asked)
-            )
+            words = asdict(request)
+            answer = rpc.call(daemon, "exec", on_event=self._on_event, timeout_s=None, **words)
+            self._end = asked(CommandEnd, answer)
         except TestbedError as error:
             self._error = error
         finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.history import History
 from controller.records import ChangeRecord
 from testbed.messages.coding import as_json, decode
 from testbed.messages.controller import (
@@ -78,3 +79,9 @@ def test_a_record_of_an_earlier_version_is_answered_as_it_was_written(left_out: 
     record = ChangeRecord.read({**json.loads(line), "of_a_later_version": 1})
     assert json.dumps(record.as_data()) == line
     read(ReconfigurationEvent, json.loads(line))
+
+
+def test_a_line_that_is_no_change_is_left_out_of_the_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"id": 1}\n[]\n{"id": 2, "time": null}\n{"id": 3, "added": [["u1o1"]]}\n{"id": 4}\n{"id')
+    assert [record.id for record in History(path).read()] == [1, 4]

@@ -16,6 +16,7 @@ import pytest
 from reproductions import live
 from reproductions.aleph.live import example
 from testbed import reproduce
+from testbed.errors import TestbedError
 from testbed.figures import finished_runs, machine_load
 from testbed.plugins.papers import figures_of, papers
 from tests.unit import test_aleph_live
@@ -48,6 +49,19 @@ def test_what_is_done_is_kept_until_the_end(tmp_path: Path) -> None:
     assert len(made) == 2
     finished_runs.end(folder)
     assert finished_runs.begin(folder, "another stamp") == 0
+
+
+def test_a_row_of_another_form_is_measured_again_and_none_such_is_kept(tmp_path: Path) -> None:
+    finished_runs.begin(tmp_path, "a stamp")
+    finished_runs.keep(tmp_path, "one", {"ms": 1.5})  # as an earlier version kept it
+    right = Kept(2.5, (3, 4))
+    assert finished_runs.row(tmp_path, "one", Kept, lambda: right) == right
+    assert finished_runs.row(tmp_path, "one", Kept, lambda: Kept(9.0, (9, 9))) == right
+    wrong: Any = {"ms": "long"}
+    for _ in range(2):
+        with pytest.raises(TestbedError, match="the run two"):
+            finished_runs.row(tmp_path, "two", Kept, lambda: wrong)
+    assert finished_runs.row(tmp_path, "two", Kept, lambda: right) == right
 
 
 def test_a_line_that_was_cut_is_no_run(tmp_path: Path) -> None:

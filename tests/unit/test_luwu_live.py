@@ -80,7 +80,7 @@ def rows(figure: str, quick: bool = False) -> list[TrainedRow]:
 def report_of(figure: str, quick: bool = False) -> dict[str, Any]:
     made = rows(figure, quick)
     sums = trust([each.verdict for each in made])
-    report = {"figure": figure, **plain(LiveReport(1, PLANS[figure], quick, setting.SCALE, made, sums))}
+    report = plain(LiveReport(1, PLANS[figure], quick, setting.SCALE, made, sums)) | {"figure": figure}
     return {**report, "claims": FIGURES[figure].claims(report)}
 
 

@@ -43,7 +43,6 @@ OTHERS = {
     ("testbed/scheduling/form.py", "ps"): "the model's field of the unit of a job's parameter server",
     ("testbed/queue/submission.py", "ps"): "the jobs file's key of the unit of a job's parameter server",
     ("testbed/jobs/attempt.py", "ps"): "a worker's key of its parameter server's address",
-    ("workloads/job_env.py", "ps"): "a worker's key of its parameter server's address",
     ("testbed/wire/places.py", "ring"): "the ring in memory into which results are written",
     ("testbed/dataplanes/xdp/hosts.py", "ring"): "the ring in memory into which results are written",
     ("testbed/emulation/net.py", "switches"): "the word for what is being made, in the progress of `up`",

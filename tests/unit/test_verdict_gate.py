@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -312,3 +313,12 @@ def _scale(row: dict[str, Any], draw: random.Random) -> None:
             row[key] += value[len(row[key]) :]
         elif isinstance(value, dict) and key != "verdict":
             _scale(value, draw)
+
+
+def test_rows_as_json_has_them_are_judged_too() -> None:
+    """What a user's own figure hands on."""
+    rows = [{"run": 3, "verdict": {"trustworthy": True}}, {"run": [4, 5], "verdict": None}]
+    assert verdict_gate.runs_of(rows) == [3, 4, 5]
+    report: Any = SimpleNamespace(figure="mine", live=True)
+    assert verdict_gate.title(report, "found", rows[:1]) == "found"
+    assert verdict_gate.title(report, "found", rows).startswith("mine: no headline, for 1 of 2 runs")

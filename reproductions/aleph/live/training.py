@@ -78,9 +78,9 @@ class RoleMeans:
 
     gbps: float
     share: float
-    process_cores: float | UnsetType
-    kernel_cores: float | UnsetType
-    hosts: int
+    process_cores: float | UnsetType = UNSET
+    kernel_cores: float | UnsetType = UNSET
+    hosts: int = 0
 
     @property
     def cores(self) -> TakenCores | None:

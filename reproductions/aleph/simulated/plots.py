@@ -69,7 +69,7 @@ def picture(report: IterationReport) -> Figure:
         axes.grid(True, axis="y")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, 0.0))
-    headline(figure, report, _headline(report), _detail(report))
+    headline(figure, report, _headline(report), _detail(report), ())
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.235, wspace=0.16)
     return figure
 

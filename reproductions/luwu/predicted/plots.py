@@ -57,6 +57,7 @@ def _picture(report: LargestReport | PredictedReport, panels: list[Panel]) -> Fi
         report,
         f"Predicted: {report.about}",
         f"By a model of the paper's hardware {tally(report.claims)}.",
+        (),
     )
     figure.subplots_adjust(left=0.08, right=0.985, top=0.79, bottom=0.235, wspace=0.2)
     return figure

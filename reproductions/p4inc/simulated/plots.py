@@ -61,7 +61,7 @@ def picture(report: SweepReport) -> Figure:
     figure.legend(
         handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0)
     )
-    headline(figure, report, report.headline, _detail(report))
+    headline(figure, report, report.headline, _detail(report), ())
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
     return figure
 

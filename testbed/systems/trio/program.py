@@ -50,6 +50,11 @@ from testbed.wire import spec
 from testbed.wire.recovery import Recovery
 from testbed.wire.votes import SPARE_BITS
 
+_ROWS = {"bmv2": P4_RECORDS}
+"""Block records of a place, by engine, where a job has its own in a row; of others they are a hash table."""
+_GOES_ON = {"xdp"}
+"""The engines whose places sum blocks without sources that left."""
+
 
 @dataclass(slots=True)
 class BlockGrant(Grant):
@@ -188,8 +193,8 @@ class BlockProgram:
         buckets = buckets_for(lanes, capacity.topology.inc.blocks)
         records, usual = BUCKET * buckets, min(USUAL_WINDOW, buckets // (KEPT_WINDOWS + 1))
         engines = {capacity.topology.engines[place.unit] for place in forest.places if place.is_switch}
-        if "bmv2" in engines:  # a job has its records in a row there
-            records, usual = P4_RECORDS, P4_WINDOW
+        if rows := [_ROWS[engine] for engine in engines if engine in _ROWS]:
+            records, usual = min(rows), P4_WINDOW
         kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
         most = records // (kept + 1) // 2
         if packets.window is not None and packets.window > most:
@@ -237,7 +242,7 @@ def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str])
     if len(layout.workers) < 2:
         raise RequestError(f"{option}: the job has one worker, and nobody to go on without it")
     for unit in sorted({place.unit for place in layout.forest.places}):
-        if engines[unit] != "xdp":
+        if engines[unit] not in _GOES_ON:
             raise RequestError(
                 f"{option}: {addresses.unit_name(unit)} has engine: {engines[unit]}, whose blocks wait for "
                 "every worker, or age out"
