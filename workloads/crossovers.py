@@ -15,8 +15,8 @@ CARRIED: Mapping[str, Mapping[str, Mapping[int, Sizes]]] = {
         "unshaped": {2: [(4, 65536)], 4: [(4, 1048576)], 8: [(4, None)]},
     },
     "all_reduce of int64": {
-        "shaped": {2: [], 4: [], 8: []},
-        "unshaped": {2: [], 4: [], 8: []},
+        "shaped": {2: [(4, 1024)], 4: [(4, 16384)], 8: [(4, 16384)]},
+        "unshaped": {2: [(4, 65536)], 4: [(4, 65536)], 8: [(4, 65536)]},
     },
     "broadcast": {
         "shaped": {2: [(65536, None)], 4: [(64, 1024), (65536, None)], 8: [(16384, None)]},

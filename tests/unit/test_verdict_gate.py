@@ -316,7 +316,7 @@ def _scale(row: dict[str, Any], draw: random.Random) -> None:
 
 
 def test_rows_as_json_has_them_are_judged_too() -> None:
-    """What a user's own figure hands on."""
+    """A user's own figure hands such on."""
     rows = [{"run": 3, "verdict": {"trustworthy": True}}, {"run": [4, 5], "verdict": None}]
     assert verdict_gate.runs_of(rows) == [3, 4, 5]
     report: Any = SimpleNamespace(figure="mine", live=True)
