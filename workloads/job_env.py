@@ -17,6 +17,7 @@ import mmap
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -309,7 +310,10 @@ def of_worker(environ: Mapping[str, str] = os.environ) -> WorkerSettings | None:
     try:
         settings = read(WorkerSettings, environ[VARIABLE])
         is_worker = _is_worker(settings)
-    except (KeyError, TypeError, ValueError):  # what is wrong with it is said where it is needed
+    except KeyError:
+        return None
+    except (TypeError, ValueError) as problem:  # a testbed of another version: never in silence
+        print(f"inc: {VARIABLE} does not read, so that this is no worker: {problem}", file=sys.stderr)
         return None
     if not is_worker:
         return None

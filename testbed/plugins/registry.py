@@ -137,7 +137,9 @@ def _check(program: DataPlaneProgram) -> None:
             )
     _check_parts(program)
     maps = getattr(program, "maps", {})
-    if not isinstance(maps, Mapping) or not all(isinstance(record, Record) for record in maps.values()):
+    if not isinstance(maps, Mapping) or not all(
+        isinstance(name, str) and isinstance(record, Record) for name, record in maps.items()
+    ):
         raise RequestError(f"its maps {maps!r}; a mapping of maps' names to Record is accepted")
 
 

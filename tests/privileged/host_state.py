@@ -25,6 +25,7 @@ from pathlib import Path
 
 from testbed.cgroups import lifetime as cgroups
 from testbed.dataplanes.xdp import layout, link_faults, link_marks
+from testbed.plugins import registry
 from testbed.wire.spec import LANES
 from tests.processes import ENDED
 
@@ -46,7 +47,7 @@ PROGRAM_NAME, MAP_NAME = (
 # of a process or file in /proc: it ended meanwhile, or not even root may look into it
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 MAP_NAMES = {  # as the kernel truncates them
-    name[:15] for name in (*layout.maps(LANES), *link_faults.MAPS, *link_marks.MAPS)
+    name[:15] for name in (*layout.maps(LANES, registry.sources("xdp")), *link_faults.MAPS, *link_marks.MAPS)
 }
 
 

@@ -193,15 +193,18 @@ def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.Mon
         assert {worker.sums.summed()["packets"] for worker in all_of_them} == {size_bytes}
 
 
-TYPES = (torch.int64, torch.int32, torch.int8, torch.uint8, torch.float64)
+TYPES = (torch.int64, torch.int32, torch.int8, torch.uint8)
+FRACTIONS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 OPERATIONS = ("SUM", "PRODUCT", "MIN", "MAX")
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return whole numbers from all of an integer type's range: their sums and products wrap."""
-    most = 1 << 20 if dtype.is_floating_point else torch.iinfo(dtype).max
-    least = -most if dtype.is_signed else 0
-    return torch.randint(least, most, (count,), generator=torch.Generator().manual_seed(rank)).to(dtype)
+    """Return values from all of an integer type's range, whose sums and products wrap; or fractions."""
+    generator = torch.Generator().manual_seed(rank)
+    if dtype.is_floating_point:
+        return torch.rand(count, generator=generator).to(dtype)
+    most = torch.iinfo(dtype).max
+    return torch.randint(-most if dtype.is_signed else 0, most, (count,), generator=generator).to(dtype)
 
 
 def reduced(dtype: torch.dtype, operation: str, group: Any, rank: int, count: int) -> list[torch.Tensor]:
@@ -221,7 +224,9 @@ def reduced_together(group: Any, rank: int, count: int) -> list[torch.Tensor]:
 
 REDUCTIONS: tuple[tuple[Call, int], ...] = (
     *((partial(reduced, dtype, operation), 1) for dtype in TYPES for operation in OPERATIONS),
-    *((partial(reduced, dtype, "MAX"), 1) for dtype in (torch.float32, torch.float16, torch.bfloat16)),
+    *((partial(reduced, torch.float64, operation), 0) for operation in OPERATIONS),
+    *((partial(reduced, dtype, "PRODUCT"), 0) for dtype in FRACTIONS),
+    *((partial(reduced, dtype, "MAX"), 0) for dtype in FRACTIONS),
     (reduced_together, 2),
 )
 
@@ -240,20 +245,30 @@ def test_workers_reduce_what_they_gather_to_gloos_bits(monkeypatch: pytest.Monke
         assert {tuple(worker.sums.summed()) for worker in all_of_them} == {("packets",)}
 
 
-def test_a_least_and_a_largest_of_nan_are_nan_on_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reduce(operation: Any, of: int, worker: Worker) -> torch.Tensor:
+def test_a_reduction_counts_its_bytes_once_and_no_change_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reduce(worker: Worker) -> bool:
+        tensor = values(worker.rank, 500, torch.int64)
+        version = tensor._version
         options = c10d.AllreduceOptions()
-        options.reduceOp = operation
-        tensor = torch.tensor([float("nan") if worker.rank == of else 1.0, 2.0])
         worker.inc.allreduce([tensor], options).wait(LIMIT)
-        return tensor
+        return tensor._version == version
 
     with workers(monkeypatch, carried_from=0) as all_of_them:
-        for operation in (c10d.ReduceOp.MIN, c10d.ReduceOp.MAX):
-            for of in range(WORKERS):
-                for tensor in together(all_of_them, partial(reduce, operation, of)):
-                    assert tensor[0].isnan()
-                    assert tensor[1] == 2.0
+        assert all(together(all_of_them, reduce))
+        assert [worker.sums.summed() for worker in all_of_them] == [{"packets": 500 * 8}] * WORKERS
+
+
+def test_tensors_of_several_types_are_gloos_to_refuse_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(worker: Worker) -> bool:
+        for group in (worker.inc, worker.plain):
+            mixed = [torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int32)]
+            with pytest.raises(RuntimeError, match="same type"):
+                group.allreduce_coalesced(mixed, c10d.AllreduceCoalescedOptions()).wait(LIMIT)
+        return True
+
+    with workers(monkeypatch, carried_from=0) as all_of_them:
+        assert all(together(all_of_them, refused))
+        assert [worker.carrier.submitted for worker in all_of_them] == [0] * WORKERS
 
 
 def test_a_reduction_that_gloo_refuses_is_refused_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -12,10 +13,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from testbed.dataplanes.xdp import compiled
+from testbed.aggregation.program import ProgramSource
+from testbed.dataplanes.xdp import compiled, layout
 from testbed.dataplanes.xdp.compiled import CompiledTables, MapLayout, check_layout
 from testbed.dataplanes.xdp.objects import CType
-from testbed.errors import HostError, SettingError
+from testbed.errors import HostError, RequestError, SettingError
+from testbed.wire import places
 
 RECORD = np.dtype([("seen", "=u8"), ("marked", "=u4"), ("rate", "=u4")])
 RECORDS = MapLayout("records", np.dtype("=u4"), RECORD, "here.py")
@@ -155,3 +158,12 @@ def test_without_bcc_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "bcc", None)
     with pytest.raises(HostError, match=r"^import bcc: .*; install Debian's python3-bpfcc"):
         load()
+
+
+def test_a_program_s_map_has_a_name_of_its_own() -> None:
+    own = ProgramSource("mine", 3, Path("mine.h"), {"scales": places.SLOT})
+    assert layout.maps(32, [own])["scales"][1] == places.SLOT.dtype(32)
+    for name in ("entries", "scales"):
+        again = replace(own, name="other", maps={name: places.SLOT})
+        with pytest.raises(RequestError, match=f"program other: its map '{name}': there is one"):
+            layout.maps(32, [own, again])

@@ -219,11 +219,16 @@ inline Vector gathered(const Tensors &outputs, const at::Tensor &mine, int rank,
 			}};
 }
 
-/* Whether each worker can reduce these by itself, in one order, to what gloo would make of them. */
+/*
+ * Whether each worker can reduce these by itself to what gloo would make of them: integers of one type, of which
+ * every order has the same result. That of fractions is another in gloo's order.
+ */
 inline bool are_reduced_here(const Tensors &tensors, const ReduceOp &operation)
 {
 	for (const auto &tensor : tensors)
-		if (!is_plain(tensor) || !is_gloos(tensor) || tensor.scalar_type() == at::kBool)
+		if (!is_plain(tensor) || !is_gloos(tensor) ||
+		    !c10::isIntegralType(tensor.scalar_type(), false) ||
+		    tensor.scalar_type() != tensors[0].scalar_type())
 			return false;
 	return !tensors.empty() && (operation == ReduceOp::SUM || operation == ReduceOp::PRODUCT ||
 				    operation == ReduceOp::MIN || operation == ReduceOp::MAX);
@@ -247,8 +252,10 @@ inline Vector reduced_here(const at::Tensor &tensor, const ReduceOp &operation, 
 {
 	auto all = at::empty({workers, tensor.numel()}, tensor.scalar_type());
 	auto vector = gathered({all}, tensor, rank, workers);
-	auto flat = tensor.view({-1}); /* a view: the script may give the tensor other memory before */
+	/* no view: what is written there counts as no change of the script's */
+	auto flat = alias(tensor, tensor.scalar_type());
 
+	vector.size_bytes = (int64_t)tensor.nbytes();
 	vector.put = [=, put = vector.put] {
 		put();
 		auto sum = all[0];

@@ -184,8 +184,10 @@ class Compiled:
 
     def _shapes(self, name: str) -> tuple[CType, CType]:
         """Return a map's key and value as C has them."""
-        made = next(each for each in self._objects.maps if each.name == name)
-        return made.key, made.value
+        for each in self._objects.maps:
+            if each.name == name:
+                return each.key, each.value
+        raise SettingError(f"map {name}: its program has a record for it, and its C source no such map")
 
 
 class CompiledTables(Compiled):

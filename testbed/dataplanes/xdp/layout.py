@@ -13,6 +13,7 @@ import numpy as np
 
 from testbed.aggregation.program import ProgramSource
 from testbed.client.environment import data_folder
+from testbed.errors import RequestError
 from testbed.wire import places, rings, verdicts
 
 BPF_DIR = data_folder("bpf")
@@ -52,8 +53,21 @@ def result(lanes: int) -> np.dtype:
 
 
 def maps(lanes: int, systems: Iterable[ProgramSource] = ()) -> dict[str, tuple[np.dtype, np.dtype]]:
-    """Return for each map, of the core and of systems' programs, the types of its key and value."""
-    own = {name: (DEVICE, record.dtype(lanes)) for each in systems for name, record in each.maps.items()}
+    """Return for each map, of the core and of systems' programs, the types of its key and value.
+    RequestError for one that a program has by the name of another.
+    """
+    every = _of_the_core(lanes)
+    for each in systems:
+        for name, record in each.maps.items():
+            if name in every:
+                raise RequestError(
+                    f"program {each.name}: its map {name!r}: there is one of this name already"
+                )
+            every[name] = (DEVICE, record.dtype(lanes))
+    return every
+
+
+def _of_the_core(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
     return {
         "ports": (DEVICE, PORT),
         "entries": (DEVICE, ENTRY),
@@ -69,7 +83,6 @@ def maps(lanes: int, systems: Iterable[ProgramSource] = ()) -> dict[str, tuple[n
         "slots_template": (DEVICE, slot(lanes)),
         "ring_template": (DEVICE, result(lanes)),
         "wake_template": (DEVICE, WAKE),
-        **own,
     }
 
 
