@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reproductions.claims import Finding
 from testbed.messages.coding import UNSET, UnsetType
 from testbed.report.host import HostFacts
+
+if TYPE_CHECKING:
+    from testbed.messages.verdict import JobVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +19,20 @@ class NumberedRow:
     """A row of a live report, with its number in it: UNSET before the report is complete."""
 
     run: int | UnsetType = UNSET
+
+
+class ByVerdict:
+    """A row of one run, which counts where the run's verdict trusts it."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        @property
+        def verdict(self) -> JobVerdict: ...
+
+    @property
+    def is_trusted(self) -> bool:
+        return bool(self.verdict.trustworthy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,11 @@ command that waits. A line of JSON each. Imports no library: the command and the
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+from testbed.encoding import from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class UpReady:
 
 
 UpMessage: TypeAlias = UpPhase | UpNote | UpFailure | EndedInOrder | DaemonReady | UpReady
-_KINDS = {
+_KINDS: Mapping[tuple[str, ...], type[UpMessage]] = {
     tuple(each.name for each in fields(kind)): kind
     for kind in (UpPhase, UpNote, UpFailure, EndedInOrder, DaemonReady, UpReady)
 }
@@ -93,11 +96,5 @@ def as_line(message: UpMessage) -> bytes:
 
 def of_line(line: str | bytes) -> UpMessage:
     """Return the message of a line; both ends are of one version."""
-    data: dict[str, Any] = json.loads(line)
-    kind: Any = _KINDS[tuple(data)]
-    if "ready" in data:
-        summary = data["ready"]
-        pairs = tuple((a, b) for a, b in summary["circuits"])
-        data["ready"] = NetworkSummary(**{**summary, "circuits": pairs})
-    message: UpMessage = kind(**data)
-    return message
+    data = json.loads(line)
+    return from_json(_KINDS[tuple(data)], data)

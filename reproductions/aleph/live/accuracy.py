@@ -12,7 +12,7 @@ from pathlib import Path
 from reproductions import live
 from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, bound_of, run, section_6_3
 from reproductions.claims import Finding, timed
-from reproductions.reports import FigureReport, NumberedRow, Trust
+from reproductions.reports import ByVerdict, FigureReport, NumberedRow, Trust
 from reproductions.verdicts import AGREES, DIFFERS, TIE
 from testbed.figures import finished_runs
 from testbed.messages.coding import Number
@@ -23,7 +23,7 @@ LEVEL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class LearntRow(NumberedRow):
+class LearntRow(ByVerdict, NumberedRow):
     """A way's test accuracy after each epoch, and the seconds of communication until then."""
 
     way: str
@@ -34,10 +34,6 @@ class LearntRow(NumberedRow):
     measured_ms: Number
     ratio: Number
     verdict: JobVerdict
-
-    @property
-    def is_trusted(self) -> bool:
-        return bool(self.verdict.trustworthy)
 
 
 @dataclass(frozen=True, slots=True)

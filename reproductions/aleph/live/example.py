@@ -11,7 +11,7 @@ from pathlib import Path
 from reproductions import live
 from reproductions.aleph.live.setting import ALEPH, PS, RING, Sync, bound_of, example, run
 from reproductions.claims import Finding, timed
-from reproductions.reports import FigureReport, NumberedRow, Trust
+from reproductions.reports import ByVerdict, FigureReport, NumberedRow, Trust
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.figures import finished_runs
 from testbed.messages.coding import Number
@@ -25,7 +25,7 @@ WITHIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class ExampleRow(NumberedRow):
+class ExampleRow(ByVerdict, NumberedRow):
     """A way's sum of a vector: its seconds, and those of the paper; the largest error of a value."""
 
     way: str
@@ -37,10 +37,6 @@ class ExampleRow(NumberedRow):
     measured_ms: Number
     ratio: Number
     verdict: JobVerdict
-
-    @property
-    def is_trusted(self) -> bool:
-        return bool(self.verdict.trustworthy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from reproductions.aleph.live.setting import (
 )
 from reproductions.claims import Finding, timed
 from reproductions.example_jobs import LayersResult
-from reproductions.reports import FigureReport, NumberedRow, Trust
+from reproductions.reports import ByVerdict, FigureReport, NumberedRow, Trust
 from reproductions.verdicts import FLAT, of_gain
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
@@ -90,7 +90,7 @@ class RoleMeans:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRow(NumberedRow):
+class TrainingRow(ByVerdict, NumberedRow):
     """A run of a model by a way, with the computing times of a profile (none: it computes nothing).
     `cores_unknown` says why roles have no cores; `cores_busy` counts those of the machine.
     """
@@ -108,10 +108,6 @@ class TrainingRow(NumberedRow):
     measured_ms: Number
     ratio: Number
     verdict: JobVerdict
-
-    @property
-    def is_trusted(self) -> bool:
-        return bool(self.verdict.trustworthy)
 
 
 Rows = Sequence[TrainingRow]

@@ -16,7 +16,7 @@ from reproductions import live
 from reproductions.example_jobs import COMPARED
 from reproductions.luwu.live import setting
 from reproductions.luwu.live.setting import DDP, FSDP, LUWU, ON_DISKS, TUNED, WAYS, TrainingWay
-from reproductions.reports import FigureReport, Trust
+from reproductions.reports import ByVerdict, FigureReport, Trust
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
 from testbed.messages.coding import UNSET, Number, UnsetType, decode
@@ -91,7 +91,7 @@ class NodeBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedRow(LiveRun):
+class TrainedRow(ByVerdict, LiveRun):
     """A run and what it came to: seconds of a typical iteration, means over the workers; bytes that links
     carried for each element of the model in an iteration, by worker; the largest peak of a worker's memory;
     the loss of each iteration. `predicted_s` is the model's iteration: UNSET in a figure that times nothing.
@@ -116,10 +116,6 @@ class TrainedRow(LiveRun):
     node_bytes: NodeBytes | None
     predicted_s: float | UnsetType | None = UNSET
     run: int | UnsetType = UNSET
-
-    @property
-    def is_trusted(self) -> bool:
-        return bool(self.verdict.trustworthy)
 
 
 @dataclass(frozen=True, slots=True)

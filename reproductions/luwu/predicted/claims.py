@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reproductions.claims import Finding
-from reproductions.luwu.predicted.rows import LargestRow, PredictedRow
+from reproductions.luwu.predicted.rows import LargestRow
 from reproductions.verdicts import AGREES, DIFFERS, of_ratio, of_size
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, STORED_BYTES, SWITCHML, ZERO3
-from testbed.systems.luwu.prediction import BOUND, TITLES
+from testbed.systems.luwu.prediction import BOUND, TITLES, Prediction
 
-Rows = Sequence[PredictedRow]
+Rows = Sequence[Prediction]
 
 
 def findings(figure: str, rows: Rows) -> list[Finding]:

@@ -14,7 +14,7 @@ from testbed.errors import RequestError
 
 if TYPE_CHECKING:
     from reproductions.claims import Finding
-    from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport, PredictedRow
+    from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport
     from testbed.systems.luwu.hardware import Hardware
     from testbed.systems.luwu.prediction import Prediction
 
@@ -108,20 +108,20 @@ def _largest(hardware: Hardware) -> list[LargestRow]:
     return rows
 
 
-def _by_micro_batch(hardware: Hardware) -> list[PredictedRow]:
+def _by_micro_batch(hardware: Hardware) -> list[Prediction]:
     from testbed.systems.luwu.memory import INFINITY, LUWU, SWITCHML, ZERO3
     from testbed.systems.luwu.prediction import by_micro_batch
     from testbed.systems.luwu.shapes import SHAPES
 
     return [
-        _row(prediction)
+        prediction
         for model in ("175B", "1.3B")
         for system in (LUWU, INFINITY, ZERO3, SWITCHML)
         for prediction in by_micro_batch(system, SHAPES[model], hardware)
     ]
 
 
-def _by_model(hardware: Hardware) -> list[PredictedRow]:
+def _by_model(hardware: Hardware) -> list[Prediction]:
     from testbed.systems.luwu.memory import INFINITY, LUWU, SWITCHML, ZERO3
     from testbed.systems.luwu.prediction import at_largest
     from testbed.systems.luwu.shapes import SHAPES
@@ -131,10 +131,10 @@ def _by_model(hardware: Hardware) -> list[PredictedRow]:
         for system in (LUWU, INFINITY, ZERO3, SWITCHML)
         for shape in SHAPES.values()
     ]
-    return [_row(prediction) for prediction in predictions if prediction is not None]
+    return [prediction for prediction in predictions if prediction is not None]
 
 
-def _beside_sharp(hardware: Hardware) -> list[PredictedRow]:
+def _beside_sharp(hardware: Hardware) -> list[Prediction]:
     from dataclasses import replace
 
     from testbed.systems.luwu.memory import LUWU, SHARP
@@ -144,26 +144,24 @@ def _beside_sharp(hardware: Hardware) -> list[PredictedRow]:
     # four workers of four disks each have the optimizer's rate together (section 4.4)
     four = replace(hardware, workers=4, worker_disks_bytes_s=hardware.worker_disks_bytes_s * 2)
     return [
-        _row(prediction)
-        for system in (LUWU, SHARP)
-        for prediction in by_micro_batch(system, SHAPES["30B"], four)
+        prediction for system in (LUWU, SHARP) for prediction in by_micro_batch(system, SHAPES["30B"], four)
     ]
 
 
-def _by_workers(hardware: Hardware) -> list[PredictedRow]:
+def _by_workers(hardware: Hardware) -> list[Prediction]:
     from testbed.systems.luwu.memory import INFINITY, LUWU
     from testbed.systems.luwu.prediction import BOUND, predict, with_workers
     from testbed.systems.luwu.shapes import SHAPES
 
     return [
-        _row(predict(system, SHAPES["30B"], with_workers(hardware, workers), micro_batch))
+        predict(system, SHAPES["30B"], with_workers(hardware, workers), micro_batch)
         for micro_batch in (8, 32)
         for system in (LUWU, INFINITY, BOUND)
         for workers in WORKERS
     ]
 
 
-def _by_disks(hardware: Hardware) -> list[PredictedRow]:
+def _by_disks(hardware: Hardware) -> list[Prediction]:
     from dataclasses import replace
 
     from testbed.systems.luwu.memory import LUWU
@@ -171,21 +169,13 @@ def _by_disks(hardware: Hardware) -> list[PredictedRow]:
     from testbed.systems.luwu.shapes import SHAPES
 
     return [
-        _row(predict(LUWU, SHAPES["175B"], replace(hardware, disks=disks), micro_batch))
+        predict(LUWU, SHAPES["175B"], replace(hardware, disks=disks), micro_batch)
         for disks in DISKS
         for micro_batch in (4, 8, 16, 24, 32)
     ]
 
 
-def _row(prediction: Prediction) -> PredictedRow:
-    from dataclasses import asdict
-
-    from reproductions.luwu.predicted.rows import PredictedRow
-
-    return PredictedRow(**asdict(prediction), tflops=prediction.tflops)
-
-
-_RUNS: Mapping[str, Callable[[Hardware], list[PredictedRow]]] = {
+_RUNS: Mapping[str, Callable[[Hardware], list[Prediction]]] = {
     "fig11": _by_micro_batch,
     "fig12": _by_model,
     "fig13": _beside_sharp,

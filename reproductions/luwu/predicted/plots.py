@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from reproductions.claims import tally
-from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport, PredictedRow
+from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
-from testbed.systems.luwu.prediction import BOUND, TITLES
+from testbed.systems.luwu.prediction import BOUND, TITLES, Prediction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Rows = Sequence[PredictedRow]
-AnyRow = TypeVar("AnyRow", LargestRow, PredictedRow)
+Rows = Sequence[Prediction]
+AnyRow = TypeVar("AnyRow", LargestRow, Prediction)
 # Okabe and Ito's
 LOOKS: Mapping[str, tuple[str, str]] = {
     LUWU: ("#009E73", "o"),
@@ -97,7 +97,7 @@ def _largest(rows: Sequence[LargestRow]) -> list[Panel]:
     return [("largest model that fits", draws)]
 
 
-def _tflops(row: PredictedRow) -> float:
+def _tflops(row: Prediction) -> float:
     return row.tflops
 
 

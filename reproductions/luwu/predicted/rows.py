@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from reproductions.reports import FigureReport
 from testbed.messages.coding import Number
 from testbed.systems.luwu.hardware import Hardware
+from testbed.systems.luwu.prediction import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,24 +22,6 @@ class LargestRow:
     model: str | None
     parameters: Number
     disks_hold: Number | None
-
-
-@dataclass(frozen=True, slots=True)
-class PredictedRow:
-    """A prediction (testbed/systems/luwu/prediction.py, `Prediction`), with the operations by GPU and second
-    in units of 1e12.
-    """
-
-    system: str
-    model: str
-    workers: int
-    disks: int
-    micro_batch: int
-    iteration_s: float
-    computing_s: float
-    update_s: float
-    limit: str
-    tflops: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +41,4 @@ class PredictedReport(FigureReport):
     version: int
     about: str
     hardware: Hardware
-    rows: Sequence[PredictedRow]
+    rows: Sequence[Prediction]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reproductions import live
 from reproductions.example_jobs import TIMED_DIGITS
-from reproductions.reports import FigureReport, NumberedRow, Trust
+from reproductions.reports import ByVerdict, FigureReport, NumberedRow, Trust
 from reproductions.trio.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, ComparedWay, network
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
@@ -32,7 +32,7 @@ IDEAL = "ideal"
 
 
 @dataclass(frozen=True, slots=True)
-class AccuracyRow(NumberedRow):
+class AccuracyRow(ByVerdict, NumberedRow):
     """A run of a way with a seed: the test accuracy after each iteration, and the seconds behind which it
     ended, the mean over the workers. `blocks` and `without` (by worker) are of Trio-ML alone.
     """
@@ -45,10 +45,6 @@ class AccuracyRow(NumberedRow):
     blocks: int | None
     without: Mapping[str, int] | None
     verdict: JobVerdict
-
-    @property
-    def is_trusted(self) -> bool:
-        return bool(self.verdict.trustworthy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from reproductions import live
 from reproductions.claims import Finding, timed
 from reproductions.example_jobs import LAYERS, LayersResult
-from reproductions.reports import FigureReport, NumberedRow, Trust
+from reproductions.reports import ByVerdict, FigureReport, NumberedRow, Trust
 from reproductions.trio.slow.setting import (
     AGE_OUT_MS,
     BATCHES,
@@ -46,7 +46,7 @@ PREDICTED = 0.10
 
 
 @dataclass(frozen=True, slots=True)
-class SlowRow(NumberedRow):
+class SlowRow(ByVerdict, NumberedRow):
     """A run of a model by a way with a probability `p` of delays at each point. `expected_ms` is what the
     model of iteration times has over all seeds, `replayed_ms` with this seed's draws. `blocks` and `without`
     (by worker) are of Trio-ML alone.
@@ -66,10 +66,6 @@ class SlowRow(NumberedRow):
     error_over_bound: Number
     retransmits: int
     verdict: JobVerdict
-
-    @property
-    def is_trusted(self) -> bool:
-        return bool(self.verdict.trustworthy)
 
 
 Rows = Sequence[SlowRow]

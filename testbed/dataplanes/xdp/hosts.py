@@ -28,6 +28,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.places import Host
 from testbed.wire import spec
+from testbed.wire.frame import mac_bytes
 from testbed.wire.records import filled
 
 MOST_SLOTS = 1 << 17  # of a ring
@@ -98,7 +99,7 @@ class XdpHosts:
                     first=tree * size,
                     lanes=lanes,
                     ip=ip_number(addresses.host_ip(*host)),
-                    mac=np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8),
+                    mac=list(mac_bytes(mac)),
                     port=port,
                 )
                 pullers[np.array((ifindex, first + tree), layout.PULLER_KEY).tobytes()] = puller

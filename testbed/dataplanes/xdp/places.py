@@ -41,6 +41,7 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import HOSTS
 from testbed.topology.places import Host
 from testbed.wire import places, spreading
+from testbed.wire.frame import mac_bytes
 from testbed.wire.records import filled
 from testbed.wire.recovery import QUESTIONS
 
@@ -430,7 +431,7 @@ class XdpHostPlace(_Place):
                 ifindex=self._owner,
                 from_ip=ip_number(addresses.host_ip(*self._host)),
                 to_ip=ip_number(addresses.host_ip(*member)),
-                mac=np.frombuffer(bytes.fromhex(addresses.host_mac(*member).replace(":", "")), np.uint8),
+                mac=list(mac_bytes(addresses.host_mac(*member))),
             )
             _, ifindex = addresses.copy_ifindices(number)
             map_update(self._programs.map_fd("copies"), u32(ifindex), record.tobytes())

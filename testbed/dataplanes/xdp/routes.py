@@ -32,6 +32,7 @@ from testbed.ocs.routes import Rerouted
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
+from testbed.wire.frame import mac_bytes
 from testbed.wire.records import filled
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
@@ -82,7 +83,7 @@ def _value(device: str, ways: int, mac: str) -> bytes:
         ifindex=socket.if_nametoindex(device) if device else 0,
         number=addresses.oxc_number_of(device),
         ways=ways,
-        mac=np.frombuffer(bytes.fromhex(mac.replace(":", "")), np.uint8) if mac else 0,
+        mac=list(mac_bytes(mac)) if mac else 0,
     ).tobytes()
 
 

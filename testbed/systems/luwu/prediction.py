@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from testbed.systems.luwu import memory, pipeline, sharded
 from testbed.systems.luwu.hardware import Hardware, gpu_rate
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
-from testbed.systems.luwu.shapes import PARAMETER_BYTES, SHAPES, STATE_BYTES, Shape
+from testbed.systems.luwu.shapes import PARAMETER_BYTES, STATE_BYTES, Shape
 
 BOUND = "zero-infinity-bound"
 """ZeRO-Infinity without disks and updates (section 4.6)."""
@@ -37,10 +37,7 @@ class Prediction:
     computing_s: float
     update_s: float
     limit: str
-
-    @property
-    def tflops(self) -> float:
-        return SHAPES[self.model].iteration_flop(self.micro_batch) / self.iteration_s / 1e12
+    tflops: float
 
 
 def predict(system: str, shape: Shape, hardware: Hardware, micro_batch: int) -> Prediction:
@@ -66,6 +63,7 @@ def predict(system: str, shape: Shape, hardware: Hardware, micro_batch: int) -> 
         computing,
         phases.update_s,
         limit,
+        shape.iteration_flop(micro_batch) / phases.iteration_s / 1e12,
     )
 
 
