@@ -14,18 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from reproductions.experiment import Experiment
 from reproductions.trio import FIGURES
-from reproductions.trio.packets import claims
+from reproductions.trio.packets import claims, worker
 from reproductions.trio.packets.figure import PLANS
 from reproductions.trio.packets.runs import AgedReport, AgedRow, LoadVerdict, StreamReport, StreamRow, network
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.errors import RequestError
 from testbed.messages.coding import plain
 from testbed.topology.load import parse
+from testbed.wire.rings import RESULT
 from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,3 +161,20 @@ def test_busy_cores_end_with_a_command_that_is_killed() -> None:
     while any(alive(int(pid)) for pid in children):
         assert time.monotonic() < deadline, "they outlive it"
         time.sleep(0.05)
+
+
+def test_no_result_is_seen_before_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that come where the worker waits for a core, right behind each reading of the clock."""
+    ring, came_s = np.zeros(3, RESULT.dtype(4)), [0.0] * 3
+    readings = iter(range(1, 20))
+
+    def a_core_is_waited_for() -> float:
+        now_s = float(next(readings))
+        behind = int(now_s) - 2  # the first reading is the deadline's
+        if 0 <= behind < len(ring):
+            ring["sequence"][behind], came_s[behind] = behind + 1, now_s + 0.5
+        return now_s
+
+    monkeypatch.setattr(worker.time, "monotonic", a_core_is_waited_for)
+    seen_s = worker._results(ring, 0, len(ring))
+    assert all(seen >= came > 0 for seen, came in zip(seen_s, came_s, strict=True)), (seen_s, came_s)

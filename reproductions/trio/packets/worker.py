@@ -113,15 +113,15 @@ def _push(settings: EndpointSettings, block: int, lanes: int) -> bytes:
 
 
 def _results(ring: np.ndarray, first: int, count: int) -> list[float]:
-    """Return when each came, by polling: within POLL_S and what the machine adds. ValueError where some do
-    not come.
+    """Return when each was seen to have come, by polling: within POLL_S and what the machine adds, and never
+    before it came. ValueError where some do not come.
     """
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)  # or sleeps are 50 us longer
     came_s = [0.0] * count
     deadline_s = time.monotonic() + TIMEOUT_S
     while not all(came_s):
-        sequences = ring["sequence"][first : first + count]
-        now_s = time.monotonic()
+        sequences = ring["sequence"][first : first + count].copy()
+        now_s = time.monotonic()  # behind the look: this process may have waited for a core in between
         if now_s > deadline_s:
             raise ValueError(f"no result of packet {first + came_s.index(0.0)} in {TIMEOUT_S:g} s")
         for packet in range(count):
