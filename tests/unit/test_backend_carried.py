@@ -193,6 +193,34 @@ def test_large_ones_are_carried_and_small_ones_are_gloos(monkeypatch: pytest.Mon
         assert {worker.sums.summed()["packets"] for worker in all_of_them} == {size_bytes}
 
 
+def test_a_profile_has_each_collective_by_the_backend_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts look for `inc:broadcast`, whoever carries it; gloo's own event says that it did."""
+
+    def profiled(worker: Worker) -> Counter[str]:
+        def calls() -> None:
+            for count in (LARGE, SMALL):
+                broadcast(worker.inc, worker.rank, count)
+                gathered(worker.inc, worker.rank, count)
+            worker.inc.allreduce([torch.ones(LARGE, dtype=torch.int64)]).wait(LIMIT)
+            worker.inc.barrier().wait(LIMIT)
+
+        if worker.rank:
+            calls()
+            return Counter()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            calls()
+        events = [each for each in profile.events() if each.name.startswith(("inc:", "gloo:"))]
+        assert all(each.is_async for each in events)
+        return Counter(each.name for each in events)
+
+    with workers(monkeypatch) as all_of_them:
+        names = together(all_of_them, profiled)[0]
+    assert names == {
+        **{"inc:broadcast": 2, "inc:all_gather": 2, "inc:all_reduce": 1, "inc:barrier": 1},
+        **{"gloo:broadcast": 1, "gloo:all_gather": 1, "gloo:all_reduce": 1, "gloo:barrier": 1},
+    }
+
+
 TYPES = (torch.int64, torch.int32, torch.int8, torch.uint8)
 FRACTIONS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 OPERATIONS = ("SUM", "PRODUCT", "MIN", "MAX")

@@ -833,6 +833,7 @@ class IncBackend : public Backend {
 			order_->require_same();
 		auto work = collective(); /* what gloo refuses is no call that others must ask for, too */
 
+		record(work);
 		count(size_bytes);
 		if (!course_ && !order_)
 			return coalesced_.kept(work);

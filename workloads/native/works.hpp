@@ -4,7 +4,9 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 
 #include "calls.hpp"
 #include "completions.hpp"
@@ -113,6 +115,59 @@ class SumWork : public Work {
 	Watched watched_;
 	std::vector<HeardPtr> heard_; /* of each tensor */
 };
+
+/* The name of a collective in a profile, as those that the network carries have; null: torch gives it none. */
+inline const char *title_of(OpType type)
+{
+	switch (type) {
+	case OpType::BROADCAST:
+		return "inc:broadcast";
+	case OpType::ALLREDUCE:
+	case OpType::ALLREDUCE_COALESCED:
+		return "inc:all_reduce";
+	case OpType::_ALLREDUCE_SPARSE:
+		return "inc:sparse_all_reduce";
+	case OpType::REDUCE:
+		return "inc:reduce";
+	case OpType::ALLGATHER:
+	case OpType::ALLGATHER_COALESCED:
+		return "inc:all_gather";
+	case OpType::_ALLGATHER_BASE:
+		return "inc:_all_gather_base";
+	case OpType::GATHER:
+		return "inc:gather";
+	case OpType::SCATTER:
+		return "inc:scatter";
+	case OpType::REDUCE_SCATTER:
+		return "inc:reduce_scatter";
+	case OpType::_REDUCE_SCATTER_BASE:
+		return "inc:_reduce_scatter_base";
+	case OpType::ALLTOALL:
+	case OpType::ALLTOALL_BASE:
+		return "inc:all_to_all";
+	case OpType::BARRIER:
+		return "inc:barrier";
+	default:
+		return nullptr;
+	}
+}
+
+/*
+ * Has a profiler see a collective of gloo's by this backend's name, too, from now to its end: scripts look for
+ * events by the name of their backend. Gloo's own event beside it says who carried it.
+ */
+inline void record(const WorkPtr &work)
+{
+	const char *title = title_of(work->retrieveOpType());
+	auto event = std::make_shared<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+
+	if (!title || !event->isActive())
+		return;
+	event->_setAsync();
+	event->before(title);
+	work->getFuture()->addCallback(
+		[end = at::wrapPropagateTLSState([event] { event->end(); })](c10::ivalue::Future &) { end(); });
+}
 
 /* A collective of gloo's, whose waiting goes into the timeline. */
 class SeenWork : public Work {
