@@ -18,6 +18,7 @@ from tests.limits import CALL_S
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"
 WORKFLOW = ROOT / ".github/workflows/ci.yml"
+NIGHTLY = ROOT / ".github/workflows/nightly.yml"
 PAGE = ROOT / "docs/ci.md"
 SCHEMAS = {"workflow": "vendor.github-workflows", "action": "vendor.github-actions"}
 PROGRAM = re.compile(r"(?:/optinc/|\bpython3 )?(scripts/\w+\.py|\.ci/run)")
@@ -73,7 +74,9 @@ def test_what_the_action_is_given_reaches_its_steps_as_variables_and_never_as_sh
 
 
 @pytest.mark.parametrize(
-    "text", [ACTION.read_text(), WORKFLOW.read_text(), example()], ids=["action", "ci", "example"]
+    "text",
+    [ACTION.read_text(), WORKFLOW.read_text(), NIGHTLY.read_text(), example()],
+    ids=["action", "ci", "nightly", "example"],
 )
 def test_every_run_is_shell_and_what_it_runs_is_there(text: str) -> None:
     for step in steps(text):
@@ -89,15 +92,18 @@ def test_every_run_is_shell_and_what_it_runs_is_there(text: str) -> None:
 
 def test_the_workflow_runs_the_gate_in_a_privileged_container_and_keeps_what_it_leaves() -> None:
     jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"]
-    (gate,) = (step["run"] for step in jobs["gate"]["steps"] if ".ci/run" in step.get("run", ""))
-    words = gate.split("scripts/container.py", 1)[1].split("2>&1")[0].split()
+    (gate,) = (step for step in jobs["gate"]["steps"] if ".ci/run" in step.get("run", ""))
+    (words,) = command_lines(gate["run"])
     options = container.parsed(words)
     argv = container.run_command(
         "docker", container.IMAGE, options.out, options.option, options.command, {"CI": "true"}
     )
     assert "--privileged" in argv
     assert "--env=CI=true" in argv
-    assert argv[-1] == ".ci/run"
+    assert argv[-3:] == ["sh", "-c", "make p4-tools && .ci/run"]
+    required = gate["env"]["TESTBED_REQUIRE"].split(",")
+    assert required[0] == "all", required
+    assert not {"-bmv2", "-p4c"} & set(required), "the P4 half would be skipped"
     (kept,) = (step for step in jobs["gate"]["steps"] if "upload-artifact" in step.get("uses", ""))
     assert kept["if"] == "always()"
     assert str(options.out) in kept["with"]["path"]
@@ -116,7 +122,7 @@ def command_lines(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "path", [ACTION, WORKFLOW, PAGE, ROOT / "docs/containers.md"], ids=lambda path: path.name
+    "path", [ACTION, WORKFLOW, NIGHTLY, PAGE, ROOT / "docs/containers.md"], ids=lambda path: path.name
 )
 def test_every_call_of_the_script_is_one_that_it_takes(path: Path) -> None:
     lines = command_lines(path.read_text())
