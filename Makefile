@@ -4,7 +4,7 @@ SOURCES := testbed controller workloads reproductions setup.py scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: quick ruff lint wire schemas documents bench clean root
+.PHONY: quick ruff lint wire schemas documents site bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -18,6 +18,7 @@ help:
 	@echo "make unit         the tests that need no root      make lint   lint and types"
 	@echo "make quick        lint, types of what changed, tests of pure code: a minute, no root"
 	@echo "make explore      property tests, of ever new examples (MINUTES=10)"
+	@echo "make site         the documents as pages, in out/site/"
 	@echo "make container    an image of this checkout, with podman or docker: docs/containers.md"
 	@echo "make clean        remove what the above made in this folder (not the packages of the system)"
 
@@ -73,6 +74,10 @@ schemas:
 
 documents:
 	@$(PYTHON) -m testbed.documents
+
+site: test-setup
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo "site: python3 -m http.server -d out/site"
 
 # what to run between two edits; what it leaves out, docs/testing.md says
 quick: ruff
