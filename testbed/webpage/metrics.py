@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
-    SummaryMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from testbed.messages.queue import QueueStatus
 from testbed.messages.status import Status
-from testbed.webpage.source import Answers
+from testbed.webpage.source import DARK_TIMES_S, Answers
 
 PATH = "/metrics"
 _FAULTS = ("lost", "duplicated", "held", "corrupted")
@@ -142,12 +143,30 @@ def _optics(look: Answers, said: Status) -> Iterator[Metric]:
         [((a, b), not {a, b} & dark) for a, b in said.circuits or ()],
         ["a", "b"],
     )
-    yield SummaryMetricFamily(
+    ends = [*map(str, DARK_TIMES_S), "+Inf"]
+    dark_times = HistogramMetricFamily(
         "testbed_reconfiguration_dark_seconds",
-        "Reconfigurations of the optical switch, and how long their ports were dark, as measured.",
-        count_value=look.totals.changes,
-        sum_value=look.totals.dark_s,
+        "How long the ports of a reconfiguration were dark, as measured.",
         unit="seconds",
+    )
+    at_most = zip(ends, accumulate(look.totals.dark_counts), strict=True)
+    dark_times.add_metric((), list(at_most), look.totals.dark_s)
+    yield dark_times
+    yield _counter(
+        "testbed_optical_frames",
+        "Frames that came to an optical port: lit went on, dark met a change, unlit had no circuit.",
+        [
+            ((port, light), count)
+            for port, frames in look.crossings.items()
+            for light, count in (("lit", frames.lit), ("dark", frames.dark), ("unlit", frames.unlit))
+        ],
+        ["port", "light"],
+    )
+    yield _counter(
+        "testbed_optical_lock_failures",
+        "How often a transceiver did not lock at once.",
+        [((port,), count) for port, count in said.failed_locks.items()],
+        ["port"],
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from testbed.client.runtime import Runtime
 from testbed.client.terminal_text import line, lines
 from testbed.errors import TestbedError
 from testbed.messages.coding import decode
-from testbed.messages.controller import ReconfigurationEvent
+from testbed.messages.controller import CrossedFrames, ReconfigurationEvent
 from testbed.messages.journal import JournalAnswer, JournalEntry, RunningJob
 from testbed.messages.status import LivingStatus, Status
 from testbed.messages.verdict import JobVerdict
@@ -27,6 +28,8 @@ from testbed.messages.verdict import JobVerdict
 FRESH_S = 1.0
 MOST_APART_S = 30.0  # what a link carried is not told of a longer time
 MOST_CHANGES = 2000
+DARK_TIMES_S = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""The upper ends of the histogram's buckets of dark times; a last one has those above."""
 _ANSWER_S = 10.0
 
 Answer = dict[str, Any]
@@ -44,7 +47,7 @@ class LinkFlow:
 class Totals:
     """Sums over the life of a testbed, as far as its journal and history reach back."""
 
-    changes: int = 0
+    dark_counts: list[int] = field(default_factory=lambda: [0] * (len(DARK_TIMES_S) + 1))
     dark_s: float = 0.0
     ended: dict[tuple[str, str], int] = field(default_factory=dict)  # (outcome, trust) -> jobs
 
@@ -63,6 +66,7 @@ class Answers:
     entries: tuple[JournalEntry, ...] = ()
     changes: tuple[ReconfigurationEvent, ...] = ()
     running: Mapping[int, RunningJob] = field(default_factory=dict)
+    crossings: Mapping[str, CrossedFrames] = field(default_factory=dict)  # by optical port
     totals: Totals = field(default_factory=Totals)
 
 
@@ -121,7 +125,10 @@ class PageSource:
             entries=tuple(self._entries),
             changes=tuple(self._changes),
             running=running,
-            totals=replace(self._totals, ended=dict(self._totals.ended)),
+            crossings=self._crossings(),
+            totals=replace(
+                self._totals, ended=dict(self._totals.ended), dark_counts=list(self._totals.dark_counts)
+            ),
         )
 
     def _read_on(self) -> dict[int, RunningJob]:
@@ -147,9 +154,19 @@ class PageSource:
             changes = ()
         for change in changes:
             self._changes.append(change)
-            self._totals.changes += 1
-            self._totals.dark_s += (change.measured_ms or 0.0) / 1e3
+            if change.measured_ms is not None:  # else no port was lit anew
+                dark_s = change.measured_ms / 1e3
+                self._totals.dark_counts[bisect_left(DARK_TIMES_S, dark_s)] += 1
+                self._totals.dark_s += dark_s
         return {job.id: job for job in journal.running}
+
+    def _crossings(self) -> dict[str, CrossedFrames]:
+        """Return the frames that came to each optical port; none while the controller is away."""
+        try:
+            answer = self._call(self._runtime.controller_socket, "crossings", timeout_s=_ANSWER_S)
+            return decode(dict[str, CrossedFrames], answer, "crossings")
+        except TestbedError:
+            return {}
 
 
 def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.webpage.metrics import exposition
 from testbed.webpage.source import Answers
-from tests.unit.page_world import World, ended, fault, link, queue, queued, status
+from tests.unit.page_world import NOW, World, change, ended, fault, link, queue, queued, status
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -31,7 +31,7 @@ def full_status() -> dict[str, Any]:
     left = [{**row, "back_s": None, "blocks": None}, {**row, "back_s": 2.0, "blocks": 9}]
     blocks = {"made": 9, "active": 1, "without": {}, "left": left}
     jobs = [{**status()["jobs"][0], "blocks": blocks}]
-    return status(faults=[fault(**counters)], schedule=schedule, jobs=jobs)
+    return status(faults=[fault(**counters)], schedule=schedule, jobs=jobs, failed_locks={"u1o1": 2})
 
 
 @pytest.fixture
@@ -65,10 +65,29 @@ def test_they_say_what_status_says(families: dict[str, Metric]) -> None:
     assert value(families, "testbed_jobs_ended_total", outcome="done", trust="yes") == 1
     assert value(families, "testbed_reconfiguration_dark_seconds_count") == 1
     assert value(families, "testbed_reconfiguration_dark_seconds_sum") == 0.5
+    assert value(families, "testbed_optical_frames_total", port="u1o1", light="dark") == 5
+    assert value(families, "testbed_optical_frames_total", port="u1o2", light="unlit") == 7
+    assert value(families, "testbed_optical_lock_failures_total", port="u1o1") == 2
     assert value(families, "testbed_core_busy_ratio", core="1") == 1
     assert value(families, "testbed_queue_job_progress_ratio", job="8", name="b") == 0.25
     faults = {"link": "u1h1", "direction": "up", "effect": "held"}
     assert value(families, "testbed_fault_frames_total", **faults) == 3
+
+
+def test_dark_times_are_in_buckets_and_a_change_that_lit_nothing_is_in_none(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    circuit = [("u1o1", "u2o1")]
+    world.changes = [
+        *(change(number, NOW, added=circuit, ms=ms) for number, ms in enumerate((0.4, 5.0, 5.1, 9e3), 1)),
+        change(5, NOW, removed=circuit),
+    ]
+    text = exposition(world.source.look(), OPENMETRICS)[0].decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    name = "testbed_reconfiguration_dark_seconds"
+    assert value(families, f"{name}_count") == 4
+    assert value(families, f"{name}_sum") == pytest.approx(9.0105)
+    ends = {"0.001": 1, "0.002": 1, "0.005": 2, "0.01": 3, "5.0": 3, "+Inf": 4}
+    assert {end: value(families, f"{name}_bucket", le=end) for end in ends} == ends
 
 
 def test_bytes_of_links_are_by_direction(tmp_path: Path) -> None:

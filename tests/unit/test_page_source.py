@@ -21,11 +21,11 @@ def world(tmp_path: Path) -> World:
 def test_nothing_is_asked_before_somebody_looks_and_little_by_many(world: World) -> None:
     assert world.asked == []
     looks = [world.source.look() for _ in range(5)]
-    assert [op for op, _ in world.asked] == ["status", "journal", "history"]
+    assert [op for op, _ in world.asked] == ["status", "journal", "history", "crossings"]
     assert looks.count(looks[0]) == 5
     world.now += 1.0
     world.source.look()
-    assert len(world.asked) == 6
+    assert len(world.asked) == 8
 
 
 def test_those_who_waited_for_a_slow_answer_share_it(world: World) -> None:
@@ -52,7 +52,7 @@ def test_the_journal_and_the_history_are_read_on_from_where_they_were(world: Wor
     assert [arguments for op, arguments in world.asked if op == "journal"] == [{"after": 0}, {"after": 1}]
     assert [entry.number for entry in look.entries] == [1, 2]
     assert [event.id for event in look.changes] == [1, 2]
-    assert (look.totals.changes, look.totals.dark_s) == (2, 0.75)
+    assert (sum(look.totals.dark_counts), look.totals.dark_s) == (2, 0.75)
     assert look.totals.ended == {("done", "yes"): 1, ("failed", "none"): 1}
 
 
