@@ -69,8 +69,8 @@ def last_id(history: Any) -> int:
 
 
 def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
-    """Return what is worth saying of a job's block records (Places.blocks): who was left out of how many, and
-    which were never completed.
+    """Return the notes on a job's block records: how many lacked which worker, who left, and how many were
+    never completed.
     """
     notes = []
     if blocks.without:
@@ -95,7 +95,7 @@ def absence_in_words(absence: AbsenceStatus) -> str:
 
 
 def shares_without(blocks: BlocksStatus) -> str:
-    """Return how many of a job's blocks went without whom, and what share of all that is."""
+    """Count a job's degraded blocks by the worker or place that was missing, with their share of all."""
     made = max(1, blocks.made)
     return ", ".join(
         f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / made:.1%})"
@@ -183,7 +183,8 @@ def unused(
         own_bytes = sent_bytes - sum(_MOST_SENT[way] * size for way, size in ways.items())
         if starts > 1 or own_bytes < max(sent_bytes / 2, _FEW_BYTES):
             return None
-        return f"most was not summed {where}: {sent}, {own_bytes / 1e6:.3g} MB of it not by inc"
+        other = f"{own_bytes / 1e6:.3g} MB of the {sent_bytes / 1e6:.3g} MB that workers sent"
+        return f"most was not summed {where}: {other} was traffic of other kinds"
     if GLOO in ways:
         why = f"gloo carried all that inc was asked for ({ways[GLOO]} bytes)"
     elif any(left.keys() != _OF_ANY_SCRIPT for left in stats if left):

@@ -196,7 +196,7 @@ def _jobs(look: Answers, said: Status) -> Iterator[Metric]:
     )
     yield _gauge(
         "testbed_job_trustworthy",
-        "What the verdict thinks of the last seconds of a job: 1 to be trusted, 0 not.",
+        "The verdict on the last seconds of a job: 1 trustworthy, 0 not.",
         [
             (label, running.verdict.trustworthy)
             for label, job in zip(labels, jobs, strict=True)
@@ -218,7 +218,7 @@ def _jobs(look: Answers, said: Status) -> Iterator[Metric]:
     )
     yield _counter(
         "testbed_jobs_ended",
-        "Jobs that are over, by outcome and by whether their result is to be trusted.",
+        "Jobs that have ended, by outcome and by whether their result is trustworthy.",
         [(key, count) for key, count in sorted(look.totals.ended.items())],
         ["outcome", "trust"],
     )

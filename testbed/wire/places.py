@@ -39,8 +39,8 @@ class SlotState(Choice):
 
 
 class Role(Choice):
-    """The ways that a sum made at a place goes; the slot of a complete sum is in the state of the same
-    number.
+    """The destination of a completed sum: the place above, or all workers. The slot of a completed sum is in
+    the state of the same number.
     """
 
     NONE = 0, "an entry that is not in use"
