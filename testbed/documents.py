@@ -44,6 +44,7 @@ from testbed.topology.values import UNSHAPED, values_said
 
 DOCS = FOLDER.parent
 SCHEMA = FOLDER / "configuration.json"
+_CONTROLS = r"[\u0000-\u001f\u007f-\u009f\u2028\u2029]"  # what ends a line, or is no letter or sign
 _CLASS = r"^.+\.py:[A-Za-z_]\w*$"
 
 
@@ -165,7 +166,8 @@ def schema_of(kind: Kind) -> dict[str, Any]:
         case Rate():
             return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNSHAPED}]}
         case Name():
-            return {"type": "string", "minLength": 1, "maxLength": MOST_NAME}
+            controls = {"pattern": _CONTROLS}
+            return {"type": "string", "minLength": 1, "maxLength": MOST_NAME, "not": controls}
         case Names():
             return {"type": "array", "items": {"type": "string"}}
         case ProgramFiles():

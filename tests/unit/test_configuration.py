@@ -129,6 +129,14 @@ def test_a_wrong_value_is_refused_by_reader_and_schema_alike() -> None:
                 parse(data, "wrong")
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\n", "a\tb", "\x7f", "a\u2028b", "", "x" * 61])
+def test_a_name_of_more_than_a_line_is_refused_by_reader_and_schema_alike(name: str) -> None:
+    data = {"name": name, "units": [{"hosts": 1}]}
+    assert not SCHEMA.is_valid(data)
+    with pytest.raises(RequestError, match=r"^name: "):
+        parse(data, "wrong")
+
+
 @dataclass(frozen=True, slots=True)
 class _Planted:
     """A section with keys of several kinds, one of them under another name."""

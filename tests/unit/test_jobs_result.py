@@ -174,7 +174,8 @@ def test_a_job_that_summed_little_where_it_was_to_has_a_line() -> None:
     assert unused(PACKETS, left, 10**9, starts=2) is None, "the first start may have sent it"
     assert unused(PACKETS, left, 10_700_000) is None
     assert unused(PACKETS, left, 10_900_000) == (
-        "most was not summed in the network: 5.5 MB of the 10.9 MB that workers sent was traffic of other kinds"
+        "most was not summed in the network: 5.5 MB of the 10.9 MB that workers sent was traffic of other "
+        "kinds"
     )
 
 
