@@ -21,7 +21,7 @@ from tests.limits import CALL_S
 from tests.privileged.commands import running
 from tests.torch.exceptions import EXCEPTIONS, SUITE_EXCEPTIONS
 from tests.torch.outcomes import Outcome, Script, counted, judged, run_all
-from tests.torch.sources import PLACES, SUITES, WHERE
+from tests.torch.sources import PLACES, SUITES, WHERE, modules
 from tests.torch.suites import CONFIG, run_suites
 from workloads.native import build
 
@@ -59,12 +59,11 @@ def main(argv: Sequence[str]) -> int:
         config.write_text(CONFIG)
         with running(str(config)) as testbed:
             scripts = {each: Script(WORKER, (each,), PLACES[WORKERS], WORKERS) for each in backends}
-            outcomes = {each: run_all(testbed, each, scripts[each], tests, folder) for each in backends}
-            others = run_suites(testbed, backends, options.sources, suites, folder) if suites else {}
-    both = {backend: outcomes[backend] | others.get(backend, {}) for backend in backends}
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(_rows(both), indent=1) + "\n")
+            both = {each: run_all(testbed, each, scripts[each], tests, folder) for each in backends}
+            _write(options.json, both)
+            for outcomes in run_suites(testbed, backends, options.sources, suites, folder):
+                both = {backend: both[backend] | outcomes[backend] for backend in backends}
+                _write(options.json, both)
     for backend, each in both.items():
         print(f"{backend}: {counted(each)}")
     exceptions = EXCEPTIONS | SUITE_EXCEPTIONS
@@ -84,7 +83,11 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         "--sources", type=Path, metavar="FOLDER", help="the folder `test` of a checkout of PyTorch"
     )
     parser.add_argument(
-        "--suite", action="append", choices=SUITES, default=[], help="of --sources, and no others (all)"
+        "--suite",
+        action="append",
+        default=[],
+        metavar="SUITE[/MODULE]",
+        help=f"of --sources, and no others (all): {', '.join(SUITES)}; dtensor/test_init is one module",
     )
     parser.add_argument("tests", nargs="*", metavar="TEST", help="such as test_all_reduce_sum; all of them")
     options = parser.parse_args(argv)
@@ -94,7 +97,23 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         options.sources = options.sources.resolve()
         if not (options.sources / "distributed").is_dir():
             parser.error(f"{options.sources} has no folder `distributed`: {WHERE}")
+    for words in options.suite:
+        name, _, module = words.partition("/")
+        if name not in SUITES:
+            parser.error(f"--suite {words}: {', '.join(SUITES)} are accepted")
+        if module and module not in (stems := [each.stem for each in modules(options.sources, SUITES[name])]):
+            parser.error(f"--suite {words}: {', '.join(stems)} are accepted behind {name}/")
     return options
+
+
+def _write(path: Path | None, outcomes: dict[str, dict[str, Outcome]]) -> None:
+    """Write the outcomes so far, whole or not at all."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(_rows(outcomes), indent=1) + "\n")
+    part.replace(path)
 
 
 def _rows(outcomes: dict[str, dict[str, Outcome]]) -> dict[str, dict[str, list[str]]]:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.limits import CALL_S
@@ -23,11 +23,16 @@ CONFIG = "name: torch\nunits:\n  - {kind: gpu, hosts: 5}\n  - {kind: gpu, hosts:
 
 def run_suites(
     testbed: Testbed, backends: Sequence[str], sources: Path, names: Sequence[str], folder: Path
-) -> dict[str, dict[str, Outcome]]:
-    """Run suites by each backend. Return the outcomes, by backend and by `suite/module::Class.test`."""
-    outcomes: dict[str, dict[str, Outcome]] = {backend: {} for backend in backends}
-    for name in names:
+) -> Iterator[dict[str, dict[str, Outcome]]]:
+    """Run suites by each backend, of SUITE/MODULE one module. Yield each module's outcomes, by backend and by
+    `suite/module::Class.test`: a suite takes an hour, and what has ended is known if it is stopped.
+    """
+    for wanted in names:
+        name, _, chosen = wanted.partition("/")
         for module in modules(sources, SUITES[name]):
+            if chosen not in ("", module.stem):
+                continue
+            outcomes: dict[str, dict[str, Outcome]] = {backend: {} for backend in backends}
             cases, why = cases_of(sources, module, SUITES[name])
             label = f"{name}/{module.stem}"
             print(f"{label}: {described(cases) or why}", flush=True)
@@ -38,7 +43,7 @@ def run_suites(
                     place = folder / f"{name}-{module.stem}"
                     made = run_all(testbed, backend, script, [case.name for case in group], place)
                     outcomes[backend] |= {f"{label}::{test}": each for test, each in made.items()}
-    return outcomes
+            yield outcomes
 
 
 def cases_of(sources: Path, module: Path, suite: Suite) -> tuple[list[Case], str]:
