@@ -72,6 +72,7 @@ def epitaph(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJo
         failure=failure,
         verdict=outcome.verdict if outcome else None,
         notes=tuple(job.notes[-20:]),
+        ratio=outcome.bound.ratio if outcome and outcome.bound else None,
     )
 
 

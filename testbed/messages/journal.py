@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.verdict import JobVerdict
 
 
@@ -22,8 +22,8 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that is over; without a result it has no verdict. `notes` are the last of those that a reader of
-    the result must know.
+    """A job that has ended; without a result it has no verdict. `ratio` is the measured time of a round over
+    its bound, where it has one; `notes` are the last of those that a reader of the result must know.
     """
 
     id: int
@@ -37,6 +37,7 @@ class EndedJob:
     failure: str | None
     verdict: JobVerdict | None
     notes: tuple[str, ...]
+    ratio: Number | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ FREE = "#9aa0a6"  # nobody's
 DARK, LIT = "#4a4f57", "#f0c419"  # an optical port without light, and with it
 GOOD, BAD = "#1a9850", "#d73027"
 # (above this share of a rate, its colour, the width of its line, its words)
+# of greys that say more by their width: colours are jobs', and red is an alarm, a link that is down
 USES = (
-    (0.90, "#d73027", 5.0, "above 90 %"),
-    (0.50, "#fc8d59", 4.0, "50 to 90 %"),
-    (0.10, "#e0b90f", 3.0, "10 to 50 %"),
-    (0.001, "#66bd63", 2.5, "up to 10 %"),
-    (-1.0, "#9aa0a6", 1.5, "idle"),
+    (0.90, "#5b6068", 8.0, "above 90 %"),
+    (0.50, "#6d737b", 6.0, "50 to 90 %"),
+    (0.10, "#7f858d", 4.0, "10 to 50 %"),
+    (0.001, "#8f959c", 2.5, "up to 10 %"),
+    (-1.0, "#9aa0a6", 1.0, "idle"),
 )
 UNKNOWN = ("#9aa0a6", 1.0, "not measured")
 _EVEN = 0.179  # the luminance on which black and white are read alike

@@ -64,12 +64,17 @@ def jobs(view: View) -> list[Component]:
 def _job_row(job: JobLine) -> list[Content]:
     dot = html.Span(className="dot", style={"background": colours.of_job(job.number)})
     trust = {True: "good", False: "bad", None: ""}[job.trustworthy]
-    verdict: Parts = [html.Span(job.verdict, className=f"verdict {trust}")]
-    if job.attention:
-        lines = html.Ul([html.Li(line) for line in job.attention])
-        verdict.append(html.Details([html.Summary(f"{len(job.attention)} more"), lines]))
+    verdict: Parts = [html.Span(job.badge, className=f"badge {trust}")]
+    if job.ratio is not None:
+        verdict.append(html.Span(f" {job.ratio:.2f} times the bound", className="ratio"))
+    lines = [html.Span(job.verdict, className="verdict"), html.Ul([html.Li(line) for line in job.attention])]
+    verdict.append(html.Details([html.Summary(_notes_in_words(len(job.attention))), *lines]))
     number: Parts = [dot, f" {job.number}"]
     return [number, job.state, job.sync, job.script, job.hosts, job.progress, job.uses, verdict]
+
+
+def _notes_in_words(count: int) -> str:
+    return f"why, and {count} note{'s' * (count != 1)}" if count else "why"
 
 
 def queue(view: View) -> list[Component]:

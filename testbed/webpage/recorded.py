@@ -25,6 +25,7 @@ from testbed.webpage.view import (
     ShownLink,
     ShownUnit,
     View,
+    badge,
     change_text,
     duration,
     hosts_text,
@@ -133,7 +134,9 @@ def _line(
         uses="",
         verdict=verdict.text if verdict else "none",
         trustworthy=verdict.trustworthy if verdict else None,
+        badge=badge(verdict, job.failure),
         attention=remarks(job.failure, run.notes if run else (), verdict),
+        ratio=run.bound.ratio if run and run.bound else None,
     )
 
 

@@ -91,7 +91,9 @@ class ShownCircuit:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job that runs, or is over. `trustworthy` is what the verdict says by now."""
+    """A job that runs, or is over. `trustworthy` is what the verdict says by now, `badge` in a word or two;
+    `ratio` is the measured time of a round over its bound, where the job has ended and has one.
+    """
 
     number: int
     state: str
@@ -102,7 +104,9 @@ class JobLine:
     uses: str
     verdict: str
     trustworthy: bool | None
+    badge: str
     attention: tuple[str, ...] = ()
+    ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,7 @@ def _running(look: Answers) -> list[JobLine]:
                 uses=", ".join(f"{a}-{b}" for a, b in job.uses.circuits) if job.uses else "",
                 verdict=f"so far {line}",
                 trustworthy=verdict.trustworthy if verdict else None,
+                badge=f"so far {badge(verdict)}" if verdict else line,
                 attention=(
                     *command.waiting_lines(job),
                     *command.blocks_lines(job.blocks),
@@ -293,8 +298,22 @@ def ended_job(job: EndedJob, state: str) -> JobLine:
         uses="",
         verdict=verdict.text if verdict else failure or "none",
         trustworthy=verdict.trustworthy if verdict else None,
+        badge=badge(verdict, failure),
         attention=remarks(failure if verdict else None, job.notes, verdict),
+        ratio=job.ratio,
     )
+
+
+def badge(verdict: JobVerdict | None, failure: str | None = None) -> str:
+    """Return what became of a job in a word or two: that it failed, or its verdict with the first reason."""
+    if failure:
+        return "failed"
+    if verdict is None or verdict.trustworthy is None:
+        return "no verdict"
+    if verdict.trustworthy:
+        return "trustworthy"
+    reasons = [reason.name.replace("_", " ") for reason in verdict.reasons[:1]]
+    return ": ".join(["not trustworthy", *reasons])
 
 
 def remarks(failure: str | None, notes: Iterable[str], verdict: JobVerdict | None) -> tuple[str, ...]:

@@ -134,7 +134,12 @@ def its_record_is_opened(shown: Shown, result: dict[str, Any]) -> None:
     assert shown.text("#head h1") == f"record {name}"
     (job,) = shown.table("jobs")
     assert (job[0].strip(), job[1]) == (str(result["id"]), "done")
-    assert job[7].startswith(result["verdict"]["line"].removeprefix("verdict: "))
+    assert job[7].startswith("trustworthy" if result["verdict"]["trustworthy"] else "not trustworthy")
+    if result["bound"]:
+        assert f"{result['bound']['ratio']:.2f} times the bound" in job[7]
+    assert "allowed" not in job[7], "the sentence is shown on demand"
+    shown.clicks("#table-jobs summary")
+    assert shown.text("#table-jobs .verdict") == result["verdict"]["line"].removeprefix("verdict: ")
     assert job[4].startswith(" ".join(worker["host"] for worker in result["workers"]))
     for event in result["ocs"]["events"]:
         assert f"reconfiguration {event['id']}:" in shown.text("#happenings")

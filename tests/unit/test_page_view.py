@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from testbed.messages.verdict import JobVerdict, Reason
 from testbed.webpage import colours, elements, fabric_picture, timeline_picture
 from testbed.webpage.page import Part, filled, parts, pause_s
 from testbed.webpage.spans import NOT_OVER
 from testbed.webpage.timeline_picture import Stretch, choice_of, moment, stamp
-from testbed.webpage.view import View, of_look
+from testbed.webpage.view import View, badge, of_look
 from tests.unit.page_world import NOW, World, change, ended, fault, link, queue, queued, status
 
 
@@ -48,6 +49,7 @@ def test_a_job_has_its_progress_and_what_the_verdict_thinks(world: World) -> Non
     assert running.verdict == "so far trustworthy: within 3 %"
     assert running.trustworthy
     assert (over.number, over.state, over.verdict) == (5, "done after 0:01:00", "trustworthy: within 3 %")
+    assert (running.badge, over.badge, over.ratio) == ("so far trustworthy", "trustworthy", 1.034)
     assert over.attention == ("restart 1 of at most 2",)
 
 
@@ -55,6 +57,7 @@ def test_a_job_that_failed_says_why(world: World) -> None:
     world.entries = [ended(1, 5, "its worker died")]
     job = view_of(world).jobs[1]
     assert (job.state, job.verdict, job.trustworthy) == ("failed after 0:01:00", "its worker died", None)
+    assert job.badge == "failed"
 
 
 def test_stragglers_faults_and_what_is_wrong_are_told(world: World) -> None:
@@ -268,3 +271,20 @@ def test_names_are_read_on_every_colour(colour: str) -> None:
 
     low, high = sorted((light(colour), light(colours.ink_on(colour))))
     assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (None, "no verdict"),
+        (JobVerdict(None, "verdict: none", (), ()), "no verdict"),
+        (JobVerdict(True, "verdict: trustworthy", (), (Reason("steal", "x"),)), "trustworthy"),
+        (
+            JobVerdict(False, "", (Reason("machine_bound", "x"), Reason("lost", "y")), ()),
+            "not trustworthy: machine bound",
+        ),
+    ],
+)
+def test_a_badge_says_the_verdict_and_its_first_reason(verdict: JobVerdict | None, words: str) -> None:
+    assert badge(verdict) == words
+    assert badge(verdict, "its worker died") == "failed"
