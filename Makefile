@@ -2,9 +2,12 @@
 PYTHON := .venv/bin/python
 SOURCES := testbed controller workloads reproductions setup.py scripts
 
+# by it each of some thousand processes would compile its modules again
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: quick ruff lint wire schemas documents site bench clean root
+.PHONY: quick ruff lint bytecode wire schemas documents site bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -47,7 +50,7 @@ demo: root setup
 # All that a Debian 12 with set-up's packages has must work; which skips are allowed, tests/skips.py says.
 test: export TESTBED_REQUIRE ?= all,-bmv2,-p4c,-quiet,-memory,-kthreads,-history
 test: root test-setup
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync ryu lint
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync ryu lint bytecode
 	@$(PYTHON) -m tests.kernels --fetch
 	@echo "tests: unit, then privileged; required: $(TESTBED_REQUIRE)"
 	@$(PYTHON) -m tests.gate
@@ -95,6 +98,11 @@ lint: ruff
 	@$(PYTHON) -m check_jsonschema --builtin-schema vendor.github-actions action.yml
 	@echo "types: mypy --strict"
 	@$(PYTHON) -m mypy --strict $(SOURCES)
+
+# what else each process of a test compiles anew, and each lane rewrites; what is wrong with it, tests say
+bytecode: setup
+	@$(PYTHON) -m compileall -q $(SOURCES)
+	@$(PYTHON) -m pytest --collect-only -q >/dev/null || true
 
 # a quarter of an hour; the gate runs tests/privileged/test_torch.py. With TORCH=2.12.1 all of these run on
 # that version, in an environment of its own

@@ -37,10 +37,9 @@ LANES = 4  # three of testbeds, which wait most of their time, and one that fill
 IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
 KILL_S = 20.0
 FOLDERS = ("tests/unit", "tests/privileged")
-LEFT_OUT = (
-    "PYTEST_ADDOPTS",
-    "PYTEST_PLUGINS",
-)  # of the environment: by these somebody's pytest runs less than all
+# of the environment: by pytest's own somebody's pytest runs less than all, and by Python's each of some
+# thousand processes compiles its modules again
+LEFT_OUT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONDONTWRITEBYTECODE")
 PR_SET_CHILD_SUBREAPER = 36
 
 
