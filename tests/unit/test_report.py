@@ -18,7 +18,7 @@ from testbed.messages.coding import decode, plain
 from testbed.messages.report import DemoReport
 from testbed.messages.result import RunResult
 from testbed.plugins.shown_jobs import shown_jobs
-from testbed.report import document, host, measures, plots, style, tables, timeline
+from testbed.report import document, host, job_rows, measures, plots, style, tables, timeline
 from testbed.topology.catalogue import find
 from tests.unit import results
 
@@ -194,9 +194,8 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
         **report["jobs"]["inc"],
         "link_bytes": 2_820_718_882,
         "link_drops": 40_620,
-        "iteration_ms": 18_151.8,  # as on an emulated processor
-        "comm_ms": 3051.94,
-        "bound": {**report["jobs"]["inc"]["bound"], "bound_ms": 999.96, "ratio": 18.15},
+        "comm_ms_list": [3051.94],  # as on an emulated processor
+        "bound": {**report["jobs"]["inc"]["bound"], "measured_ms": 18_151.8, "bound_ms": 999.96},
     }
     report["ocs"]["events"][1] |= {
         "sync": "inc-across",
@@ -213,7 +212,7 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
         " 15.0 ",
         " 40.0 ",
         " 1.25 ",
-        " 18152   3052   1000  18.15 ",
+        " 18152     3052      1000    18.15 2.82 GB  40620   yes",
         "+250 µs",
         "not measured",
         "9 MB",
@@ -225,6 +224,20 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     at = lines.index("inc: verdict: trustworthy: within 4 %")
     assert lines[at + 3] == "ring: verdict: not trustworthy: core 1 was saturated"
     assert "…" not in text  # nothing was cut off
+
+
+def test_a_ratio_is_the_quotient_of_the_two_means_beside_it(report: dict[str, Any]) -> None:
+    job = report["jobs"]["inc"]
+    job |= {"iteration_ms_list": [1.0, 2.0, 60.0], "comm_ms_list": [9.0, 9.0, 2.0, 3.0, 7.0]}
+    judged = {"rounds": 3, "left_out": 2, "measured_ms": 163.8, "bound_ms": 154.6, "ratio": 1.09}
+    job["bound"] |= judged
+    shown = dict(zip(job_rows.HEADS, job_rows.job_cells("inc", read(report).jobs["inc"]), strict=True))
+    assert (shown["time an iteration (ms)"], shown["least by the links (ms)"]) == ("163.8", "154.6")
+    assert (shown["measured / least"], shown["communication (ms)"]) == ("1.06", "4.00")
+    job["bound"] |= {"rounds": 4}  # its rounds are no iterations of the script
+    assert job_rows.MeanTimes.of(read(report).jobs["inc"]).communication_ms == 6.0
+    job["bound"] = None
+    assert job_rows.MeanTimes.of(read(report).jobs["inc"]) == job_rows.MeanTimes(21.0, 6.0, None)
 
 
 def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
