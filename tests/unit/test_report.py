@@ -19,8 +19,10 @@ from testbed.messages.report import DemoReport
 from testbed.messages.result import RunResult
 from testbed.plugins.shown_jobs import shown_jobs
 from testbed.report import document, host, job_rows, measures, plots, style, tables, timeline
+from testbed.telemetry.summary import series
 from testbed.topology.catalogue import find
 from tests.unit import results
+from tests.unit.recordings import made
 
 PARAMS = 13
 GRADIENTS = 4 * PARAMS
@@ -287,6 +289,77 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
     assert "telemetry.png" not in [path.name for path in drawn]
     report["ocs"]["events"] = []
     assert "reconfigurations.png" not in [path.name for path in plots.draw_all(read(report), tmp_path)]
+
+
+def _series(folder: Path, link: list[float]) -> Path:
+    path = folder / f"job-{len(link)}.telemetry.npz"
+    path.write_bytes(series(made([0.8] * len(link), link, softirq=0.2)))
+    return path
+
+
+def test_what_is_over_time_says_what_is_above_a_rate_and_whose_cores_they_are(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    company = {"name": "company", "text": "programs outside of this testbed took 0.61 cores"}
+    report["jobs"]["ring"]["verdict"] |= {"notes": [company]}
+    job = read(report)
+    files = {
+        "inc": _series(tmp_path, [0.0] * 3 + [0.5] * 7 + [1.13] + [0.0] * 2),
+        "ring": _series(tmp_path, [0.5] * 9),
+        "ps": _series(tmp_path, [0.0]),
+    }
+    with plots.drawing() as plt:
+        figure = timeline.telemetry(job, files)
+        links, cores, late = (figure.axes[row * 3 : row * 3 + 3] for row in range(3))
+        words = " ".join(text.get_text() for text in figure.texts)
+        assert "Up to 113% of a rate" in words
+        assert "for all programs of the machine, not for the job alone" in words.replace("\n", " ")
+        assert [[text.get_text() for text in axes.texts] for axes in links] == [
+            ["trustworthy", "highest 113%"],
+            ["trustworthy"],
+            ["trustworthy"],
+        ]
+        assert links[0].get_ylim()[1] > 113
+        legend = cores[-1].get_legend()
+        assert legend is not None
+        # core 1 is the busier one
+        assert [text.get_text() for text in legend.get_texts()] == ["core 1", "core 0", "of it, on packets"]
+        assert "took 0.61" in late[1].get_xlabel()
+        assert late[0].get_xlabel() == "seconds of the job"
+        plt.close(figure)
+    assert "of a rate" not in timeline.finding(job)[1]
+
+
+def test_no_text_of_a_picture_is_cut_off_and_no_legend_is_over_a_curve(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    names = ("inc", "ring", "ps", *(f"hierarchical-chain-of-hosts-in-two-levels-{at}" for at in range(4)))
+    report["jobs"] = {name: report["jobs"]["ps"] for name in names}
+    for link in report["links"]:
+        link["bytes_by_sync"] = dict.fromkeys(names, link["bytes"])
+    report["ocs"]["events"][0] |= {"sync": names[-1]}
+    job = read(report)
+    files = dict.fromkeys(names, _series(tmp_path, [0.5] * 9))
+    drawn = (
+        plots.loss,
+        plots.iteration_time,
+        plots.links,
+        plots.reconfigurations,
+        lambda each: timeline.telemetry(each, files),
+    )
+    with plots.drawing() as plt:
+        for draw in drawn:
+            figure = draw(job)
+            figure.canvas.draw()
+            around, paper = figure.get_tightbbox(), figure.get_size_inches()
+            assert around.x0 >= 0
+            assert around.y0 >= 0
+            assert around.x1 <= paper[0]
+            assert around.y1 <= paper[1]
+            for axes in figure.axes:
+                legend = axes.get_legend()
+                assert legend is None or not legend.get_window_extent().overlaps(axes.get_window_extent())
+            plt.close(figure)
 
 
 def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
