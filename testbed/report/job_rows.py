@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from testbed.messages.report import DemoReport, ReportedJob
+from testbed.report.measures import GRADIENT_BYTES
 
 HEADS = (
     "job",
@@ -84,3 +85,33 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def host_told(report: DemoReport) -> str:
+    """Return in words the host that the report's times belong to."""
+    host = report.host
+    return f"{host.cores} cores, {host.memory / 2**30:.1f} GiB, kernel {host.kernel}."
+
+
+def scale_told(report: DemoReport) -> str:
+    """Return in words what the jobs' gradients and times stand for on the fabric that the configuration
+    declares.
+    """
+    scale, config = report.clock.scale, report.config
+    host_mbps = config["host_link"]["rate_mbps"]
+    if host_mbps is None:
+        return "Times are real."
+    job = next(iter(report.jobs.values()))
+    count = job.params * GRADIENT_BYTES[job.dtype]
+    real, declared = f"{host_mbps / scale:g} Mb/s", f"{host_mbps / 1e3:g} Gb/s"
+    if all(other.scaled for other in report.jobs.values()):
+        return (
+            f"Times are real, volumes are divided by {scale}: {size(count)} of gradients over {real} take "
+            f"what {size(count * scale)} "
+            f"take over the {declared} that {config['name']!r} declares."
+        )
+    return (
+        f"Times are real. Links have a {scale}th of their declared rates and these gradients were not "
+        f"divided by {scale}: to these jobs "
+        f"the fabric is one of {real}, not of {declared}."
+    )

@@ -1,6 +1,4 @@
-"""Where the words of a picture stand: its headline, its legends, the names of jobs. Works on figures of
-matplotlib.
-"""
+"""The layout of a picture's words: its headline, its legends, the names of jobs."""
 
 from __future__ import annotations
 

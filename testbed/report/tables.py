@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.messages.report import DemoReport
-from testbed.report.job_rows import HEADS, MEANS_TOLD, job_cells, size, trusted_first
-from testbed.report.measures import GRADIENT_BYTES
+from testbed.report.job_rows import HEADS, MEANS_TOLD, host_told, job_cells, scale_told, size, trusted_first
 from testbed.report.style import look
 
 
@@ -122,30 +121,4 @@ def _events(report: DemoReport) -> RenderableType:
 
 
 def _footnote(report: DemoReport) -> RenderableType:
-    host = report.host
-    text = f"{host.cores} cores, {host.memory / 2**30:.1f} GiB, kernel {host.kernel}. "
-    return Text(f"{text}{MEANS_TOLD} {scale_told(report)}", style="dim")
-
-
-def scale_told(report: DemoReport) -> str:
-    """Return in words what the jobs' gradients and times stand for on the fabric that the configuration
-    declares.
-    """
-    scale, config = report.clock.scale, report.config
-    host_mbps = config["host_link"]["rate_mbps"]
-    if host_mbps is None:
-        return "Times are real."
-    job = next(iter(report.jobs.values()))
-    count = job.params * GRADIENT_BYTES[job.dtype]
-    real, declared = f"{host_mbps / scale:g} Mb/s", f"{host_mbps / 1e3:g} Gb/s"
-    if all(other.scaled for other in report.jobs.values()):
-        return (
-            f"Times are real, volumes are divided by {scale}: {size(count)} of gradients over {real} take "
-            f"what {size(count * scale)} "
-            f"take over the {declared} that {config['name']!r} declares."
-        )
-    return (
-        f"Times are real. Links have a {scale}th of their declared rates and these gradients were not "
-        f"divided by {scale}: to these jobs "
-        f"the fabric is one of {real}, not of {declared}."
-    )
+    return Text(f"{host_told(report)} {MEANS_TOLD} {scale_told(report)}", style="dim")

@@ -88,8 +88,10 @@ class Samples:
 
     def _traffic_s(self) -> tuple[float, float] | None:
         """Return when the first and the last traffic was: a hundredth of the most."""
-        sent = np.flatnonzero(self.link > 0.01 * self.link.max()) if len(self.link) else ()
-        return (float(self.link_time_s[sent[0]]), float(self.link_time_s[sent[-1]])) if len(sent) else None
+        if not len(self.link) or not self.link.max():
+            return None
+        sent = self.link_time_s[self.link > 0.01 * self.link.max()]
+        return float(sent[0]), float(sent[-1])
 
     @classmethod
     def read(cls, path: Path) -> Samples:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import re
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,13 @@ from testbed.messages.coding import decode, plain
 from testbed.messages.report import DemoReport
 from testbed.messages.result import RunResult
 from testbed.plugins.shown_jobs import shown_jobs
-from testbed.report import document, host, job_rows, measures, plots, style, tables, timeline
+from testbed.report import document, host, job_rows, measures, page, plots, style, tables, timeline
 from testbed.telemetry.summary import series
 from testbed.topology.catalogue import find
 from tests.unit import results
 from tests.unit.recordings import made
 
+ROOT = Path(__file__).resolve().parents[2]
 PARAMS = 13
 GRADIENTS = 4 * PARAMS
 ITERATIONS = 11
@@ -243,14 +247,14 @@ def test_a_ratio_is_the_quotient_of_the_two_means_beside_it(report: dict[str, An
 
 
 def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
-    assert tables.scale_told(read(report)) == (
+    assert job_rows.scale_told(read(report)) == (
         "Times are real. Links have a 200th of their declared rates and these gradients were not divided by "
         "200: to these jobs "
         "the fabric is one of 200 Mb/s, not of 40 Gb/s."
     )
     runs = {"inc": read_run(run_result("inc", 1, 0.01))}
     scaled = document.document(host.facts(), find("default"), runs, {"inc": {**training(), "scale": 200}})
-    assert tables.scale_told(scaled) == (
+    assert job_rows.scale_told(scaled) == (
         "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take "
         "over the 40 Gb/s that "
         "'default' declares."
@@ -391,6 +395,59 @@ def test_findings_are_computed(report: dict[str, Any]) -> None:
         jobs[sync] = replace(jobs[sync], test_accuracy=accuracy)
     assert plots.accuracy({"inc": jobs["inc"]}) == "Test accuracy is 98.3%"
     assert plots.accuracy(jobs) == "Test accuracy is from 10.0% (ps) to 98.3% (inc)"
+
+
+class _Parts(HTMLParser):
+    """The cells of a page's rows, and all that its elements refer to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.references: list[str] = []
+        self.captions = 0
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.references += [value or "" for name, value in attrs if name in {"src", "href"}]
+        self.captions += tag == "figcaption"
+        self._in_cell = tag in {"td", "th"}
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1].append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = False
+
+
+def test_the_page_has_table_pictures_and_next_steps_and_asks_for_nothing(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    report["jobs"]["ring"] |= {
+        "bound": None,
+        "verdict": {**results.TRUSTED, "trustworthy": None, "line": "verdict: <none> & nothing"},
+    }
+    job = read(report)
+    drawn = plots.draw_all(job, tmp_path, {"inc": _series(tmp_path, [0.5] * 9)})
+    assert {path.stem for path in drawn} == page.CAPTIONS.keys()
+    page.write(tmp_path / "report.html", job, drawn)
+    text = (tmp_path / "report.html").read_text()
+    parts = _Parts()
+    parts.feed(text)
+    assert parts.rows == [
+        list(job_rows.HEADS),
+        *(list(job_rows.job_cells(name, each)) for name, each in job.jobs.items()),
+    ]
+    assert len(parts.references) == parts.captions == len(drawn)
+    for reference, picture in zip(parts.references, drawn, strict=True):
+        assert base64.b64decode(reference.removeprefix("data:image/png;base64,")) == picture.read_bytes()
+    assert "url(" not in text
+    assert "ring: &lt;none&gt; &amp; nothing" in text
+    for document_name in re.findall(r"<code>(docs/[^<]*)</code>", text):
+        assert (ROOT / document_name).exists(), document_name
+    assert "$" not in text
 
 
 @pytest.mark.parametrize("trustworthy", [False, None])
