@@ -82,6 +82,7 @@ setup(
     package_data={
         "": ["*.yaml", "*.json", "py.typed"],
         "workloads.native": ["*.cpp", "*.hpp", "wire.h"],
+        "testbed.report": ["*.html"],
         "testbed.webpage": ["assets/*.css"],
         "reproductions.aleph.micro": ["*.c", "*.h"],
     },

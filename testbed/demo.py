@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         type=Path,
         default=Path("out/demo"),
         metavar="DIR",
-        help="for report.json and the plots (out/demo)",
+        help="for report.html, report.json and the plots (out/demo)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print what report.json has, and all else on stderr"
@@ -95,7 +95,7 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
     from testbed.errors import from_exit_code
     from testbed.messages.coding import decode
     from testbed.messages.result import RunResult
-    from testbed.report import document, host, plots, tables
+    from testbed.report import document, host, page, plots, tables
     from testbed.report.console import standard_output
 
     name = f"demo-{os.getpid()}"
@@ -131,9 +131,10 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
         document.write_json(out / "report.json", report)
         series = {job: series_path(out / f"{job}.run.json") for job in jobs}
         pictures = plots.draw_all(report, out, series)
+        page.write(out / "report.html", report, pictures)
     print()
     tables.show(report, standard_output(120))
-    print(f"{options.out}: report.json {' '.join(path.name for path in pictures)}")
+    print(f"{options.out}: report.html report.json {' '.join(path.name for path in pictures)}")
     return report
 
 

@@ -114,9 +114,9 @@ def headline(
     """Put the headline over a picture: the finding, if all runs that it rests on are trustworthy, else that
     there is none. A simulation rests on none.
     """
-    from testbed.report import plots
+    from testbed.report import layout
 
-    plots.headline(picture, title(report, finding, rows), detail)
+    layout.headline(picture, title(report, finding, rows), detail)
 
 
 def title(report: JudgedReport, finding: str, rows: Sequence[AnyRow]) -> str:

@@ -19,6 +19,8 @@ from testbed.messages.coding import Number
 from testbed.messages.report import DemoReport, ReportedEvent, ReportedJob, ReportedLink
 from testbed.report import timeline
 from testbed.report.files import replacing
+from testbed.report.job_rows import MeanTimes, milliseconds
+from testbed.report.layout import arrange, beside, headline, named
 from testbed.report.style import FAINT, INK, MUTED, PAPER, look
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 Measured = tuple[ReportedEvent, Number]  # how long its ports were dark, in ms
 DPI = 160
+LINE_STYLES: Any = ("-", "--", ":", "-.")  # of jobs of one colour: those that no system is shown by
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -97,38 +100,50 @@ def drawing() -> Iterator[Any]:
 def loss(report: DemoReport) -> Figure:
     """Training loss by iteration, where all jobs do the same, and by time, where they differ."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     jobs = report.jobs
-    figure, (by_iteration, by_time) = plt.subplots(1, 2, figsize=(10, 4.8), sharey=True)
+    figure, (by_iteration, by_time) = plt.subplots(1, 2, figsize=(12, 4.8), sharey=True)
+    wider = min(1.9, 8 / len(jobs))
+    ends: dict[str, float] = {}
     for order, (name, job) in enumerate(jobs.items()):
-        values = smoothed(job.loss)
+        colour, values = look(name).colour, smoothed(job.loss)
         seconds = np.cumsum(job.iteration_ms_list) / 1e3
+        ends[name] = float(seconds[-1])
         # drawn over one another: the lower ones are wider, so that all remain visible where they coincide
-        width = 1.6 + 1.9 * (len(jobs) - 1 - order)
-        by_iteration.plot(np.arange(1, len(values) + 1), values, color=look(name).colour, linewidth=width)
-        by_time.plot(
-            seconds, values, color=look(name).colour, label=f"{look(name).title}, {seconds[-1]:.0f} s"
-        )
-        by_time.plot(
-            seconds[-1], values[-1], "o", color=look(name).colour, markersize=6, clip_on=False, zorder=5
-        )
+        width = 1.6 + wider * (len(jobs) - 1 - order)
+        by_iteration.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=width)
+        by_iteration.plot(len(values), values[-1], "o", color=colour, markersize=width + 3)
+        of_colour = sum(look(other).colour == colour for other in ends)
+        style = LINE_STYLES[(of_colour - 1) % len(LINE_STYLES)]
+        by_time.plot(seconds, values, color=colour, linestyle=style, label=name)
+        by_time.plot(seconds[-1], values[-1], "o", color=colour, markersize=6, zorder=5)
     for axes in (by_iteration, by_time):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.grid(True, axis="y")
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, axes.dataLim.x1 * 1.03)
         axes.tick_params(length=0, which="both")
-    by_iteration.set_ylabel("training loss, mean over the workers")
-    by_iteration.set_title("by iteration")
+    by_iteration.set_ylabel("training loss, mean over the workers\n(logarithmic axis)")
+    by_iteration.set_title(
+        "by iteration" + (" (lines that coincide: the lower ones are wider)" if len(jobs) > 1 else "")
+    )
     by_iteration.set_xlabel("iteration")
     by_time.set_title("by time")
     by_time.set_xlabel("real seconds spent in iterations")
-    by_time.legend(loc="upper right", frameon=False, fontsize=9, borderaxespad=0)
-    headline(
+    curves = dict(zip(*reversed(by_time.get_legend_handles_labels()), strict=True))
+    beside(
+        by_time,
+        {f"{named(name)}\n{ends[name]:.3g} s": curves[name] for name in sorted(ends, key=ends.__getitem__)},
+    )
+    top = headline(
         figure,
         accuracy(jobs),
         f"{loss_agreement(jobs)} Curves are medians over 9 iterations.",
     )
-    figure.subplots_adjust(left=0.08, right=0.98, top=0.80, bottom=0.115, wspace=0.08)
+    arrange(figure, top)
     return figure
 
 
@@ -136,36 +151,41 @@ def iteration_time(report: DemoReport) -> Figure:
     """A bar per job: communication, and the rest of the iteration."""
     import matplotlib.pyplot as plt
 
-    jobs = report.jobs
-    figure, axes = plt.subplots(figsize=(10, 1.7 + 0.72 * len(jobs)))
-    longest = max(job.iteration_ms for job in jobs.values())
-    for row, (sync, job) in enumerate(jobs.items()):
-        comm, whole = min(job.comm_ms, job.iteration_ms), job.iteration_ms
-        axes.barh(row, comm, height=0.56, color=look(sync).colour)
-        axes.barh(row, whole - comm, left=comm, height=0.56, color=paler(look(sync).colour, 0.3))
-        _inside(axes, row, 0, comm, longest, f"{comm:.0f} ms", ink_on(look(sync).colour))
-        _inside(axes, row, comm, whole - comm, longest, f"{whole - comm:.0f} ms", INK)
-        axes.text(whole + longest * 0.012, row, f"{whole:.0f} ms", va="center", fontweight="bold")
-        if job.bound:
-            axes.vlines(job.bound.bound_ms, row - 0.36, row + 0.36, color=INK, linewidth=2)
-    axes.set_yticks(range(len(jobs)), [look(sync).title for sync in jobs])
+    jobs = {name: MeanTimes.of(job) for name, job in report.jobs.items()}
+    figure, axes = plt.subplots(figsize=(10, 1.9 + 0.72 * len(jobs)))
+    longest = max(max(times.iteration_ms, times.least_ms or 0) for times in jobs.values())
+    for row, (name, times) in enumerate(jobs.items()):
+        whole, colour = times.iteration_ms, look(name).colour
+        comm = min(times.communication_ms, whole)
+        axes.barh(row, comm, height=0.56, color=colour)
+        axes.barh(row, whole - comm, left=comm, height=0.56, color=paler(colour, 0.3))
+        _inside(axes, row, 0, comm, longest, f"{milliseconds(comm)} ms", ink_on(colour))
+        _inside(axes, row, comm, whole - comm, longest, f"{milliseconds(whole - comm)} ms", INK)
+        least = times.least_ms
+        right = max(whole, least or 0) + longest * 0.012
+        axes.text(right, row, f"{milliseconds(whole)} ms", va="center", fontweight="bold")
+        if least is not None:
+            axes.vlines(least, row - 0.36, row + 0.36, color=INK, linewidth=2)
+            axes.text(
+                right, row + 0.36, f"least {milliseconds(least)} ms", va="center", fontsize=8.5, color=MUTED
+            )
+    axes.set_yticks(range(len(jobs)), [named(name) for name in jobs])
     axes.tick_params(length=0)
-    for label, sync in zip(axes.get_yticklabels(), jobs, strict=True):
-        label.set_color(look(sync).colour)
+    for label, name in zip(axes.get_yticklabels(), jobs, strict=True):
+        label.set_color(look(name).colour)
         label.set_fontweight("bold")
     axes.invert_yaxis()
     axes.spines["left"].set_visible(False)
-    axes.set_xlim(0, longest * 1.09)
-    axes.set_xlabel("real milliseconds per iteration, median")
+    axes.set_xlim(0, longest * 1.17)
+    axes.set_xlabel("real milliseconds an iteration, mean")
     axes.grid(True, axis="x")
-    headline(
+    top = headline(
         figure,
-        fastest(jobs),
-        "Full colour: communication. Pale: computation that no communication overlaps with. Dark line: what "
-        "the links allow.",
+        fastest(report.jobs),
+        "Full colour: communication. Pale: computation that no communication overlaps with. Dark line: the "
+        "least by the links.",
     )
-    height = figure.get_figheight()
-    figure.subplots_adjust(left=0.19, right=0.975, top=1 - 0.85 / height, bottom=0.55 / height)
+    arrange(figure, top)
     return figure
 
 
@@ -177,10 +197,9 @@ def links(report: DemoReport) -> Figure:
     syncs = list(report.jobs)
     used = [link for link in report.links if link.bytes]
     megabytes = np.array([[link.bytes_by_sync.get(sync, 0) / 1e6 for sync in syncs] for link in used])
-    height = 2.0 + 0.3 * len(used)
-    figure, axes = plt.subplots(figsize=(9.6, height))
-    top = float(megabytes.max()) if megabytes.size else 1.0
-    norm = LogNorm(max(top / 200, 1e-3), top, clip=True)
+    figure, axes = plt.subplots(figsize=(9.6, 2.0 + 0.3 * len(used)))
+    most = float(megabytes.max()) if megabytes.size else 1.0
+    norm = LogNorm(max(most / 200, 1e-3), max(most, 2e-3), clip=True)
     for column, sync in enumerate(syncs):
         for row in range(len(used)):
             value = float(megabytes[row, column])
@@ -190,7 +209,7 @@ def links(report: DemoReport) -> Figure:
             text = f"{value:,.0f} MB" if value >= 9.95 else f"{value:.1f} MB" if value >= 0.05 else "0"
             colour = ink_on(shade) if value else MUTED
             axes.text(column, row, text if value else "-", ha="center", va="center", color=colour, fontsize=9)
-    axes.set_xticks(range(len(syncs)), [look(sync).title for sync in syncs])
+    axes.set_xticks(range(len(syncs)), [named(sync, round(76 / len(syncs))) for sync in syncs])
     axes.set_yticks(range(len(used)), [link_name(link.name) for link in used])
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=9)
@@ -199,18 +218,19 @@ def links(report: DemoReport) -> Figure:
         label.set_color(look(sync).colour)
         label.set_fontweight("bold")
     axes.set_xlim(-0.5, len(syncs) - 0.5)
-    axes.set_ylim(len(used) - 0.5, -0.5)
+    axes.set_ylim(max(1, len(used)) - 0.5, -0.5)
     for spine in axes.spines.values():
         spine.set_visible(False)
     idle = len(report.links) - len(used)
     also = f" {idle} more link{'s' * (idle > 1)} carried nothing." if idle else ""
     drops = sum(link.drops for link in used)
-    headline(
+    top = headline(
         figure,
         busiest(used, syncs),
-        f"Both directions, headers included; {drops:,} frames dropped in all.{also}",
+        f"Both directions, headers included; {drops:,} frames lost in all.{also} The shade goes by the "
+        "logarithm of the number.",
     )
-    figure.subplots_adjust(left=0.14, right=0.99, top=1 - 1.05 / height, bottom=0.18 / height)
+    arrange(figure, top)
     return figure
 
 
@@ -227,8 +247,7 @@ def reconfigurations(report: DemoReport) -> Figure:
 
     events = measured(report)
     began = min(event.time for event, _ in events)
-    height = 1.9 + 0.85 * len(events)
-    figure, axes = plt.subplots(figsize=(10, height))
+    figure, axes = plt.subplots(figsize=(10, 1.9 + 0.85 * len(events)))
     longest = max(max(event.asked_ms, measured_ms) for event, measured_ms in events)
     for row, (event, measured_ms) in enumerate(events):
         asked, colour = event.asked_ms, look(event.sync).colour
@@ -236,7 +255,9 @@ def reconfigurations(report: DemoReport) -> Figure:
         axes.barh(row - 0.2, switch, height=0.34, color=paler(INK, 0.22))
         axes.barh(row - 0.2, asked - switch, left=switch, height=0.34, color=paler(INK, 0.12))
         axes.barh(row + 0.2, measured_ms, height=0.34, color=colour)
-        parts = f"{switch:.1f} switching" + (f" + {asked - switch:.1f} locking" if asked > switch else "")
+        parts = f"{switch:.1f} ms switching" + (
+            f" + {asked - switch:.1f} ms locking" if asked > switch else ""
+        )
         axes.text(longest * 0.01, row - 0.2, f"asked: {parts}", va="center", fontsize=9)
         axes.text(longest * 0.01, row + 0.2, "measured", va="center", fontsize=9, color=ink_on(colour))
         axes.text(longest * 1.015, row - 0.2, f"{asked:.2f} ms", va="center", fontsize=9)
@@ -249,11 +270,10 @@ def reconfigurations(report: DemoReport) -> Figure:
     axes.set_yticks(range(len(events)), labels, fontsize=9)
     axes.set_ylim(len(events) - 0.5, -0.5)
     axes.set_xlim(0, longest * 1.24)
-    axes.set_xlabel("milliseconds dark")
+    axes.set_xlabel("milliseconds without light")
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
-    headline(figure, *dark_times(events))
-    figure.subplots_adjust(left=0.21, right=0.985, top=1 - 0.85 / height, bottom=0.6 / height)
+    arrange(figure, headline(figure, *dark_times(events)))
     return figure
 
 
@@ -292,12 +312,13 @@ def fastest(jobs: Mapping[str, ReportedJob]) -> str:
     doubtful = [sync for sync in jobs if not jobs[sync].verdict.trustworthy]
     if doubtful:
         return f"Time of an iteration; no headline, for {', '.join(doubtful)} cannot be trusted"
-    ordered = sorted(jobs, key=lambda sync: float(jobs[sync].iteration_ms))
+    times = {name: MeanTimes.of(job) for name, job in jobs.items()}
+    ordered = sorted(times, key=lambda name: times[name].iteration_ms)
     first, last = ordered[0], ordered[-1]
-    share = jobs[first].comm_ms / jobs[first].iteration_ms
     if first == last:
+        share = times[first].communication_ms / times[first].iteration_ms
         return f"{first}: communication is {share:.0%} of an iteration"
-    ratio = jobs[last].iteration_ms / jobs[first].iteration_ms
+    ratio = times[last].iteration_ms / times[first].iteration_ms
     return f"An iteration is shortest with {first}; with {last} it takes {ratio:.1f} times as long"
 
 
@@ -367,9 +388,3 @@ def _inside(axes: Axes, row: int, left: float, width: float, whole: float, text:
     """A label in a bar's part, if it fits there."""
     if width > whole * 0.016 * len(text):
         axes.text(left + whole * 0.008, row, text, va="center", color=colour, fontsize=9)
-
-
-def headline(figure: Figure, finding: str, detail: str) -> None:
-    height = figure.get_figheight()
-    figure.text(0.015, 1 - 0.16 / height, finding, fontsize=13, fontweight="bold", va="top")
-    figure.text(0.015, 1 - 0.46 / height, detail, fontsize=9.5, color=MUTED, va="top")

@@ -4,15 +4,18 @@ matplotlib when it draws.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from testbed.messages.report import DemoReport
+from testbed.messages.verdict import JobVerdict
+from testbed.report.layout import arrange, beside, headline, named
 from testbed.report.style import FAINT, INK, MUTED, look
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUSY, SOFTIRQ = 0, 1  # columns of `cores` in the file (testbed/telemetry/summary.py, series)
-CORE_COLOURS = ("#1F2933", "#6B7785", "#A9B4C0")
+MOST_CORES = 3  # that have a line each
+CORE_LOOKS = ((INK, "-"), ("#6B7785", "-"), ("#A9B4C0", "-"))
 TRUST = {True: ("trustworthy", INK), False: ("not trustworthy", "#B42318"), None: ("no verdict", INK)}
 SMOOTH_S = 0.5  # processor time is counted in ticks of up to 10 ms, a tenth of a sample
 
@@ -41,6 +45,54 @@ class Samples:
     link: Floats
     rated: bool
 
+    @property
+    def peak(self) -> float:
+        """Return the highest share of a link's rate, 0 where links have none."""
+        return float(self.link.max()) if self.rated and len(self.link) else 0.0
+
+    @property
+    def end_s(self) -> float:
+        """Return when the last sample ended."""
+        return float(self.time_s[-1]) if len(self.time_s) else 1.0
+
+    @property
+    def lines(self) -> dict[str, Floats]:
+        """Return the shares of the cores by label: of each, or of many cores the busiest and the mean."""
+        cores = self.busy.shape[1]
+        if cores <= MOST_CORES:
+            return {f"core {core}": self.busy[:, core] for core in range(cores)}
+        return {"busiest core": self.busy.max(axis=1), f"mean of {cores} cores": self.busy.mean(axis=1)}
+
+    @property
+    def packets(self) -> list[Floats]:
+        """Return the shares on packets of the same cores, or the mean of many."""
+        cores = self.softirq.shape[1]
+        if cores <= MOST_CORES:
+            return [self.softirq[:, core] for core in range(cores)]
+        return [self.softirq.mean(axis=1)]
+
+    def heights(self) -> dict[str, float]:
+        """Return how high each line is on average, while there is traffic."""
+        times = self._traffic_s()
+        judged = (
+            (self.time_s >= times[0]) & (self.time_s <= times[1]) if times else np.ones_like(self.time_s) > 0
+        )
+        return {
+            label: float(line[judged].mean()) if judged.any() else 0.0 for label, line in self.lines.items()
+        }
+
+    def without_traffic(self) -> list[tuple[float, float]]:
+        """Return the times before the first traffic and after the last."""
+        times = self._traffic_s()
+        return [(0.0, times[0]), (times[1], self.end_s)] if times else [(0.0, self.end_s)]
+
+    def _traffic_s(self) -> tuple[float, float] | None:
+        """Return when the first and the last traffic was: a hundredth of the most."""
+        if not len(self.link) or not self.link.max():
+            return None
+        sent = self.link_time_s[self.link > 0.01 * self.link.max()]
+        return float(sent[0]), float(sent[-1])
+
     @classmethod
     def read(cls, path: Path) -> Samples:
         with np.load(path) as file:
@@ -59,7 +111,7 @@ class Samples:
 def smooth(time_s: Floats, seconds: Floats) -> Floats:
     """Processor seconds by interval -> shares of the time, over about SMOOTH_S."""
     lengths = np.diff(time_s, prepend=0.0).clip(1e-3)
-    width = max(1, round(SMOOTH_S / float(np.median(lengths)))) if len(lengths) else 1
+    width = max(1, min(len(lengths), round(SMOOTH_S / float(np.median(lengths))))) if len(lengths) else 1
     window = np.ones(width)
     sums = np.apply_along_axis(lambda column: np.convolve(column, window, "same"), 0, seconds)
     return (sums / np.convolve(lengths, window, "same")[:, None, None]).clip(0, 1)
@@ -71,77 +123,115 @@ def telemetry(report: DemoReport, series: Mapping[str, Path]) -> Figure:
 
     jobs = {name: Samples.read(path) for name, path in series.items() if name in report.jobs}
     figure, rows = plt.subplots(
-        3, len(jobs), figsize=(max(6.0, 3.1 * len(jobs)), 6.4), sharex="col", sharey="row", squeeze=False,
-        gridspec_kw={"height_ratios": (3, 3, 1.4)},
+        3, len(jobs), figsize=(max(6.0, 3.1 * len(jobs)) + 1.9, 6.9), sharex="col", sharey="row",
+        squeeze=False, gridspec_kw={"height_ratios": (3, 3, 1.4)},
     )  # fmt: skip
+    rated = all(samples.rated for samples in jobs.values())
+    peak = max((samples.peak for samples in jobs.values()), default=0.0)
     for column, (name, samples) in enumerate(jobs.items()):
         links, cores, late = rows[:, column]
-        colour = look(name).colour
+        colour, verdict = look(name).colour, report.jobs[name].verdict
         scale = 100.0 if samples.rated else 1.0
         links.fill_between(samples.link_time_s, samples.link * scale, color=colour, alpha=0.25, linewidth=0)
-        links.plot(samples.link_time_s, samples.link * scale, color=colour, linewidth=1.1)
-        for core in range(samples.busy.shape[1]):
-            shade = CORE_COLOURS[core % len(CORE_COLOURS)]
+        marker = "o" if len(samples.time_s) == 1 else None  # a line of one point is not seen
+        links.plot(samples.link_time_s, samples.link * scale, color=colour, linewidth=1.1, marker=marker)
+        for label, busy in samples.lines.items():
             cores.plot(
-                samples.time_s, samples.busy[:, core] * 100, color=shade, linewidth=1.2, label=f"core {core}"
+                samples.time_s, busy * 100, label=label, linewidth=1.2, marker=marker, clip_on=marker is None
             )
-            label = "of it, packets" if core == 0 else None
-            cores.fill_between(
-                samples.time_s,
-                samples.softirq[:, core] * 100,
-                color=colour,
-                alpha=0.3,
-                linewidth=0,
-                label=label,
-            )
+        for packets in samples.packets:
+            cores.fill_between(samples.time_s, packets * 100, color=colour, alpha=0.3, linewidth=0)
         late.vlines(samples.time_s, 0, samples.late_ms, color=MUTED, linewidth=0.8)
-        links.set_title(look(name).title, color=colour, fontweight="bold", pad=20)
-        verdict, ink = TRUST[report.jobs[name].verdict.trustworthy]
-        links.text(0, 1.03, verdict, transform=links.transAxes, color=ink, fontsize=9)
-        late.set_xlabel("seconds of the job")
+        links.set_title(named(name), color=colour, fontweight="bold", pad=20)
+        trust, ink = TRUST[verdict.trustworthy]
+        links.text(0, 1.03, trust, transform=links.transAxes, color=ink, fontsize=9)
+        if samples.rated:
+            links.axhline(100, color=INK, linewidth=0.9, linestyle="--")
+            if is_above_rate(samples.peak):
+                links.text(1, 1.03, f"highest {samples.peak:.0%}", transform=links.transAxes, ha="right",
+                           color=MUTED, fontsize=9)  # fmt: skip
+        late.set_xlabel("\n".join(("seconds of the job", *company(verdict))))
         for axes in (links, cores, late):
-            axes.set_xlim(0, float(samples.time_s[-1]) if len(samples.time_s) else 1.0)
+            axes.set_xlim(0, samples.end_s)
+            for begin_s, end_s in samples.without_traffic():
+                axes.axvspan(begin_s, end_s, color=FAINT, alpha=0.6, linewidth=0, zorder=0)
             _plain(axes)
-    rated = all(samples.rated for samples in jobs.values())
-    rows[0, 0].set_ylabel("fullest link,\n% of its rate" if rated else "fullest link")
-    rows[1, 0].set_ylabel("cores,\n% busy")
+    rows[0, 0].set_ylabel("fullest link,\n% of its rate" if rated else "fullest link,\nMb/s")
+    rows[1, 0].set_ylabel("cores of the machine,\n% busy")
     rows[2, 0].set_ylabel("samples late,\nms")
     rows[1, 0].set_ylim(0, 104)
     if rated:
-        rows[0, 0].set_ylim(0, 112)  # a sample that catches a burst is above the rate
-    rows[2, 0].set_ylim(bottom=0)
-    rows[1, 0].legend(
-        loc="lower left", frameon=True, framealpha=0.85, edgecolor="none", fontsize=8, borderaxespad=0.2
-    )
+        rows[0, 0].set_ylim(0, max(112, 105 * peak))
+    for axes in (rows[0, 0], rows[2, 0]):
+        axes.set_ylim(bottom=0)
+    _legends(rows, jobs, rated)
     figure.align_ylabels(rows[:, 0])
-    _headline(figure, finding(report))
-    figure.subplots_adjust(
-        left=0.75 / figure.get_figwidth(), right=0.985, top=0.79, bottom=0.085, wspace=0.07, hspace=0.1
-    )
+    arrange(figure, headline(figure, *finding(report, peak)))
     return figure
 
 
-def finding(report: DemoReport) -> tuple[str, str]:
-    """Title and explanation."""
+def _legends(rows: Any, jobs: Mapping[str, Samples], rated: bool) -> None:
+    """Put legends beside the last column, from the highest curve to the lowest."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colours = [look(name).colour for name in jobs]
+    fills = tuple(Patch(color=colour, alpha=0.3, linewidth=0) for colour in colours)
+    heights: dict[str, list[float]] = {}
+    for samples in jobs.values():
+        for label, height in samples.heights().items():
+            heights.setdefault(label, []).append(height)
+    ordered = sorted(heights, key=lambda label: -float(np.mean(heights[label])))
+    lines: dict[str, Any] = {label: Line2D([], [], linewidth=1.2) for label in ordered}
+    for order, label in enumerate(ordered):
+        colour, style = CORE_LOOKS[order % len(CORE_LOOKS)]
+        lines[label].set(color=colour, linestyle=style)
+        for axes in rows[1]:
+            for line in axes.get_lines():
+                if line.get_label() == label:
+                    line.set(color=colour, linestyle=style)
+    beside(rows[1, -1], lines | {"of it, on packets": fills}, "by all programs")
+    if rated:
+        rate = Line2D([], [], color=INK, linewidth=0.9, linestyle="--")
+        beside(
+            rows[0, -1],
+            {"the link's rate": rate, "sent": fills, "no traffic: not judged": Patch(color=FAINT)},
+        )
+
+
+def is_above_rate(share: float) -> bool:
+    """Return whether a link is seen to be above its rate, by more than is rounded away."""
+    return share >= 1.005
+
+
+def company(verdict: JobVerdict) -> list[str]:
+    """Return in lines what the verdict says of other programs and testbeds on the machine."""
+    texts = [each.text for each in (*verdict.reasons, *verdict.notes) if each.name == "company"]
+    return [line for text in texts for line in textwrap.wrap(text, 34)]
+
+
+def finding(report: DemoReport, peak: float = 0.0) -> tuple[str, str]:
+    """Title and explanation; `peak` is the highest share of a link's rate."""
     verdicts = {name: job.verdict.trustworthy for name, job in report.jobs.items()}
     doubtful = [name for name, trustworthy in verdicts.items() if trustworthy is False]
-    if not doubtful:
+    if not any(trustworthy is not None for trustworthy in verdicts.values()):
+        title = "Links, cores and samples over time; no job has a verdict"
+    elif not doubtful:
         title = "The links, not the machine, set these results"
     elif len(doubtful) == len(verdicts):
         title = "The machine may have set these results"
     else:
         title = f"The machine may have set the results of {', '.join(doubtful)}"
-    return (
-        title,
+    detail = (
         "Before the first traffic a job starts up, which takes every core: only the time with traffic is "
-        "judged.",
+        "judged. Cores are busy for all programs of the machine, not for the job alone."
     )
-
-
-def _headline(figure: Figure, words: tuple[str, str]) -> None:
-    height = figure.get_figheight()
-    figure.text(0.012, 1 - 0.16 / height, words[0], fontsize=13, fontweight="bold", va="top")
-    figure.text(0.012, 1 - 0.46 / height, words[1], fontsize=9.5, color=MUTED, va="top")
+    if is_above_rate(peak):
+        detail += (
+            f" Up to {peak:.0%} of a rate: after a pause a link may send a burst at once, and a sample is "
+            "short; over a longer time it keeps its rate."
+        )
+    return title, detail
 
 
 def _plain(axes: Axes) -> None:

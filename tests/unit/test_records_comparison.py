@@ -10,13 +10,14 @@ from typing import Any
 
 import matplotlib.image
 import pytest
+from matplotlib.figure import Figure
 
 from testbed.messages.coding import decode, plain
 from testbed.messages.script import StepOfRun
 from testbed.records import Record, Store
-from testbed.records.comparison import Comparison, Differing, Side, compare, set_up_differences
+from testbed.records.comparison import Comparison, Differing, NumberRow, Side, compare, set_up_differences
 from testbed.records.measures import known, measures
-from testbed.records.plots import draw
+from testbed.records.plots import draw, draw_panel, side_names
 from testbed.records.record import CONFIGURATION
 from testbed.records.statistics import Said, mean
 from testbed.records.tables import comparison, listing, means_of, page, size, value
@@ -299,6 +300,40 @@ def test_a_picture_has_a_panel_for_what_differs(store: Store, tmp_path: Path) ->
         draw(compared, tmp_path / f"{number}.png")
         assert matplotlib.image.imread(tmp_path / f"{number}.png").shape[0] > 100
     assert (tmp_path / "0.png").read_bytes() != (tmp_path / "1.png").read_bytes()
+
+
+def test_a_side_is_named_by_what_tells_it_from_the_others(store: Store) -> None:
+    def options(**changes: str) -> dict[str, str]:
+        return {"sync": "inc", "script": "a.py", **changes}
+
+    inc = runs(store, 10.0, options=options())
+    ring = runs(store, 11.0, options=options(sync="ring"))
+    long = runs(store, 11.0, options=options(script="/home/alice/projects/of/this/summer/train.py"))
+    assert side_names(against(inc, ring)) == ["sync inc", "sync ring"]
+    assert side_names(against(inc, ring, long)) == [
+        "sync inc, script a.py",
+        "sync ring, script a.py",
+        "sync inc, script .../of/this/summer/train.py",
+    ]
+    assert side_names(against(inc, inc)) == [inc.name] * 2  # there is nothing else to name them by
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_cut"),
+    [((10.0, 10.1), (15.0, 15.2), False), ((100.0, 100.1), (101.0, 101.1), True), ((0.0,), (0.0,), False)],
+)
+def test_an_axis_begins_at_zero_or_is_marked_as_cut(
+    first: tuple[float, ...], second: tuple[float, ...], is_cut: bool
+) -> None:
+    figure = Figure()
+    panel = figure.subplots()
+    row = NumberRow(known("round_ms"), (mean(first), mean(second), None), (None, None))
+    draw_panel(panel, row, ["one", "two", "three"])
+    assert ("axis cut" in panel.get_title(loc="left")) == is_cut
+    low, high = panel.get_ylim()
+    assert (low > 0) == is_cut
+    assert high > max(second)
+    assert [text.get_text() for text in panel.texts] == ["no number"]
 
 
 @pytest.mark.parametrize(

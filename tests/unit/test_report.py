@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import re
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,13 @@ from testbed.messages.coding import decode, plain
 from testbed.messages.report import DemoReport
 from testbed.messages.result import RunResult
 from testbed.plugins.shown_jobs import shown_jobs
-from testbed.report import document, host, measures, plots, style, tables, timeline
+from testbed.report import document, host, job_rows, measures, page, plots, style, tables, timeline
+from testbed.telemetry.summary import series
 from testbed.topology.catalogue import find
 from tests.unit import results
+from tests.unit.recordings import made
 
+ROOT = Path(__file__).resolve().parents[2]
 PARAMS = 13
 GRADIENTS = 4 * PARAMS
 ITERATIONS = 11
@@ -194,9 +200,8 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
         **report["jobs"]["inc"],
         "link_bytes": 2_820_718_882,
         "link_drops": 40_620,
-        "iteration_ms": 18_151.8,  # as on an emulated processor
-        "comm_ms": 3051.94,
-        "bound": {**report["jobs"]["inc"]["bound"], "bound_ms": 999.96, "ratio": 18.15},
+        "comm_ms_list": [3051.94],  # as on an emulated processor
+        "bound": {**report["jobs"]["inc"]["bound"], "measured_ms": 18_151.8, "bound_ms": 999.96},
     }
     report["ocs"]["events"][1] |= {
         "sync": "inc-across",
@@ -213,7 +218,7 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
         " 15.0 ",
         " 40.0 ",
         " 1.25 ",
-        " 18152   3052   1000  18.15 ",
+        " 18152     3052      1000    18.15 2.82 GB  40620   yes",
         "+250 µs",
         "not measured",
         "9 MB",
@@ -227,15 +232,29 @@ def test_the_tables_say_it_all_in_80_columns(report: dict[str, Any]) -> None:
     assert "…" not in text  # nothing was cut off
 
 
+def test_a_ratio_is_the_quotient_of_the_two_means_beside_it(report: dict[str, Any]) -> None:
+    job = report["jobs"]["inc"]
+    job |= {"iteration_ms_list": [1.0, 2.0, 60.0], "comm_ms_list": [9.0, 9.0, 2.0, 3.0, 7.0]}
+    judged = {"rounds": 3, "left_out": 2, "measured_ms": 163.8, "bound_ms": 154.6, "ratio": 1.09}
+    job["bound"] |= judged
+    shown = dict(zip(job_rows.HEADS, job_rows.job_cells("inc", read(report).jobs["inc"]), strict=True))
+    assert (shown["time an iteration (ms)"], shown["least by the links (ms)"]) == ("163.8", "154.6")
+    assert (shown["measured / least"], shown["communication (ms)"]) == ("1.06", "4.00")
+    job["bound"] |= {"rounds": 4}  # its rounds are no iterations of the script
+    assert job_rows.MeanTimes.of(read(report).jobs["inc"]).communication_ms == 6.0
+    job["bound"] = None
+    assert job_rows.MeanTimes.of(read(report).jobs["inc"]) == job_rows.MeanTimes(21.0, 6.0, None)
+
+
 def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
-    assert tables.scale_told(read(report)) == (
+    assert job_rows.scale_told(read(report)) == (
         "Times are real. Links have a 200th of their declared rates and these gradients were not divided by "
         "200: to these jobs "
         "the fabric is one of 200 Mb/s, not of 40 Gb/s."
     )
     runs = {"inc": read_run(run_result("inc", 1, 0.01))}
     scaled = document.document(host.facts(), find("default"), runs, {"inc": {**training(), "scale": 200}})
-    assert tables.scale_told(scaled) == (
+    assert job_rows.scale_told(scaled) == (
         "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take "
         "over the 40 Gb/s that "
         "'default' declares."
@@ -276,6 +295,77 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
     assert "reconfigurations.png" not in [path.name for path in plots.draw_all(read(report), tmp_path)]
 
 
+def _series(folder: Path, link: list[float]) -> Path:
+    path = folder / f"job-{len(link)}.telemetry.npz"
+    path.write_bytes(series(made([0.8] * len(link), link, softirq=0.2)))
+    return path
+
+
+def test_what_is_over_time_says_what_is_above_a_rate_and_whose_cores_they_are(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    company = {"name": "company", "text": "programs outside of this testbed took 0.61 cores"}
+    report["jobs"]["ring"]["verdict"] |= {"notes": [company]}
+    job = read(report)
+    files = {
+        "inc": _series(tmp_path, [0.0] * 3 + [0.5] * 7 + [1.13] + [0.0] * 2),
+        "ring": _series(tmp_path, [0.5] * 9),
+        "ps": _series(tmp_path, [0.0]),
+    }
+    with plots.drawing() as plt:
+        figure = timeline.telemetry(job, files)
+        links, cores, late = (figure.axes[row * 3 : row * 3 + 3] for row in range(3))
+        words = " ".join(text.get_text() for text in figure.texts)
+        assert "Up to 113% of a rate" in words
+        assert "for all programs of the machine, not for the job alone" in words.replace("\n", " ")
+        assert [[text.get_text() for text in axes.texts] for axes in links] == [
+            ["trustworthy", "highest 113%"],
+            ["trustworthy"],
+            ["trustworthy"],
+        ]
+        assert links[0].get_ylim()[1] > 113
+        legend = cores[-1].get_legend()
+        assert legend is not None
+        # core 1 is the busier one
+        assert [text.get_text() for text in legend.get_texts()] == ["core 1", "core 0", "of it, on packets"]
+        assert "took 0.61" in late[1].get_xlabel()
+        assert late[0].get_xlabel() == "seconds of the job"
+        plt.close(figure)
+    assert "of a rate" not in timeline.finding(job)[1]
+
+
+def test_no_text_of_a_picture_is_cut_off_and_no_legend_is_over_a_curve(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    names = ("inc", "ring", "ps", *(f"hierarchical-chain-of-hosts-in-two-levels-{at}" for at in range(4)))
+    report["jobs"] = {name: report["jobs"]["ps"] for name in names}
+    for link in report["links"]:
+        link["bytes_by_sync"] = dict.fromkeys(names, link["bytes"])
+    report["ocs"]["events"][0] |= {"sync": names[-1]}
+    job = read(report)
+    files = dict.fromkeys(names, _series(tmp_path, [0.5] * 9))
+    drawn = (
+        plots.loss,
+        plots.iteration_time,
+        plots.links,
+        plots.reconfigurations,
+        lambda each: timeline.telemetry(each, files),
+    )
+    with plots.drawing() as plt:
+        for draw in drawn:
+            figure = draw(job)
+            figure.canvas.draw()
+            around, paper = figure.get_tightbbox(), figure.get_size_inches()
+            assert around.x0 >= 0
+            assert around.y0 >= 0
+            assert around.x1 <= paper[0]
+            assert around.y1 <= paper[1]
+            for axes in figure.axes:
+                legend = axes.get_legend()
+                assert legend is None or not legend.get_window_extent().overlaps(axes.get_window_extent())
+            plt.close(figure)
+
+
 def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
     kept, draft = tmp_path / "report.json", tmp_path / "report.draft.json"
     document.write_json(kept, {"first": True})
@@ -305,6 +395,59 @@ def test_findings_are_computed(report: dict[str, Any]) -> None:
         jobs[sync] = replace(jobs[sync], test_accuracy=accuracy)
     assert plots.accuracy({"inc": jobs["inc"]}) == "Test accuracy is 98.3%"
     assert plots.accuracy(jobs) == "Test accuracy is from 10.0% (ps) to 98.3% (inc)"
+
+
+class _Parts(HTMLParser):
+    """The cells of a page's rows, and all that its elements refer to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.references: list[str] = []
+        self.captions = 0
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.references += [value or "" for name, value in attrs if name in {"src", "href"}]
+        self.captions += tag == "figcaption"
+        self._in_cell = tag in {"td", "th"}
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1].append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = False
+
+
+def test_the_page_has_table_pictures_and_next_steps_and_asks_for_nothing(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    report["jobs"]["ring"] |= {
+        "bound": None,
+        "verdict": {**results.TRUSTED, "trustworthy": None, "line": "verdict: <none> & nothing"},
+    }
+    job = read(report)
+    drawn = plots.draw_all(job, tmp_path, {"inc": _series(tmp_path, [0.5] * 9)})
+    assert {path.stem for path in drawn} == page.CAPTIONS.keys()
+    page.write(tmp_path / "report.html", job, drawn)
+    text = (tmp_path / "report.html").read_text()
+    parts = _Parts()
+    parts.feed(text)
+    assert parts.rows == [
+        list(job_rows.HEADS),
+        *(list(job_rows.job_cells(name, each)) for name, each in job.jobs.items()),
+    ]
+    assert len(parts.references) == parts.captions == len(drawn)
+    for reference, picture in zip(parts.references, drawn, strict=True):
+        assert base64.b64decode(reference.removeprefix("data:image/png;base64,")) == picture.read_bytes()
+    assert "url(" not in text
+    assert "ring: &lt;none&gt; &amp; nothing" in text
+    for document_name in re.findall(r"<code>(docs/[^<]*)</code>", text):
+        assert (ROOT / document_name).exists(), document_name
+    assert "$" not in text
 
 
 @pytest.mark.parametrize("trustworthy", [False, None])

@@ -31,7 +31,7 @@ from testbed.figures import verdict_gate
 from testbed.messages.coding import as_json, decode
 from testbed.messages.verdict import JobVerdict
 from testbed.plugins.papers import figures_of, papers
-from testbed.report import plots
+from testbed.report import layout
 from tests.unit import (
     results,
     test_aleph_live,
@@ -139,7 +139,7 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from matplotlib.figure import Figure as Picture
 
     seen: list[str] = []
-    monkeypatch.setattr(plots, "headline", lambda _, finding, detail: seen.append(f"{finding}\n{detail}"))
+    monkeypatch.setattr(layout, "headline", lambda _, finding, detail: seen.append(f"{finding}\n{detail}"))
     monkeypatch.setattr(Picture, "savefig", lambda _, draft, **__: Path(draft).touch())
     return seen
 
@@ -257,7 +257,7 @@ def test_pictures_of_papers_have_their_headline_from_the_gate() -> None:
     """Nothing of the reproductions takes the function that prints any headline."""
     for path in sorted((ROOT / "reproductions").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "testbed.report.plots":
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("testbed.report"):
                 assert "headline" not in {alias.name for alias in node.names}, path
             if isinstance(node, ast.Attribute):
                 assert node.attr != "suptitle", path
