@@ -1,6 +1,6 @@
 # Every target sets the machine up first; that is quick when nothing is missing.
 PYTHON := .venv/bin/python
-SOURCES := testbed controller workloads reproductions setup.py scripts
+SOURCES := testbed controller workloads reproductions examples setup.py scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
