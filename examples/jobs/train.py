@@ -17,14 +17,14 @@ dist.init_process_group("inc")
 model = DistributedDataParallel(
     torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
 )
+loss_of = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = torch.Generator().manual_seed(2 + dist.get_rank())  # a shard of its own for each worker
-loss = torch.zeros(())
 for _ in range(20):
     images = torch.randn(32, 64, generator=data)
-    loss = torch.nn.functional.cross_entropy(model(images), images[:, :10].argmax(1))
+    loss = loss_of(model(images), images[:, :10].argmax(1))
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
 if dist.get_rank() == 0:
     print(json.dumps({"loss": loss.item()}), flush=True)

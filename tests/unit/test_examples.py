@@ -39,5 +39,5 @@ def test_a_name_is_no_other_modules() -> None:
 
 def test_promises_are_read() -> None:
     source = '"""It sums.\n\nPrints "took ... ms", and "1 (of 2)\n3".\n"""'
-    assert promised(source) == [r"took\ .+\ ms", r"1\ \(of\ 2\)\ 3"]
+    assert promised(source) == [r"took\s+.+\s+ms", r"1\s+\(of\s+2\)\s+3"]
     assert promised('"""It prints "a"."""') == []
