@@ -1,6 +1,6 @@
 # Every target sets the machine up first; that is quick when nothing is missing.
 PYTHON := .venv/bin/python
-SOURCES := testbed controller workloads reproductions setup.py scripts
+SOURCES := testbed controller workloads reproductions examples setup.py scripts
 
 # by it each of some thousand processes would compile its modules again
 unexport PYTHONDONTWRITEBYTECODE

@@ -29,7 +29,7 @@ from tests.limits import CALL_S
 from tests.sources import ROOT
 
 UNIT = "tests/unit"
-OURS = ("controller", "reproductions", "scripts", "testbed", "tests", "workloads")
+OURS = ("controller", "examples", "reproductions", "scripts", "testbed", "tests", "workloads")
 MAIN = ("main", "origin/main")
 """The branches that a change is measured from: the first that there is."""
 PROFILE = "quick"

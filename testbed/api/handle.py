@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from testbed.api.batch import BatchResult
 from testbed.api.capturing import COUNT, SECONDS, CapturedFrames, capture
 from testbed.api.circuits import CircuitControl
 from testbed.api.down import end
+from testbed.api.executing import execute
 from testbed.api.links import FaultControl, LinkControl
 from testbed.api.result import JobError, JobResult
 from testbed.api.running import RunOptions, check, run
@@ -241,6 +243,12 @@ class Testbed:
                 steps = stack.enter_context(file_with(steps, "steps.yaml"))
             record = json.loads(said("script", "--name", self.name, "--json", "-", str(steps)))
         return list(record["steps"])
+
+    def exec(self, host: str, *command: object) -> subprocess.CompletedProcess[str]:
+        """Run a command in a host, as this process's user, and return it when it has ended: its `returncode`,
+        `stdout` and `stderr`. TestbedError where it could not be run.
+        """
+        return execute(self._runtime, host, tuple(map(str, command)))
 
     def capture(
         self, link: str, output: str | Path, *, count: int = COUNT, seconds: float = SECONDS

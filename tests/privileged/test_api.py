@@ -148,6 +148,13 @@ def test_links_change_while_another_thread_waits_for_a_job(shared: Testbed, tmp_
     assert [note.text for note in result.verdict.notes if note.name == "links_changed"]
 
 
+def test_a_command_in_a_host(shared: Testbed) -> None:
+    ended = shared.exec("u1h1", "sh", "-c", "hostname -I; echo told >&2; exit 5")
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (5, ["10.0.1.1"], "told\n")
+    with pytest.raises(TestbedError, match=r"nonesuch: No such file"):
+        shared.exec("u1h1", "nonesuch")
+
+
 def test_queued_jobs(shared: Testbed, tmp_path: Path) -> None:
     job = {"name": "a", "script": LONG, "arguments": ["0.1"], "iterations": 1, "megabytes": 0.1, "workers": 2}
     batch = shared.submit({"policy": "inc-fcfs", "slot_s": 0.1, "jobs": [job]})
@@ -168,6 +175,7 @@ def test_queued_jobs(shared: Testbed, tmp_path: Path) -> None:
         (lambda testbed: testbed.links.set("u9h1", up=False), "link u9h1: there is none"),
         (lambda testbed: testbed.faults.set("u1h1", loss=0.1), "loss 0.1: a percentage"),
         (lambda testbed: testbed.submit({"jobs": []}), "^jobs"),
+        (lambda testbed: testbed.exec("u9h1", "true"), "u9h1: no such host"),
         (lambda testbed: testbed.capture("u1h1", "/nonesuch/x.pcap"), "/nonesuch/x.pcap"),
         (lambda testbed: Testbed(SMALL, name=testbed.name).up(), "is running already"),
     ],

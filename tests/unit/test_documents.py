@@ -10,9 +10,20 @@ from testbed.__main__ import COMMANDS
 from tests.bench.tour import rewritten
 from tests.sources import ROOT, assert_no_faults, line_at
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")])
 INDEX = ROOT / "docs/index.md"
-FOLDERS = ("testbed", "controller", "workloads", "reproductions", "scripts", "tests", "bpf", "p4", "docs")
+FOLDERS = (
+    "testbed",
+    "controller",
+    "workloads",
+    "reproductions",
+    "examples",
+    "scripts",
+    "tests",
+    "bpf",
+    "p4",
+    "docs",
+)
 README_LINES = 120
 KINDS = frozenset({".py", ".c", ".h", ".p4", ".md", ".yaml"})
 NAMING = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in KINDS)

@@ -604,7 +604,7 @@ def test_what_a_worker_imports_needs_no_msgspec() -> None:
     """A worker runs under its user's interpreter, which need not have it. It loads its user's system by name,
     and with that what such a file imports: all of aggregation, and what the examples have.
     """
-    of_workers = ("workloads", "testbed/aggregation", "docs/examples")
+    of_workers = ("workloads", "testbed/aggregation", "docs/examples", "examples/parts")
     pending = [file for top in of_workers for file in sorted((CHECKOUT / top).rglob("*.py"))]
     assert CHECKOUT / "docs/examples/largest.py" in pending
     seen = set(pending)

@@ -20,6 +20,7 @@ FOLDERS = (
     "bpf",
     "controller",
     "docs",
+    "examples",
     "p4",
     "reproductions",
     "scripts",
@@ -28,7 +29,7 @@ FOLDERS = (
     "wireshark",
     "workloads",
 )
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")])
 MODULES = sorted([ROOT / "setup.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))])
 SOURCES = sorted(
     [
