@@ -159,9 +159,12 @@ inline const char *title_of(OpType type)
 inline void record(const WorkPtr &work)
 {
 	const char *title = title_of(work->retrieveOpType());
+
+	if (!title)
+		return;
 	auto event = std::make_shared<at::RecordFunction>(at::RecordScope::USER_SCOPE);
 
-	if (!title || !event->isActive())
+	if (!event->isActive())
 		return;
 	event->_setAsync();
 	event->before(title);
