@@ -68,7 +68,8 @@ def full(disk: Path) -> Iterator[Path]:
 
 
 def run(testbed: Testbed, *argv: object) -> subprocess.CompletedProcess[str]:
-    return command("testbed.run", "--name", testbed.name, "--place", "u1:2", *map(str, argv))
+    words = ("--name", testbed.name, "--place", "u1:2", "--preload")
+    return command("testbed.run", *words, *map(str, argv))
 
 
 def test_a_result_is_whole_or_not_there_and_the_one_before_stays(

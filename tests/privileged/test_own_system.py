@@ -127,7 +127,7 @@ def test_a_forest_that_leaves_a_worker_out_is_told_in_the_line_that_the_page_sho
 def test_workers_push_signs_and_take_the_sign_of_the_sum(testbed: Testbed, folder: Path) -> None:
     (folder / "signs.py").write_text(SIGNS)
     system = f"{ROOT / 'docs' / 'examples' / 'majority_vote.py'}:MajorityVote"
-    ended = run(testbed, folder, "--sync", system, "--place", "u1:3,u2:2", "signs.py")
+    ended = run(testbed, folder, "--preload", "--sync", system, "--place", "u1:3,u2:2", "signs.py")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "the majority of 5 workers is right" in ended.stdout
 
@@ -144,10 +144,12 @@ def test_a_program_of_a_configuration_works_on_its_packets(folder: Path) -> None
             fault = command("testbed.fault", "set", links, "--loss", "2%", "--name", testbed.name)
             assert fault.returncode == 0, fault.stderr
         for place in ("u1:2", "u1:2,u2:1"):
-            ended = run(testbed, folder, "--sync", f"{EXAMPLE}:Largest", "--place", place, "largest.py")
+            words = ("--preload", "--sync", f"{EXAMPLE}:Largest", "--place", place, "largest.py")
+            ended = run(testbed, folder, *words)
             assert ended.returncode == 0, ended.stdout + ended.stderr
             assert "workers is right" in ended.stdout
-        ended = run(testbed, folder, "--sync", "switches", "--place", "u1:2,u2:1", "sums.py")
+        words = ("--preload", "--sync", "switches", "--place", "u1:2,u2:1", "sums.py")
+        ended = run(testbed, folder, *words)
         assert "sums of 3 workers are right" in ended.stdout, ended.stdout + ended.stderr
 
 

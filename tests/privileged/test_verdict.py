@@ -327,16 +327,16 @@ def test_other_traffic_between_the_jobs_own_hosts_is_no_part_of_its_bound(tmp_pa
 
 
 @contextlib.contextmanager
-def a_job_across(tmp_path: Path, rounds: int) -> Iterator[Testbed]:
-    """A job over one circuit, whose sums cross it when the block begins, and which is over after the block:
-    its result is in r.json.
+def a_job_across(tmp_path: Path, seconds: int) -> Iterator[Testbed]:
+    """A job over one circuit, of so many seconds, whose sums cross it when the block begins, and which is
+    over after the block: its result is in r.json.
     """
     config = tmp_path / "testbed.yaml"
     config.write_text("units: [{hosts: 1}, {hosts: 1}]\noptical_ports: 1\nhost_rate_mbps: 20\nscale: 1\n")
     with running(str(config)) as testbed:
         job = start(
             "testbed.run", "--name", testbed.name, "--preload", "--sync", "switches", "--place", "u1:1,u2:1",
-            "--json", str(tmp_path / "r.json"), PACED, str(rounds), *SLOW[1:],
+            "--json", str(tmp_path / "r.json"), PACED, str(seconds), *SLOW[1:],
         )  # fmt: skip
         with bounded(job, 280):
 
@@ -356,7 +356,7 @@ def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tm
         "period_ms: 20\nguard_ms: 1\nmatchings:\n"
         "  - {start_ms: 0, circuits: [[u1o1, u2o1]]}\n  - {start_ms: 10, circuits: []}\n"
     )
-    with a_job_across(tmp_path, 40) as testbed:
+    with a_job_across(tmp_path, 15) as testbed:
         done = command("testbed.circuits", "schedule", "--name", testbed.name, str(table))
         assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "r.json").read_text())
