@@ -12,7 +12,7 @@ from reproductions.p4inc.simulated.tables import title_of
 from testbed.figures.verdict_gate import headline
 from testbed.messages.coding import UnsetType
 from testbed.report.plots import drawing, save
-from testbed.report.style import INK, MUTED
+from testbed.report.style import INK, MUTED, PAPER
 from testbed.systems.p4inc.simulator.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def _bars(axes: Axes, report: SweepReport, schemes: list[str], metric: str) -> N
         ]
         if known:
             named = "paper" in axes.get_legend_handles_labels()[1]
-            axes.plot(*zip(*known, strict=True), "x", color=INK, markersize=6, markeredgewidth=1.5,
-                      label=None if named else "paper")  # fmt: skip
+            axes.plot(*zip(*known, strict=True), "X", color=INK, markeredgecolor=PAPER, markersize=9,
+                      clip_on=False, zorder=5, label=None if named else "paper")  # fmt: skip
         for place, mean in zip(places, means, strict=True):
             if mean == 0:
                 axes.text(place, 0, "0", ha="center", va="bottom", fontsize=7, color=MUTED)
