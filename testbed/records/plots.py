@@ -55,6 +55,8 @@ def draw(compared: Comparison, path: Path) -> None:
         for panel in panels[len(rows) :]:
             panel.set_axis_off()
         more = len(differing) - len(rows)
+        if any(side.is_doubtful() for side in compared.sides):
+            dots += " Not judged: a time, for not all runs are trustworthy."
         left_out = f" {more} more numbers that differ are not drawn." if more > 0 else ""
         title = " and ".join(names) if sides == 2 else f"{sides} set-ups, the first one {names[0]}"
         arrange(figure, headline(figure, title, f"{dots}{left_out} {heads}".rstrip()))
@@ -137,10 +139,14 @@ def _limit(panel: Axes, means: Sequence[Mean]) -> bool:
 
 
 def _mark(row: NumberRow, at: int) -> str:
-    """Return what stands below a side: its difference from the first, where that is more than the noise."""
+    """Return what stands below a side: its difference from the first, where that is more than the noise, or
+    that it is not judged.
+    """
     difference = row.differences[at - 1] if at else None
-    if difference is None or difference.said != Said.MORE:
+    if difference is None or difference.said not in {Said.MORE, Said.UNJUDGED}:
         return ""
+    if difference.said == Said.UNJUDGED:
+        return f"\n{Said.UNJUDGED}"
     return (
         f"\n{difference.relative:+.1%}"
         if difference.relative is not None

@@ -11,9 +11,14 @@ import pytest
 from rich.console import Console
 
 from reproductions.aleph import FIGURES
+from reproductions.aleph.simulated import plots
+from reproductions.aleph.simulated.claims import PRINTED_NUMBERS
 from reproductions.aleph.simulated.figure import PLANS
+from reproductions.aleph.simulated.report import IterationReport
 from testbed import reproduce
 from testbed.errors import RequestError
+from testbed.messages.coding import decode
+from testbed.report.plots import drawing
 from testbed.systems.aleph.model import Clustering
 from testbed.systems.aleph.near import nearer
 from testbed.systems.aleph.simulator import (
@@ -115,6 +120,12 @@ def test_a_figure_is_run_held_against_the_paper_and_drawn(
         assert said["by that ALEPH communicates for less time"]["verdict"] != "agrees"
     (figure,) = [figure for figure in FIGURES if figure.name == name]
     figure.show(report, Console(file=None, quiet=True))
+    with drawing():
+        drawn = plots.picture(decode(IterationReport, report, "report"))
+        crosses = [line for axes in drawn.axes for line in axes.get_lines() if line.get_markersize() == 10]
+    assert [float(line.get_ydata()[0]) for line in crosses] == [
+        number.paper for number in PRINTED_NUMBERS[name]
+    ]
 
 
 def test_quick_is_a_smaller_sweep_of_the_same_statements() -> None:

@@ -60,7 +60,7 @@ def test_the_wheel_holds_the_data_planes_the_endpoint_and_nothing_of_the_tests(w
         files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
         assert files <= shared, folder
     assert any(name.startswith("workloads/_endpoint.") for name in names)
-    assert "testbed/webpage/assets/page.css" in names
+    assert {"testbed/webpage/assets/page.css", "testbed/report/report.html"} <= names
     # compiled for the torch of whoever installs it
     sources = ("backend.cpp", "works.hpp", "line.hpp", "wire.h")
     assert {f"workloads/native/{name}" for name in sources} <= names

@@ -13,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from reproductions.p4inc.simulated import plots
+from reproductions.p4inc.simulated.report import SweepReport
 from testbed import reproduce
 from testbed.errors import HostError, RequestError
+from testbed.messages.coding import decode
+from testbed.report.plots import drawing
 from testbed.systems.p4inc.simulator.settings import FOUR
 from tests.processes import alive
 
@@ -98,6 +102,10 @@ def test_table1_has_the_milp(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert isinstance(runs, list)
     (stages_s,) = (run["stages_s"] for run in runs if run["scheme"] == "milp")
     assert stages_s
+    with drawing():
+        panels = plots.picture(decode(SweepReport, report, "report")).axes
+    crosses = [line for axes in panels for line in axes.get_lines() if line.get_label() == "paper"]
+    assert len(crosses) == len(panels) == 2
     for mean in means:
         assert mean["delta"]["mean"] >= -1e-6 - solved["gap"]["mean"]
         assert mean["above_bound"]["mean"] >= -1e-6

@@ -10,7 +10,14 @@ from reproductions.aleph.live import tables
 from reproductions.aleph.live.accuracy import LearningReport
 from reproductions.aleph.live.example import ExampleReport
 from reproductions.aleph.live.setting import COLOURS, PS, RING, WAYS
-from reproductions.aleph.live.training import PAPER_S, ROLES, TrainingReport, picked
+from reproductions.aleph.live.training import (
+    PAPER_CORES,
+    PAPER_CORES_OF,
+    PAPER_S,
+    ROLES,
+    TrainingReport,
+    picked,
+)
 from testbed.figures.verdict_gate import JudgedRun, headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
@@ -86,6 +93,9 @@ def training(report: TrainingReport) -> Figure:
         rates.bar(places, [each.gbps if each else 0.0 for each in means], 0.18, color=colour, label=way.title)
         cores.bar(places, processes, 0.18, color=colour, alpha=0.5)
         cores.bar(places, kernel, 0.18, processes, color=colour)
+        paper_cores = PAPER_CORES[models[0]].get(way.sync)
+        if paper_cores is not None:
+            cores.plot(places[names.index(PAPER_CORES_OF)], paper_cores, "x", color=INK, markersize=5)
     rates.set_title(f"(fig. 9) Gb/s of a host's link, {models[0]}")
     shown = "processes, and above them the kernel" if unknown is None else f"not all known: {unknown}"
     cores.set_title(f"(fig. 10) cores of a host, {models[0]}\n{shown}", fontsize="medium")

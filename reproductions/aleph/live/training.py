@@ -61,7 +61,8 @@ PAPER_CORES = {
     "vgg19": {PS.sync: 4.1, ALEPH.sync: 8.5},
     "bert": {PS.sync: 4.5, ALEPH.sync: 7.8},
 }
-"""Of Agg2, figure 10, as the text has them."""
+PAPER_CORES_OF = "Agg2"
+"""The role that these cores are of, figure 10, as the text has them."""
 PAPER_LESS_CPU = {PS.sync: 0.06, RING.sync: 0.11}
 """By what share ALEPH's other workers take less CPU time than others', figure 10."""
 ROLES = {30_000.0: "Agg2", 20_000.0: "Agg1", 10_000.0: "worker", 40_000.0: "PS"}

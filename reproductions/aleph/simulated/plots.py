@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reproductions.aleph.simulated.claims import PRINTED_NUMBERS
 from reproductions.aleph.simulated.report import IterationReport
 from reproductions.claims import tally
 from testbed.figures.verdict_gate import headline
@@ -27,6 +28,7 @@ LOOKS: Mapping[str, tuple[str, str]] = {
     "ring": ("#E69F00", "D"),
     "balanced": ("#A34F8A", "x"),
 }
+PAPER = "paper"
 AXES = {"workers": "number of workers", "deviation": "standard deviation of the available bandwidth"}
 PANELS: Mapping[str, tuple[tuple[str, str | None, str, bool], ...]] = {
     "fig13": (
@@ -60,6 +62,7 @@ def picture(report: IterationReport) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.9))
     for axes, (metric, topology, title, logarithmic) in zip(panels, PANELS[report.figure], strict=True):
         _lines(axes, report, metric, topology)
+        _paper(axes, report, metric, topology)
         axes.set_title(title)
         axes.set_xlabel(AXES[report.sweep])
         if logarithmic:
@@ -67,8 +70,20 @@ def picture(report: IterationReport) -> Figure:
         else:
             axes.set_ylim(bottom=0)
         axes.grid(True, axis="y")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, 0.0))
+    drawn = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels = sorted(drawn, key=lambda label: label == PAPER)  # the paper's last
+    figure.legend(
+        [drawn[label] for label in labels],
+        labels,
+        loc="lower center",
+        ncols=4,
+        frameon=False,
+        bbox_to_anchor=(0.5, 0.0),
+    )
     headline(figure, report, _headline(report), _detail(report), ())
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.235, wspace=0.16)
     return figure
@@ -96,6 +111,16 @@ def _lines(axes: Axes, report: IterationReport, metric: str, topology: str | Non
             elinewidth=0.8,
             label=TITLES[scheme],
         )
+
+
+def _paper(axes: Axes, report: IterationReport, metric: str, topology: str | None) -> None:
+    """Put crosses at the numbers that the paper prints, of the readings of one algorithm a single one."""
+    for number in PRINTED_NUMBERS[report.figure]:
+        if (number.metric, number.topology) == (metric, topology):
+            colour, _ = LOOKS[number.schemes[0]]
+            named = PAPER in axes.get_legend_handles_labels()[1]
+            axes.plot(number.at, number.paper, "x", color=colour, markersize=10, markeredgewidth=2.2,
+                      linestyle="none", zorder=5, label=None if named else PAPER)  # fmt: skip
 
 
 def _headline(report: IterationReport) -> str:

@@ -11,6 +11,8 @@ from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, STORED_BYTES, SWI
 from testbed.systems.luwu.prediction import BOUND, TITLES, Prediction
 
 Rows = Sequence[Prediction]
+PAPER_OVER_BOUND = {8: 1.21, 32: 1.94}
+"""LuWu's throughput over BOUND's with 8 workers, figure 14, by micro-batch."""
 
 
 def findings(figure: str, rows: Rows) -> list[Finding]:
@@ -87,7 +89,7 @@ def _beside_sharp(rows: Rows) -> list[Finding]:
 def _by_workers(rows: Rows) -> list[Finding]:
     by = {(row.system, row.micro_batch, row.workers): row.tflops * row.workers for row in rows}
     said = []
-    for size, paper in ((8, 1.21), (32, 1.94)):
+    for size, paper in PAPER_OVER_BOUND.items():
         text = f"micro-batch {size}, 8 workers: LuWu over {TITLES[BOUND]}"
         said.append(_ratio(text, paper, by[LUWU, size, 8], by[BOUND, size, 8]))
     return said

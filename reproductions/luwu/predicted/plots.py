@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from reproductions.claims import tally
+from reproductions.luwu.predicted.claims import PAPER_OVER_BOUND
 from reproductions.luwu.predicted.rows import LargestReport, LargestRow, PredictedReport
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
+from testbed.report.style import INK
 from testbed.systems.luwu.memory import INFINITY, LUWU, SHARP, SWITCHML, ZERO3
 from testbed.systems.luwu.prediction import BOUND, TITLES, Prediction
 
@@ -136,19 +138,27 @@ def _beside_sharp(rows: Rows) -> list[Panel]:
 
 
 def _by_workers(rows: Rows) -> list[Panel]:
-    return [
-        (
-            f"micro-batch {size}",
-            _lines(
-                [row for row in rows if row.micro_batch == size],
-                lambda row: row.workers,
-                lambda row: row.tflops * row.workers,
-                "workers",
-                "TFLOPS of all",
-            ),
-        )
-        for size in (8, 32)
-    ]
+    return [(f"micro-batch {size}", _of_size(rows, size)) for size in (8, 32)]
+
+
+def _of_size(rows: Rows, size: int) -> Callable[[Axes], None]:
+    """Return what draws a micro-batch's lines, and where the paper's ratio over the bound puts LuWu."""
+    its = [row for row in rows if row.micro_batch == size]
+
+    def draws(axes: Axes) -> None:
+        _lines(its, lambda row: row.workers, _of_all, "workers", "TFLOPS of all")(axes)
+        for row in its:
+            if (row.system, row.workers) == (BOUND, 8):
+                height = PAPER_OVER_BOUND[size] * _of_all(row)
+                axes.plot("8", height, "*", color=INK, markersize=10, linestyle="none", zorder=5,
+                          label="LuWu by the paper's ratio over the bound")  # fmt: skip
+                axes.set_ylim(top=max(axes.get_ylim()[1], 1.06 * height))
+
+    return draws
+
+
+def _of_all(row: Prediction) -> float:
+    return row.tflops * row.workers
 
 
 def _by_disks(rows: Rows) -> list[Panel]:

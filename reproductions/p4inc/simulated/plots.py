@@ -7,11 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reproductions.p4inc.simulated.report import SweepReport
+from reproductions.p4inc.simulated.report import PaperCell, SweepReport
 from reproductions.p4inc.simulated.tables import title_of
 from testbed.figures.verdict_gate import headline
+from testbed.messages.coding import UnsetType
 from testbed.report.plots import drawing, save
-from testbed.report.style import INK, MUTED
+from testbed.report.style import INK, MUTED, PAPER
 from testbed.systems.p4inc.simulator.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def picture(report: SweepReport) -> Figure:
         axes.set_xlabel(AXES.get(SETTINGS[report.figure].sweep, SETTINGS[report.figure].sweep))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="lower center", ncols=len(schemes), frameon=False, bbox_to_anchor=(0.5, 0.0)
+        handles, labels, loc="lower center", ncols=len(handles), frameon=False, bbox_to_anchor=(0.5, 0.0)
     )
     headline(figure, report, report.headline, _detail(report), ())
     figure.subplots_adjust(left=0.075, right=0.985, top=0.79, bottom=0.205, wspace=0.16)
@@ -69,6 +70,7 @@ def picture(report: SweepReport) -> Figure:
 def _bars(axes: Axes, report: SweepReport, schemes: list[str], metric: str) -> None:
     values = list(dict.fromkeys(mean.value for mean in report.means))
     by = {(mean.scheme, mean.value): getattr(mean, metric) for mean in report.means}
+    papers = {(mean.scheme, mean.value): mean.paper for mean in report.means}
     width = 0.84 / len(schemes)
     for order, scheme in enumerate(schemes):
         spreads = [by[scheme, value] for value in values]
@@ -79,6 +81,15 @@ def _bars(axes: Axes, report: SweepReport, schemes: list[str], metric: str) -> N
         axes.bar(places, means, width * 0.92, color=COLOURS[scheme], label=title_of(scheme))
         if len(report.seeds) > 1:
             axes.errorbar(places, means, (below, above), fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+        known = [
+            (place, number)
+            for place, value in zip(places, values, strict=True)
+            if (number := _printed(papers.get((scheme, value)), metric)) is not None
+        ]
+        if known:
+            named = "paper" in axes.get_legend_handles_labels()[1]
+            axes.plot(*zip(*known, strict=True), "X", color=INK, markeredgecolor=PAPER, markersize=9,
+                      clip_on=False, zorder=5, label=None if named else "paper")  # fmt: skip
         for place, mean in zip(places, means, strict=True):
             if mean == 0:
                 axes.text(place, 0, "0", ha="center", va="bottom", fontsize=7, color=MUTED)
@@ -86,6 +97,13 @@ def _bars(axes: Axes, report: SweepReport, schemes: list[str], metric: str) -> N
     axes.tick_params(length=0)
     axes.set_ylim(bottom=0)
     axes.grid(True, axis="y")
+
+
+def _printed(paper: PaperCell | UnsetType | None, metric: str) -> float | None:
+    """Return what the paper's table has of the metric."""
+    if not isinstance(paper, PaperCell):
+        return None
+    return paper.connections if metric == "connections" else paper.ct_bti_s
 
 
 def _detail(report: SweepReport) -> str:

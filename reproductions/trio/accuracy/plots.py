@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reproductions.trio.accuracy import tables
-from reproductions.trio.accuracy.runs import IDEAL, AccuracyReport, P, picked, titles
+from reproductions.trio.accuracy.claims import PAPER
+from reproductions.trio.accuracy.runs import IDEAL, AccuracyReport, P, picked, reached_s, titles
 from reproductions.trio.slow.setting import SWITCHML, TRIO
 from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
@@ -24,10 +25,16 @@ def draw(report: AccuracyReport, path: Path) -> None:
                 axes.plot(row.ended_s, accuracy, color=COLOURS[way], linewidth=1.2,
                           alpha=0.8, label=None if number else title)  # fmt: skip
         axes.axhline(100 * report.target, color=MUTED, linewidth=1.2, linestyle="--")
+        times = [reached_s(row, report.target) for row in picked(report.rows, TRIO.sync)]
+        known = [seconds for seconds in times if seconds]
+        if known:
+            papers = [ratio * sum(known) / len(known) for ratio in PAPER]
+            axes.plot(papers, [100 * report.target] * len(papers), "*", color=INK, markersize=9, zorder=5,
+                      label=f"{SWITCHML.title} by the paper's ratio over {TRIO.title}")  # fmt: skip
         axes.set_xlim(left=0)
         axes.set_xlabel("seconds")
         axes.set_title("images of the test set that are named rightly, %")
-        figure.legend(loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, 0.0))
+        figure.legend(loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, 0.0))
         trust = report.trust
         detail = (
             f"{trust.trustworthy} of {trust.of} runs trustworthy; p = {P:.0%}, "
