@@ -1,7 +1,7 @@
 """Load a data-plane program of your own into the switches: they find the largest value instead of the sum.
 
-The program is one C function for XDP beside a class (docs/examples/largest.h and largest.py). The switches run
-it for jobs whose system names it.
+The program is one C function for XDP beside a class (docs/examples/largest.h and largest.py). Switches run it
+for jobs whose system names it.
 
 Prints "worker 0 has [1.0, 1.0, 1.0, ...", "worker 1 has [0.0, 1.0, 2.0, ..." and "all of them get [1.0, 1.0,
 2.0, ...".

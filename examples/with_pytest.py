@@ -2,7 +2,7 @@
 
 Run by itself the file hands itself to pytest. In a project of yours it would be a test file like any other.
 
-Prints "2 passed in ... s".
+Prints "2 passed in ...s".
 """
 
 import sys
