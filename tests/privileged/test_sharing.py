@@ -49,13 +49,12 @@ def run(testbed: Testbed, *argv: str) -> Any:
 def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    words = ("--name", testbed.name, "--place", "u1:2", "--preload", str(JOBS / "long.py"), "3600")
-    first = start("testbed.run", *words)
+    first = start("testbed.run", "--name", testbed.name, "--place", "u1:2", str(JOBS / "long.py"), "3600")
     try:
         assert first.stdout is not None
         assert any("first sum" in line for line in first.stdout), "it ended before it summed"
         out = tmp_path / "second.json"
-        done = run(testbed, "--place", "u1:2", "--preload", "--json", str(out), str(JOBS / "many.py"), "1")
+        done = run(testbed, "--place", "u1:2", "--json", str(out), str(JOBS / "many.py"), "1")
         assert done.returncode == 0, done.stderr
     finally:
         first.terminate()
@@ -65,7 +64,7 @@ def test_without_capacity_a_job_sums_at_a_parameter_server_and_says_so(
     full = "admit job 2: u1: it sums for 1 jobs at most, and has them: job 1 (1024 slots)"
     assert result["notes"] == [f"no room ({full}): summed by ps, whose server is on u1h5"]
     assert result["notes"][0] in done.stderr
-    again = run(testbed, "--place", "u1:2", "--preload", "--json", str(out), str(JOBS / "exact.py"), ROUNDS)
+    again = run(testbed, "--place", "u1:2", "--json", str(out), str(JOBS / "exact.py"), ROUNDS)
     assert again.returncode == 0, again.stderr
     assert json.loads(out.read_text())["sync"] == "inc", "what the first job held is free again"
 
