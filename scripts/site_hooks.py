@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-TOP = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+TOP = ("CONTRIBUTING.md", "CHANGELOG.md")  # SECURITY.md is security.md where letters have no case
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
