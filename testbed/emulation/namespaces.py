@@ -209,8 +209,11 @@ def _raise_limits() -> None:
 def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = None) -> NoReturn:
     """Be PID 1: start the daemon, reap orphans, pass on SIGTERM and SIGINT, exit with the daemon's status.
 
-    `prepare` runs in the child before it becomes the daemon: what it loads is not kept by this process.
+    `prepare` runs in the child before it becomes the daemon: what it loads is not kept by this process. What
+    arrives before there is a child to pass it on to waits until there is: a PID 1 without a handler loses it.
     """
+    passed_on = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     child = os.fork()
     if child == 0:
         _become(child_argv, prepare)
@@ -219,8 +222,9 @@ def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = No
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in passed_on:
         signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     while True:
         pid, status = os.wait()  # PEP 475: a forwarded signal restarts the wait
         if pid == child:

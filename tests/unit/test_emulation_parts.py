@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -19,6 +23,14 @@ from testbed.topology.model import HostSpec, IncSpec, LinkSpec, Topology, UnitSp
 from testbed.topology.optical import OcsSpec
 
 IFNAMSIZ = 16
+CALL_S = 20.0
+HELD_UP_S = 0.5
+INIT_HELD_UP_BEHIND_ITS_FORK = f"""
+import os, time
+from testbed.emulation.namespaces import init_main
+os.register_at_fork(after_in_parent=lambda: time.sleep({HELD_UP_S}))
+init_main(["sh", "-c", "trap 'exit 7' TERM INT; echo up; sleep 10 & wait; exit 1"])
+"""
 
 
 def topology(*units: tuple[int, int], rate_mbps: float | None = 40_000, scale: int = 200) -> Topology:
@@ -159,3 +171,18 @@ def test_the_command_line_dies_with_its_parent_and_passes_the_daemon_on() -> Non
         "--mount-proc",
     } <= set(argv)
     assert argv[-3:] == ["demo", "daemon", "--flag"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_by_an_init_that_lost_its_core_behind_its_fork(number: signal.Signals) -> None:
+    init = subprocess.Popen(
+        [sys.executable, "-c", INIT_HELD_UP_BEHIND_ITS_FORK], stdout=subprocess.PIPE, text=True
+    )
+    assert init.stdout is not None
+    with init.stdout:
+        assert init.stdout.readline() == "up\n"
+        os.kill(init.pid, number)
+        try:
+            assert init.wait(timeout=CALL_S) == 7
+        finally:
+            init.kill()
