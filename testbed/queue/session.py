@@ -43,6 +43,9 @@ from testbed.topology.model import Topology
 from testbed.topology.places import Host, at_tor
 from testbed.topology.units import Unit
 
+# A policy that fails for this long while no job runs would be asked the same for ever.
+_MOST_FAILING_SLOTS, _LEAST_FAILING_S = 20, 10.0
+
 
 class Asking(Protocol):
     """The policy's process, which has the decisions (testbed/queue/policy_process.py)."""
@@ -81,6 +84,7 @@ class Session:
         self._others: frozenset[Circuit] = frozenset()  # as they were when they were last looked at
         self._theirs = {port for ports in self._ports.values() for port in ports}
         self._turning = Turning(self._controller, self._ports)
+        self._failing_s: list[float] = []  # the last slots, if the policy failed in all of them
         self._ending = self._over = False
 
     def clock(self) -> float:
@@ -326,23 +330,44 @@ class Session:
             check_decision(state, decision, self.rules.policy)
         except GoneError as error:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
-            waiting = {queued.id for queued in self.all if queued.started is None}
-            self.cancel(waiting, str(error), failing=True)
+            self._fail_waiting(str(error))
         except OverrunError as error:
             if self.is_done():  # nobody waits for it
                 return Decision(), None
             self.account.overruns += 1
             self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
         except PolicyError as error:
-            self.account.fail(str(error))
-            self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
+            self._failed(state, str(error), f"slot {state.slot}: {error}")
         except TestbedError as error:
-            self.account.fail(f"the decision breaks a constraint: {error}")
-            self._complain(f"the decision breaks a constraint: {error}; the last decision stays in force")
+            why = f"the decision breaks a constraint: {error}"
+            self._failed(state, why, why)
         else:
+            self._failing_s.clear()
             return decision, took_s
         running = [progress.job.id for progress in state.jobs if progress.started is not None]
         return live.lasting(self.decision, running), None
+
+    def _failed(self, state: State, why: str, complaint: str) -> None:
+        """Count a slot in which the policy failed, and complain. Fail the jobs that wait where it has failed
+        for long while no job ran and none was to arrive: it sees the same state in each slot then.
+        """
+        self.account.fail(why)
+        self._complain(f"{complaint}; the last decision stays in force")
+        with self.lock:
+            is_arriving = any(queued.state == "coming" for queued in self.all)
+        if is_arriving or any(progress.started is not None for progress in state.jobs):
+            self._failing_s.clear()
+            return
+        self._failing_s.append(self.clock())
+        lasted_s = self._failing_s[-1] - self._failing_s[0]
+        if len(self._failing_s) < _MOST_FAILING_SLOTS or lasted_s < _LEAST_FAILING_S:
+            return
+        reason = f"the policy failed in {len(self._failing_s)} slots in a row and no job ran: {why}"
+        self._complain(f"slot {state.slot}: {reason}; jobs that wait are ended")
+        self._fail_waiting(reason)
+
+    def _fail_waiting(self, reason: str) -> None:
+        self.cancel({queued.id for queued in self.all if queued.started is None}, reason, failing=True)
 
     def _carry_out(
         self,

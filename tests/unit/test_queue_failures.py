@@ -10,7 +10,8 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.jobs import life
-from testbed.queue.policy_process import GoneError, OverrunError
+from testbed.queue import session
+from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.result import of_batch
 from testbed.scheduling.model import Decision, State
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
@@ -102,6 +103,53 @@ def test_a_policy_that_is_gone_for_good_ends_the_jobs_that_wait(world: Callable[
     assert made.all[0].state == "running", "the last decision stays in force"
     made.end()
     assert made.all[0].failure is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (PolicyError("policy x raised KeyError: 'u9'"), "policy x raised KeyError: 'u9'"),
+        (TestbedError("job 1: 9 Gb/s of 8"), "the decision breaks a constraint: job 1: 9 Gb/s of 8"),
+    ],
+)
+def test_a_policy_that_fails_while_no_job_runs_fails_the_jobs_that_wait(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, spoil: Exception, why: str
+) -> None:
+    monkeypatch.setattr(session, "_LEAST_FAILING_S", 0.0)
+    made = world({"name": "a", "place": "u1:2"}, {"name": "b", "place": "u2:2", "at_s": 0.5})
+
+    def fail(state: State, decision: Decision) -> Decision:
+        raise spoil
+
+    made.policy.spoil = fail
+    made.start()
+    made.until(lambda: all(queued.state == "ended" for queued in made.all), "the jobs that wait are ended")
+    reason = f"the policy failed in {session._MOST_FAILING_SLOTS} slots in a row and no job ran: {why}"
+    assert [queued.failure for queued in made.all] == [reason, reason]
+    assert any(f"{reason}; jobs that wait are ended" in note for note in made.notes)
+    made.end()
+
+
+def test_a_policy_that_fails_now_and_then_ends_no_job(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_LEAST_FAILING_S", 0.0)
+    monkeypatch.setattr(session, "_MOST_FAILING_SLOTS", 3)
+    made = world({"name": "a", "place": "u1:2"})
+    asked = 0
+
+    def moody(state: State, decision: Decision) -> Decision:
+        nonlocal asked
+        asked += 1
+        if asked % 3:
+            raise PolicyError("policy x raised")
+        return Decision() if asked < 12 else decision
+
+    made.policy.spoil = moody
+    made.start().running(1)
+    made.end()
+    assert made.all[0].failure is None
+    assert made.session.account.failures >= 8
 
 
 @pytest.mark.parametrize("what", ["links", "switch"])
