@@ -7,14 +7,11 @@ Prints "1 new circuits: dark for ... ms, 25 ms by the model" and "2 new circuits
 the model".
 """
 
-from pathlib import Path
-
 from testbed import Testbed
 
-MODEL = Path("examples/parts/slow_mirrors.py").resolve()  # this configuration is in no folder
 RACKS = {
     "units": [{"hosts": 1}, {"hosts": 1}],
-    "ocs": {"model": f"{MODEL}:SlowMirrors", "each_ms": 25, "circuits": []},
+    "ocs": {"model": "examples/parts/slow_mirrors.py:SlowMirrors", "each_ms": 25, "circuits": []},
 }
 
 with Testbed(RACKS) as testbed:

@@ -7,20 +7,30 @@ from collections.abc import Sequence
 
 from testbed.client import environment
 from testbed.client.runtime import Runtime
-from testbed.errors import from_exit_code
+from testbed.errors import TestbedError, from_exit_code
 from testbed.interpreters import isolated
 
 _COMPLAINT = "testbed exec: "
 
 
-def execute(runtime: Runtime, host: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def execute(
+    runtime: Runtime, host: str, command: Sequence[str], timeout_s: float | None
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a host by `testbed exec`, and return its exit code and its output. Raises the error
-    that kept it from being run, if any.
+    that kept it from being run, if any, and TestbedError for a command that has not ended in time: it gets
+    SIGHUP then.
     """
     runtime.require_alive()
     words = ("-m", "testbed.exec", "--name", runtime.name, host, "--", *command)
     argv = isolated(*words, path=environment.interpreter())
-    ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    try:
+        ended = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired:  # the client is gone by now, and its command is hung up for that
+        raise TestbedError(
+            f"{host}: {command[0]} had not ended after {timeout_s:g} s, and was ended"
+        ) from None
     if ended.returncode and ended.stderr.startswith(_COMPLAINT):
         raise from_exit_code(ended.returncode, ended.stderr.splitlines()[-1].removeprefix(_COMPLAINT))
     return ended

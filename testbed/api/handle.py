@@ -244,11 +244,13 @@ class Testbed:
             record = json.loads(said("script", "--name", self.name, "--json", "-", str(steps)))
         return list(record["steps"])
 
-    def exec(self, host: str, *command: object) -> subprocess.CompletedProcess[str]:
+    def exec(
+        self, host: str, *command: object, timeout_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command in a host, as this process's user, and return it when it has ended: its `returncode`,
-        `stdout` and `stderr`. TestbedError where it could not be run.
+        `stdout` and `stderr`. TestbedError where it could not be run, or had not ended after `timeout_s`.
         """
-        return execute(self._runtime, host, tuple(map(str, command)))
+        return execute(self._runtime, host, tuple(map(str, command)), timeout_s)
 
     def capture(
         self, link: str, output: str | Path, *, count: int = COUNT, seconds: float = SECONDS

@@ -29,35 +29,41 @@ def bring_up(
     """Bring a testbed up by `testbed up`, in processes of its own, and return what that command says. Raises
     what made it fail; who is interrupted meanwhile leaves none behind.
     """
+    from testbed.topology.load import SHOWN_STDIN, STDIN
+
     check_name(name)
-    with _file_of(config, name) as file:
-        words = ["up", "--detach", "--json", "--ends-with", str(os.getpid()), "--name", name]
-        words += ["--config", file, *(["--controller", controller] if controller else [])]
-        words += ["--log-packets"] if log_packets else []
-        try:
-            return dict(json.loads(said(*words, undo=partial(end, Runtime.of(name), lambda _: None))))
-        except TestbedError as error:
-            if not isinstance(config, Mapping):
-                raise
-            raise type(error)(str(error).replace(file, "configuration")) from None
+    content = None
+    if isinstance(config, Mapping):  # by the standard input: files that it names start in the working folder
+        content = _yaml({**config, "name": config.get("name", name)}, "configuration")
+    words = ["up", "--detach", "--json", "--ends-with", str(os.getpid()), "--name", name]
+    words += ["--config", str(config) if content is None else str(STDIN)]
+    words += [*(["--controller", controller] if controller else [])]
+    words += ["--log-packets"] if log_packets else []
+    undo = partial(end, Runtime.of(name), lambda _: None)
+    try:
+        return dict(json.loads(said(*words, undo=undo, content=content)))
+    except TestbedError as error:
+        if content is None:
+            raise
+        raise type(error)(str(error).replace(SHOWN_STDIN, "configuration")) from None
 
 
-def said(*words: str, undo: Callable[[], object] = lambda: None) -> str:
-    """Return what another command of the project prints. Raises the error that its exit code stands for, with
-    its last line. The command is no terminal's: an interrupt is passed on, and waited for; `undo` is called
-    where the command had done its work by then.
+def said(*words: str, undo: Callable[[], object] = lambda: None, content: str | None = None) -> str:
+    """Return the output of another command of the project, whose standard input has `content`. Raises the
+    error that its exit code stands for, with its last line. The command has no terminal: an interrupt is
+    passed on, and waited for; `undo` is called where the command had done its work by then.
     """
     argv = isolated("-m", f"testbed.{words[0]}", *words[1:], path=environment.interpreter())
     with subprocess.Popen(
         argv,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if content is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
         try:
-            output, complaints = process.communicate()
+            output, complaints = process.communicate(content)
         except BaseException:
             process.send_signal(signal.SIGINT)
             process.communicate()
@@ -72,34 +78,30 @@ def said(*words: str, undo: Callable[[], object] = lambda: None) -> str:
 
 
 @contextlib.contextmanager
-def _file_of(config: Config, name: str) -> Iterator[str]:
-    """Return the configuration as `--config` takes it: content in a file."""
-    if not isinstance(config, Mapping):
-        yield str(config)
-        return
-    with file_with(config, f"{name}.yaml") as file:
-        yield file
-
-
-@contextlib.contextmanager
 def file_with(data: Any, name: str) -> Iterator[str]:
     """Return the path of a YAML file with this content, which a command can read as its user. It is there for
     as long as the block lasts. TestbedError where it cannot be written.
     """
-    import yaml
-
-    from testbed.topology.yaml_text import written
-
+    text = _yaml(data, name)
     caller = Caller.of_this_process()
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-")))
-            (folder / name).write_text(written(data))
+            (folder / name).write_text(text)
             if os.geteuid() == 0:
                 for path in (folder / name, folder):
                     os.chown(path, caller.uid, caller.gid)
-        except yaml.YAMLError as error:
-            raise RequestError(f"{name}: it cannot be written as YAML: {error}") from error
         except OSError as error:
             raise TestbedError(f"write {error.filename or name}: {error.strerror}") from error
         yield str(folder / name)
+
+
+def _yaml(data: Any, what: str) -> str:
+    import yaml
+
+    from testbed.topology.yaml_text import written
+
+    try:
+        return written(data)
+    except yaml.YAMLError as error:
+        raise RequestError(f"{what}: it cannot be written as YAML: {error}") from error

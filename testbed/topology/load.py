@@ -26,7 +26,7 @@ from testbed.topology.values import (
 )
 from testbed.topology.yaml_text import read_yaml, read_yaml_of_stdin
 
-STDIN = Path("-")
+STDIN, SHOWN_STDIN = Path("-"), "standard input"
 _KEYS = keys_of(Topology)
 
 
@@ -35,7 +35,7 @@ def load(path: Path) -> Topology:
     not there, is no YAML, or describes no topology.
     """
     if path == STDIN:
-        data, name, shown_path = read_yaml_of_stdin(), "stdin", "standard input"
+        data, name, shown_path = read_yaml_of_stdin(), "stdin", SHOWN_STDIN
     else:
         data, name, shown_path = read_yaml(path), path.stem, str(path)
     try:

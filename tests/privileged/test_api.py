@@ -153,6 +153,9 @@ def test_a_command_in_a_host(shared: Testbed) -> None:
     assert (ended.returncode, ended.stdout.split(), ended.stderr) == (5, ["10.0.1.1"], "told\n")
     with pytest.raises(TestbedError, match=r"nonesuch: No such file"):
         shared.exec("u1h1", "nonesuch")
+    with pytest.raises(TestbedError, match=r"^u1h2: sleep had not ended after 2 s, and was ended$"):
+        shared.exec("u1h2", "sleep", "1013", timeout_s=2)
+    wait_for(lambda: not shared.exec("u1h1", "pgrep", "-fx", "sleep 1013").stdout, "the command has ended")
 
 
 def test_queued_jobs(shared: Testbed, tmp_path: Path) -> None:

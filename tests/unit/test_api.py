@@ -24,7 +24,7 @@ from testbed.api.batch import BatchResult
 from testbed.api.result import JobError, JobResult
 from testbed.api.running import RunOptions
 from testbed.api.telemetry import JobSamples, LinkTable, Telemetry
-from testbed.api.up import bring_up, said
+from testbed.api.up import bring_up, file_with, said
 from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.jobs.options import JobOptions
@@ -211,8 +211,11 @@ def test_content_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x.yaml")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(TestbedError, match=r"write /tmp/x\.yaml: No space left on device"):
-        bring_up({"units": []}, ABSENT)
+    with (
+        pytest.raises(TestbedError, match=r"write /tmp/x\.yaml: No space left on device"),
+        file_with([], "x"),
+    ):
+        pass
 
 
 def test_a_command_that_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
