@@ -11,6 +11,6 @@ class Pair(FabricTopo):
 
     settings: Mapping[str, Any] = {"ocs": {"circuits": [["u1o1", "u2o1"], ["u1o2", "u2o2"]]}}
 
-    def build(self, hosts: int = 2) -> None:  # type: ignore[override]
+    def build(self, hosts: int = 2) -> None:
         for _ in range(2):
             self.addUnit(hosts, bw=100, optical_bw=50)

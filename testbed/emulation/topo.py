@@ -65,8 +65,13 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         self._own_rates: Mapping[str, float | None] = {}  # of the links of a topology that is described
         super().__init__(*args, **params)
 
-    def build(self, topology: Topology) -> None:
-        """Describe a topology. A subclass has its own `build`, with parameters of its own."""
+    def build(self, *args: Any, **params: Any) -> None:
+        """Describe the topology that is the only argument. A subclass has its own `build`, with any
+        parameters: type checkers let it override these.
+        """
+        self._describe(*args, **params)
+
+    def _describe(self, topology: Topology) -> None:
         self._described, self._own_rates = topology, topology.link_rates
         optical_bw = topology.optical_link.rate_mbps
         pod_bw = topology.pod_link.rate_mbps if topology.pod_link else None
