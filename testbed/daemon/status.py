@@ -78,6 +78,7 @@ def links(statistics: Mapping[str, LinkCounters]) -> tuple[LinkStatus, ...]:
             bytes_down=link.bytes_ba,
             drops=link.drops,
             up=link.is_up,
+            queued_bytes=link.backlog_bytes,
         )
         for name, link in statistics.items()
     )

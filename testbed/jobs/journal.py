@@ -14,6 +14,7 @@ from testbed.jobs.life import Job
 from testbed.messages.coding import UNSET
 from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
 from testbed.messages.result import RunResult
+from testbed.telemetry.worker_numbers import retransmits
 from testbed.topology import addresses
 
 ENDED = "ended"  # the kind of an entry on a job that is over, which has a `job`
@@ -73,6 +74,8 @@ def epitaph(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJo
         verdict=outcome.verdict if outcome else None,
         notes=tuple(job.notes[-20:]),
         ratio=outcome.bound.ratio if outcome and outcome.bound else None,
+        measured_ms=outcome.bound.measured_ms if outcome and outcome.bound else None,
+        retransmits=retransmits(worker.stats for worker in outcome.workers) if outcome else 0,
     )
 
 

@@ -23,7 +23,8 @@ class RunningJob:
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """A job that has ended; without a result it has no verdict. `ratio` is the measured time of a round over
-    its bound, where it has one; `notes` are the last of those that a reader of the result must know.
+    its bound, where it has one, and `measured_ms` that time; `retransmits` are the packets that its workers
+    sent again; `notes` are the last of those that a reader of the result must know.
     """
 
     id: int
@@ -38,6 +39,8 @@ class EndedJob:
     verdict: JobVerdict | None
     notes: tuple[str, ...]
     ratio: Number | None
+    measured_ms: Number | None
+    retransmits: int
 
 
 @dataclass(frozen=True, slots=True)

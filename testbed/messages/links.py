@@ -10,7 +10,8 @@ from testbed.messages.coding import Number
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """A link's counters since the testbed came up, in bytes with Ethernet headers; up: from its host, port or
-    rack. `rate_mbps` None: it has no rate. `up` says whether it has carrier.
+    rack. `rate_mbps` None: it has no rate. `up` says whether it has carrier. `queued_bytes` wait in its two
+    queues now.
     """
 
     name: str
@@ -20,6 +21,7 @@ class LinkStatus:
     bytes_down: int
     drops: int
     up: bool = True
+    queued_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,19 @@ from typing import Any
 
 from testbed.messages.statistics import Statistics
 
-BESIDE = ("retransmits", "asked")
+RETRANSMITS = "retransmits"
+BESIDE = (RETRANSMITS, "asked")
 """What workers sent beside each fragment's first push: packets of the same size."""
 
 
 def sent_beside(workers: Iterable[Statistics | None]) -> int:
     """Return how many packets workers sent beside first pushes: repetitions, and questions."""
     return round(sum(number(left, key) for left in workers for key in BESIDE))
+
+
+def retransmits(workers: Iterable[Statistics | None]) -> int:
+    """Count the packets that workers sent again."""
+    return round(sum(number(left, RETRANSMITS) for left in workers))
 
 
 def number(statistics: Statistics | None, *keys: str) -> float:

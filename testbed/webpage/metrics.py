@@ -12,6 +12,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -118,6 +119,13 @@ def _links(said: Status) -> Iterator[Metric]:
         ["link"],
     )
     yield _gauge(
+        "testbed_link_queued_bytes",
+        "Bytes that wait in the queues of a link, both ways.",
+        [((link.name,), link.queued_bytes) for link in links],
+        ["link"],
+        "bytes",
+    )
+    yield _gauge(
         "testbed_link_up",
         "Whether a link has carrier.",
         [((link.name,), link.up) for link in links],
@@ -221,6 +229,21 @@ def _jobs(look: Answers, said: Status) -> Iterator[Metric]:
         "Jobs that have ended, by outcome and by whether their result is trustworthy.",
         [(key, count) for key, count in sorted(look.totals.ended.items())],
         ["outcome", "trust"],
+    )
+    iterations = SummaryMetricFamily(
+        "testbed_ended_job_iteration_seconds",
+        "The mean time of an iteration of jobs that have ended.",
+        labels=["sync"],
+        unit="seconds",
+    )
+    for sync, count in sorted(look.totals.measured.items()):
+        iterations.add_metric([sync], count, look.totals.measured_s[sync])
+    yield iterations
+    yield _counter(
+        "testbed_ended_job_retransmitted_packets",
+        "Packets that workers of jobs that have ended sent again.",
+        [((sync,), count) for sync, count in sorted(look.totals.retransmits.items())],
+        ["sync"],
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.api.state import status
@@ -21,7 +22,7 @@ from testbed.client.terminal_text import line, lines
 from testbed.errors import TestbedError
 from testbed.messages.coding import decode
 from testbed.messages.controller import CrossedFrames, ReconfigurationEvent
-from testbed.messages.journal import JournalAnswer, JournalEntry, RunningJob
+from testbed.messages.journal import EndedJob, JournalAnswer, JournalEntry, RunningJob
 from testbed.messages.status import LivingStatus, Status
 from testbed.messages.verdict import JobVerdict
 
@@ -49,7 +50,18 @@ class Totals:
 
     dark_counts: list[int] = field(default_factory=lambda: [0] * (len(DARK_TIMES_S) + 1))
     dark_s: float = 0.0
-    ended: dict[tuple[str, str], int] = field(default_factory=dict)  # (outcome, trust) -> jobs
+    ended: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, trust) -> jobs
+    measured: Counter[str] = field(default_factory=Counter)  # by system: jobs with a time of an iteration
+    measured_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # their sum
+    retransmits: Counter[str] = field(default_factory=Counter)  # by system: packets
+
+    def count(self, job: EndedJob) -> None:
+        """Add a job that has ended."""
+        self.ended[outcome(job.failure), trust(job.verdict)] += 1
+        self.retransmits[job.sync] += job.retransmits
+        if job.measured_ms is not None:
+            self.measured[job.sync] += 1
+            self.measured_s[job.sync] += job.measured_ms / 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +138,7 @@ class PageSource:
             changes=tuple(self._changes),
             running=running,
             crossings=self._crossings(),
-            totals=replace(
-                self._totals, ended=dict(self._totals.ended), dark_counts=list(self._totals.dark_counts)
-            ),
+            totals=deepcopy(self._totals),
         )
 
     def _read_on(self) -> dict[int, RunningJob]:
@@ -142,8 +152,7 @@ class PageSource:
         for entry in journal.entries:
             self._entries.append(entry)
             if job := entry.ended:
-                key = (outcome(job.failure), trust(job.verdict))
-                self._totals.ended[key] = self._totals.ended.get(key, 0) + 1
+                self._totals.count(job)
         last = self._changes[-1].id if self._changes else 0
         try:
             answer = self._call(self._runtime.controller_socket, "history", timeout_s=_ANSWER_S, after=last)

@@ -37,6 +37,7 @@ def link(name: str, up: int = 0, down: int = 0, is_up: bool = True) -> dict[str,
         "bytes_down": down,
         "drops": 3,
         "up": is_up,
+        "queued_bytes": 1514,
     }
 
 
@@ -209,6 +210,8 @@ def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any
             "verdict": None if failure else TRUSTED,
             "notes": ["restart 1 of at most 2"],
             "ratio": None if failure else 1.034,
+            "measured_ms": None if failure else 250.0,
+            "retransmits": 0 if failure else 11,
         },
     }
 

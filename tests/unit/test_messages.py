@@ -188,7 +188,7 @@ NEWER: dict[str, Any] = {
 NEWER_OF: dict[str, dict[str, Any]] = {
     "units": {"planes": {}, "restarts": 0, "link_rates_mbps": {}},
     "hosts": {"commands_of": ()},
-    "links": {"up": True},
+    "links": {"up": True, "queued_bytes": 0},
     "jobs": {"service": None, "waiting": None, "blocks": None, "uses": None},
 }
 

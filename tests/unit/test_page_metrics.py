@@ -63,6 +63,10 @@ def test_they_say_what_status_says(families: dict[str, Metric]) -> None:
     assert value(families, "testbed_job_trustworthy", job="7", sync="inc") == 1
     assert value(families, "testbed_job_workers_absent", job="7", sync="inc") == 1
     assert value(families, "testbed_jobs_ended_total", outcome="done", trust="yes") == 1
+    assert value(families, "testbed_ended_job_iteration_seconds_count", sync="ring") == 1
+    assert value(families, "testbed_ended_job_iteration_seconds_sum", sync="ring") == 0.25
+    assert value(families, "testbed_ended_job_retransmitted_packets_total", sync="ring") == 11
+    assert value(families, "testbed_link_queued_bytes", link="u1h1") == 1514
     assert value(families, "testbed_reconfiguration_dark_seconds_count") == 1
     assert value(families, "testbed_reconfiguration_dark_seconds_sum") == 0.5
     assert value(families, "testbed_optical_frames_total", port="u1o1", light="dark") == 5
@@ -115,6 +119,7 @@ def test_totals_outlive_what_the_journal_keeps(tmp_path: Path) -> None:
         world.later(2)
         look = world.source.look()
     assert look.totals.ended == {("done", "yes"): 4}
+    assert (look.totals.measured["ring"], look.totals.measured_s["ring"]) == (4, 1.0)
 
 
 def test_without_a_testbed_there_is_one() -> None:
