@@ -1,7 +1,10 @@
-"""The wheel: it builds, holds what the testbed needs, and works in an environment without the checkout."""
+"""The wheel and the source distribution: they build, hold what the testbed needs, and work in an environment
+without the checkout; the notes of a release.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import release
 from testbed.errors import HostError
 from testbed.plugins.papers import NONE
 
@@ -28,13 +32,24 @@ def ran(*argv: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing is left in the checkout; without a network."""
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, made of a copy, so that nothing is left in the checkout."""
     copy = tmp_path_factory.mktemp("sources")
     for name in SOURCES:
         shutil.copy(ROOT / name, copy)
     for name in FOLDERS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    ran(sys.executable, "setup.py", "-q", "sdist", cwd=copy)
+    (made,) = (copy / "dist").glob("*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the source distribution: it lacks nothing where that lacks nothing. Without a network."""
+    folder = tmp_path_factory.mktemp("distribution")
+    shutil.unpack_archive(distribution, folder)
+    (copy,) = folder.iterdir()
     build = (
         "-m",
         "pip",
@@ -98,6 +113,11 @@ def test_an_installed_copy_works_without_the_checkout(wheel: Path, tmp_path: Pat
     for path in ran(python, "-c", code, cwd=tmp_path).splitlines():
         assert path.startswith(str(tmp_path)), path
     testbed = tmp_path / "venv/bin/testbed"
+    checked = subprocess.run(
+        [testbed, "doctor"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    for part in ("environment", "torch", "os-ken"):
+        assert re.search(rf"^{part} +works ", checked.stdout, re.MULTILINE), checked.stdout + checked.stderr
     assert "usage: testbed run" in ran(testbed, "run", "--help", cwd=tmp_path)
     assert "fig10.json fig10.png" in ran(testbed, "reproduce", "luwu", "fig10", cwd=tmp_path)
     assert (tmp_path / "out" / "luwu" / "fig10.png").exists()
@@ -115,3 +135,36 @@ def test_an_installed_copy_works_without_the_checkout(wheel: Path, tmp_path: Pat
     assert (ended.returncode, ended.stdout) == (HostError.exit_code, "")
     assert ended.stderr == f"testbed reproduce: {NONE}\n"
     ran(testbed, "systems", cwd=tmp_path)  # the core is whole without them
+
+
+VERSIONED = {
+    "setup.py": 'setup(\n    version="1.2.0",\n)\n',
+    "CITATION.cff": "version: 1.2.0\n",
+    "CHANGELOG.md": "# Changes\n\n## 1.2.0, 2026-01-31\n\nBetter.\n\n## 1.1.0, 2026-01-01\n\nGood.\n",
+}
+
+
+def test_a_release_has_its_section_of_the_changelog(tmp_path: Path) -> None:
+    for name, text in VERSIONED.items():
+        (tmp_path / name).write_text(text)
+    assert release.notes(tmp_path, "v1.2.0") == "Better.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("setup.py", 'setup(\n    version="1.1.0",\n)\n', "setup.py: version 1.1.0, and the tag is v1.2.0"),
+        ("CITATION.cff", "title: t\n", "CITATION.cff: version none, and the tag is v1.2.0"),
+        ("CHANGELOG.md", "## 1.2.0, unreleased\n", "no section `1.2.0, YEAR-MONTH-DAY`"),
+    ],
+)
+def test_a_release_whose_files_do_not_agree_is_none(tmp_path: Path, name: str, text: str, why: str) -> None:
+    for each, content in (VERSIONED | {name: text}).items():
+        (tmp_path / each).write_text(content)
+    with pytest.raises(ValueError, match=re.escape(why)):
+        release.notes(tmp_path, "v1.2.0")
+
+
+def test_the_tree_is_of_one_version() -> None:
+    with pytest.raises(ValueError, match=r"no section `0\.1\.0.*there are: 0\.1\.0, unreleased$"):
+        release.notes(ROOT, "v0.1.0")

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"
 WORKFLOW = ROOT / ".github/workflows/ci.yml"
 NIGHTLY = ROOT / ".github/workflows/nightly.yml"
+RELEASE = ROOT / ".github/workflows/release.yml"
 PAGE = ROOT / "docs/ci.md"
 SCHEMAS = {"workflow": "vendor.github-workflows", "action": "vendor.github-actions"}
 PROGRAM = re.compile(r"(?:/optinc/|\bpython3 )?(scripts/\w+\.py|\.ci/run)")
@@ -75,8 +76,8 @@ def test_what_the_action_is_given_reaches_its_steps_as_variables_and_never_as_sh
 
 @pytest.mark.parametrize(
     "text",
-    [ACTION.read_text(), WORKFLOW.read_text(), NIGHTLY.read_text(), example()],
-    ids=["action", "ci", "nightly", "example"],
+    [ACTION.read_text(), WORKFLOW.read_text(), NIGHTLY.read_text(), RELEASE.read_text(), example()],
+    ids=["action", "ci", "nightly", "release", "example"],
 )
 def test_every_run_is_shell_and_what_it_runs_is_there(text: str) -> None:
     for step in steps(text):
