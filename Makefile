@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help container setup test-setup p4-tools ryu demo test test-torch test-kernels explore unit
-.PHONY: quick ruff lint bytecode wire schemas documents site bench clean root
+.PHONY: quick ruff lint bytecode coverage wire schemas documents site bench clean root
 
 help:
 	@echo "sudo make demo    set up, bring a testbed up, train over it, report under out/demo/, end it"
@@ -20,6 +20,7 @@ help:
 	@echo "make ryu          install ryu, for testbed up --controller ryu; make test does so"
 	@echo "make unit         the tests that need no root      make lint   lint and types"
 	@echo "make quick        lint, types of what changed, tests of pure code: a minute, no root"
+	@echo "make coverage     which lines the tests that need no root reach, in out/coverage/"
 	@echo "make explore      property tests, of ever new examples (MINUTES=10)"
 	@echo "make site         the documents as pages, in out/site/"
 	@echo "make container    an image of this checkout, with podman or docker: docs/containers.md"
@@ -68,6 +69,15 @@ explore: setup
 
 unit: setup
 	@$(PYTHON) -m pytest tests/unit
+
+# of tests without root, or of TESTS=...; processes that tests start count, too
+coverage: TESTS ?= tests/unit
+coverage: test-setup
+	@rm -rf out/coverage; mkdir -p out/coverage
+	@$(PYTHON) -m coverage run -m pytest -q -n auto --dist loadfile $(TESTS)
+	@$(PYTHON) -m coverage combine -q; $(PYTHON) -m coverage html -q
+	@$(PYTHON) -m coverage report --skip-covered --sort cover | tee out/coverage/report.txt
+	@echo "coverage: out/coverage/index.html"
 
 wire:
 	@$(PYTHON) -m scripts.render
