@@ -1,3 +1,3 @@
-"""The interface of a machine that a testbed is on: all that a daemon does there, and the data that crosses.
-Its one implementation is testbed/local.
+"""The interface of the machine that a testbed runs on: all operations that the daemon performs there, and the
+data exchanged. testbed/local is its one implementation.
 """

@@ -1,7 +1,8 @@
-"""A machine, as a testbed acts on it: the interface, and its parts. Data goes in, and data comes out.
+"""The interface of the machine that a testbed acts on, and its parts. Only data crosses it.
 
-Above it are jobs, queue, policies and verdicts, which import nothing of what is below: namespaces, links,
-Open vSwitch, XDP and BMv2, cgroups, /proc and /sys. The one local handle is a process (process.py).
+Above the interface are jobs, queue, policies and verdicts, which import nothing from below it: namespaces,
+links, Open vSwitch, XDP and BMv2, cgroups, /proc and /sys. The only handle local to one machine is a process
+(process.py).
 """
 
 from __future__ import annotations
@@ -26,37 +27,39 @@ from testbed.topology.places import Host
 
 
 class Links(Protocol):
-    """All links, by name: u1h1 is that host's, u1o1 that optical port's."""
+    """All links, by name: u1h1 is the link of that host, u1o1 the link of that optical port."""
 
     def statistics(self, queues_only: bool = False) -> Mapping[str, LinkCounters]:
-        """Count what crossed each since it was made; with `queues_only` devices that have a rate are counted
-        by their queues alone, which costs less.
+        """Count the traffic of each link since it was made. With `queues_only`, devices that have a rate are
+        read by their queues alone, which costs less.
         """
 
     def gone_links(self) -> dict[str, str]:
-        """Return the links that lacked a device when they were last counted, and which."""
+        """Return the links that had lost a device at the latest `statistics`, each with that device."""
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        """Change links' rates, read back."""
+        """Change the rates of links, and read them back."""
 
     def by_hand_mbps(self, link: str) -> float | None:
-        """Return the rate that a user has given to a link; None where nobody has."""
+        """Return the rate that a user set on a link; None if no user did."""
 
     def ever_by_hand(self) -> Collection[str]:
-        """Return the links that a user has set something on, if only for a while."""
+        """Return the links on which a user has set something, even temporarily."""
 
     def fault_states(self) -> Sequence[LinkDisturbance]:
-        """Return the faults that are set, and the delays."""
+        """Return the faults and delays that are set."""
 
     def ended_faults(self, since_s: float) -> Sequence[LinkDisturbance]:
-        """Return the faults and delays that ended since a moment of the monotonic clock."""
+        """Return the faults and delays that ended after a time of the monotonic clock."""
 
 
 class ByHand(Protocol):
-    """The links that have a rate, in the hands of a user."""
+    """A user's settings on the links that have a rate."""
 
     def names(self, words: Sequence[str]) -> list[str]:
-        """Return the links that these words mean. RequestError for one that is not there or has no rate."""
+        """Return the links that a user's words select. RequestError for a link that does not exist or has no
+        rate.
+        """
 
     def set(
         self,
@@ -65,116 +68,119 @@ class ByHand(Protocol):
         is_up: bool | None = None,
         delay: LinkDelay | None = None,
     ) -> None:
-        """Set rates, delays, or have links up or down, and read that back."""
+        """Set rates or delays, or set links up or down, and read the settings back."""
 
     def reset(self, names: Sequence[str]) -> None:
-        """Give links the configuration's rates again, and have them up and without delay."""
+        """Restore the configuration's rates; set the links up and without delay."""
 
     def rate_mbps(self, name: str) -> float | None:
-        """Return the rate that a user has given to a link; None where nobody has."""
+        """Return the rate that a user set on a link; None if no user did."""
 
     def states(self) -> tuple[LinkSetting, ...]:
-        """Return each link as it is now, beside what the configuration says."""
+        """Return each link's current settings beside the configuration's."""
 
 
 class Faults(Protocol):
     """Loss, duplication, reordering and corruption on the links that have a rate."""
 
     def shaped(self) -> list[str]:
-        """Return the links that have a rate, and so room for a fault, in their order."""
+        """Return the links that have a rate, and so can have a fault, in their order."""
 
     def require(self, link: str) -> None:
-        """RequestError if there is none of that name, or it has no room for a fault."""
+        """Raise RequestError if the link does not exist, or cannot have a fault."""
 
     def set(self, link: str, fault: LinkFault, direction: str = "both") -> None:
-        """Set a link's fault, in place of the one that it has."""
+        """Set a link's fault; it replaces an earlier one."""
 
     def clear(self, link: str | None = None) -> None:
-        """End the faults of a link, or all of them."""
+        """End the faults of a link, or of all links."""
 
     def states(self) -> tuple[FaultStatus, ...]:
-        """Return every direction's fault, in the links' order."""
+        """Return the fault of every direction, in the order of the links."""
 
 
 class PortsSeen(AbstractContextManager[Any], Protocol):
-    """A watch of hosts' TCP ports while the block runs."""
+    """A watch on hosts' TCP ports while the block runs."""
 
     @property
     def ports(self) -> SeenPorts:
-        """Return what was seen since the block was entered."""
+        """The ports seen since the block was entered."""
 
 
 class Hosts(Protocol):
-    """The hosts, by name. Each raises RequestError for one that is not there."""
+    """The hosts, by name. Each method raises RequestError for a host that does not exist."""
 
     def popen_in(
         self, host: str, argv: Sequence[str], enclosure: EnclosureHandle | None = None, **options: Any
     ) -> Spawned:
-        """Start a process in a host, within the host's limit, and in an enclosure. Options: `uid`, `gid`,
-        `groups`, `env`, `cwd`, `new_session`, and what is inherited: `stdin`, `stdout`, `stderr`, `pass_fds`.
+        """Start a process in a host, within the host's CPU limit, and in an enclosure if one is given.
+        Options: `uid`, `gid`, `groups`, `env`, `cwd`, `new_session`, and inherited descriptors: `stdin`,
+        `stdout`, `stderr`, `pass_fds`.
         """
 
     def popen_aside(self, argv: Sequence[str], **options: Any) -> Spawned:
-        """Start a process that reaches no host."""
+        """Start a process that can reach no host."""
 
     def fork_in(self, host: str, script: Sequence[str], enclosure: Any, **options: Any) -> Process:
-        """Start a fork of a process that has torch loaded, which becomes the script, in a host."""
+        """Start a script in a host as a fork of a template process that has torch loaded."""
 
     def end_forks(self) -> None:
-        """End the process that they are forks of, and with it those that still run."""
+        """End the template process of the forks, and with it the forks that still run."""
 
     def enclosed(self, name: str, uid: int) -> AbstractContextManager[Any]:
-        """Make an enclosure for what runs as this user, an EnclosureHandle; all of it ends with the block."""
+        """Make an enclosure (EnclosureHandle) for processes of this user; all of them end with the block."""
 
     def set_users(self, users: Mapping[str, int]) -> None:
-        """Keep hosts apart by the users whose jobs have them."""
+        """Isolate hosts from each other by the users whose jobs run on them."""
 
     def kept_apart(self) -> dict[str, int] | None:
-        """Count the frames that were dropped on their way to hosts of other users' jobs, by the host that
-        sent them; None where hosts are not kept apart.
+        """Count the frames dropped on their way to hosts of other users' jobs, by sending host; None where
+        hosts are not isolated.
         """
 
     def unsent(self, hosts: Sequence[str]) -> Mapping[str, int]:
-        """Count the frames that each host's own interface could not hand to its link."""
+        """Count the frames that each host's own interface failed to pass to its link."""
 
     def watch_ports(self, hosts: Sequence[str], signs: Sequence[bytes]) -> PortsSeen:
-        """Watch the TCP ports of hosts: a process is the job's whose words or environment have one of these
-        signs, or whose session's leader has.
+        """Watch the TCP ports of hosts. A process belongs to the job if its command line or environment, or
+        those of its session's leader, contain one of these signs.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
-    """The XDP program at a device: `wanted` is the testbed's own there, `at_hand` in words what is there."""
+    """The XDP program on a device: `wanted` is the testbed's own program for it, `at_hand` says in words
+    which one is attached.
+    """
 
     wanted: str
     at_hand: str
     is_wanted: bool
-    is_there: bool  # whichever it is
+    is_there: bool  # any program is attached
     is_generic: bool = False
 
 
 class ProgramsAtDevices(Protocol):
-    """The programs at the devices of switches and hosts."""
+    """The XDP programs on the devices of switches and hosts."""
 
     def need(self, program: str) -> None:
-        """Load what few jobs have use for."""
+        """Load a program that is loaded only for the few jobs that use it."""
 
     def at_switches(self, devices: Collection[str]) -> Mapping[str, DeviceProgram | None]:
-        """Return the program at those of these devices that are switches' ports of the fast path; None: the
+        """Return the program on each of these devices that is a switch port of the fast path; None if the
         device is gone.
         """
 
     def at_host(self, host: Host) -> DeviceProgram:
-        """Return the program at a host's interface."""
+        """Return the program on a host's interface."""
 
     def attach_at(self, host: Host) -> None:
-        """Attach the testbed's at a host's interface again."""
+        """Attach the testbed's program to a host's interface again."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedSwitch:
-    """A switch that ended, as `ended` says, and is to be started again, for the `count`-th time."""
+    """A switch process that ended (`ended` says how) and is due for its `count`-th restart."""
 
     dpid: Dpid
     ended: str
@@ -182,56 +188,60 @@ class EndedSwitch:
 
 
 class UnitSwitches(place_interfaces.SummingSwitches, Protocol):
-    """The switches of units, ToRs and those of pods, as places that sum, and as processes that may end."""
+    """The switches of units, ToRs and pod switches: places that aggregate, and processes that may end."""
 
     @property
     def restarts(self) -> Counter[int]:
-        """Count how often each was started again."""
+        """The number of restarts of each switch."""
 
     def require_alive(self) -> None:
-        """Raise TestbedError if one has ended."""
+        """Raise TestbedError if a switch has ended."""
 
     def watch(self) -> Sequence[EndedSwitch]:
-        """Return those that ended. TestbedError if one ended for good."""
+        """Return the switches that ended and can be restarted. TestbedError if one is not to be restarted."""
 
     def restart(self, dpid: Dpid) -> None:
-        """Start one again; it knows no job then."""
+        """Restart a switch; it then has no job's state."""
 
     def has_ended(self, dpid: Dpid) -> bool:
-        """Return whether it has, and was not started again yet."""
+        """Return whether the switch has ended and was not restarted yet."""
 
     def resettle(self, controller: Path) -> None:
-        """Have the controller at this socket set the routes of those that lack them."""
+        """Have the controller at this socket set the routes of switches that lack them."""
 
 
 class LinkTap(AbstractContextManager[Any], Protocol):
-    """A look at the frames of one link while the block runs."""
+    """A capture of the frames of one link while the block runs."""
 
     @property
     def link(self) -> str: ...
 
     @property
     def is_from_tor(self) -> bool:
-        """Return whether the link's end a, from which forward is, is a ToR's."""
+        """Return whether end a of the link is at a ToR; "forward" is the direction from end a."""
 
     def capture(
         self, write: Callable[[bytes], object], count: int, seconds: float, stop: Callable[[], bool]
     ) -> Captured:
-        """Write a capture file's bytes, until so many frames or seconds are over or `stop` says so."""
+        """Write a capture file's bytes until `count` frames are captured, `seconds` have passed, or `stop`
+        returns true.
+        """
 
 
 class Counters(Protocol):
-    """The counters of the machine itself, which count from its start."""
+    """The machine's own counters, which count from its boot."""
 
     def reading(self) -> MachineReading:
-        """Return a reading of processors and packet work, now."""
+        """Read the counters of processors and packet processing."""
 
     def spent(self, at_s: float, testbeds: Collection[str]) -> Spent:
-        """Return what programs took of the cores so far, at `at_s`, when these testbeds ran."""
+        """Return the processor time that programs have used until `at_s`; `testbeds` names the testbeds that
+        run.
+        """
 
 
 class Machine(Protocol):
-    """A context manager: entering makes links, hosts and bridges, leaving takes all of it down."""
+    """A context manager: entering makes links, hosts and bridges, leaving removes all of them."""
 
     @property
     def links(self) -> Links: ...
@@ -247,37 +257,37 @@ class Machine(Protocol):
     def switches(self) -> UnitSwitches: ...
     @property
     def rings(self) -> place_interfaces.Hosts:
-        """The hosts' end of the data plane: their workers' rings, and the hosts as places."""
+        """The hosts' side of the data plane: their workers' rings, and the hosts as places."""
 
     @property
     def counters(self) -> Counters: ...
 
     @property
     def datapath(self) -> str:
-        """The datapath of the bridges: the kernel's (system), or one of a process (netdev)."""
+        """The datapath type of the bridges: `system` (the kernel's) or `netdev` (of a user-space process)."""
 
     @property
     def pins(self) -> Path:
-        """The folder of the pins by which a controller on this machine sets circuits."""
+        """The folder of the pinned BPF maps by which a local controller sets circuits."""
 
     @property
     def bridges(self) -> Path:
-        """The folder by whose sockets such a controller asks bridges."""
+        """The folder of the sockets by which a local controller queries bridges."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: Any) -> None: ...
 
     def load(self) -> None:
-        """Load the programs, attach them, and start the switches: what sums. Once, after entering."""
+        """Load and attach the data-plane programs and start the switches. Call once, after entering."""
 
     def connect(self, port: int) -> None:
-        """Have the bridges connect to the controller at this port of TCP."""
+        """Connect the bridges to the controller at this TCP port."""
 
     def watch(self) -> None:
-        """Raise TestbedError if a process that all of it needs has ended."""
+        """Raise TestbedError if a process that the whole testbed needs has ended."""
 
     def verdicts(self) -> Mapping[str, int]:
-        """Count what programs and switches did with packets: names in testbed/wire/verdicts.py."""
+        """Count the packets of programs and switches by verdict (names in testbed/wire/verdicts.py)."""
 
     def tap(self, link: str) -> LinkTap:
-        """Return a look at a link's frames. RequestError for none such, and for one without a rate."""
+        """Make a capture of a link's frames. RequestError for an unknown link or one without a rate."""

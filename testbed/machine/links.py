@@ -1,6 +1,4 @@
-"""The data of links that crosses the interface of a machine: what is set on them, and what was counted of
-their frames. Pure.
-"""
+"""Link data that crosses the machine interface: settings of links, and counts of their frames. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +7,14 @@ from dataclasses import dataclass
 
 from testbed.errors import RequestError
 
-DIRECTIONS = ("up", "down")  # from a host to its ToR, from a ToR to the optical switch; and back
+DIRECTIONS = ("up", "down")  # up: host to ToR, ToR to optical switch; down: back
 MAX_DISTANCE = 10_000
 _RATES = ("loss", "duplicate", "reorder", "corrupt")
 ETHERNET_BYTES = 14
 _FRAME_OVERHEAD_BYTES = ETHERNET_BYTES + 4  # with a VLAN tag
-# What a late timer may cost nothing: a shaper that the kernel runs later than this loses the rest. It is also
-# what a link lets through at once after a pause. docs/studies/performance.md, Links.
+# How late a timer may be without loss of rate: when the kernel runs a shaper later than this, the rest of the
+# tokens is lost. It is also the burst that a link lets through after a pause. docs/studies/performance.md,
+# Links.
 _BURST_S = 0.002
 
 
@@ -24,14 +23,14 @@ def rate_bytes_per_s(rate_mbps: float) -> int:
 
 
 def burst_bytes(rate_mbps: float, mtu: int) -> int:
-    """The token bucket's depth: two milliseconds' worth, and never less than two frames."""
+    """Compute the depth of the token bucket: two milliseconds at the link's rate, but at least two frames."""
     return max(2 * (mtu + _FRAME_OVERHEAD_BYTES), round(rate_bytes_per_s(rate_mbps) * _BURST_S))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkDelay:
-    """A link delays each frame, either way, by so long, and by up to `jitter_ms` more or less, which is drawn
-    for each frame.
+    """A delay of each frame of a link, in both directions: `delay_ms`, varied for each frame by a random
+    value of up to `jitter_ms` more or less.
     """
 
     delay_ms: float
@@ -51,12 +50,11 @@ NO_DELAY = LinkDelay(0.0)
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """The fault that one direction's frames meet. Rates are shares, 0 to 1; the last three are of the frames
+    """A fault of one direction of a link. Rates are shares, 0 to 1; the last three are shares of the frames
     that are not lost.
 
-    A frame that is reordered goes out directly behind the frame that arrived `distance` after it; `distance`
-    counts lost frames too. Where fewer come, it stays. A corrupted frame has one bit flipped behind its
-    Ethernet header.
+    A reordered frame is sent directly after the frame that arrived `distance` frames later, lost frames
+    included; if fewer arrive, it is held. A corrupted frame has one bit flipped after its Ethernet header.
     """
 
     loss: float = 0.0
@@ -81,8 +79,8 @@ class LinkFault:
 
     @property
     def cells(self) -> int:
-        """Room for frames held: six deviations above the mean of a binomial; more would be found full once in
-        10^9 frames.
+        """Compute the capacity for held frames: six standard deviations above the mean of a binomial. Then a
+        frame finds it full once in 10^9 frames at most.
         """
         if not self.reorder:
             return 0
@@ -92,7 +90,7 @@ class LinkFault:
 
 @dataclass(frozen=True, slots=True)
 class LinkDisturbance:
-    """The fault of one direction of a link, or the delay of both."""
+    """The fault of one direction of a link, or the delay of both directions."""
 
     link: str
     direction: str
@@ -114,11 +112,11 @@ def _whole(name: str, value: object, low: int, high: int) -> None:
 
 @dataclass(slots=True)
 class Captured:
-    """The frames of a capture, counted. Forward is from end a of the link: from the host, or from the unit's
-    switch to the optical one, or from a pod's ToR to its pod switch.
+    """Frame counts of a capture. Forward is from end a of the link: from the host, from the unit's switch to
+    the optical switch, or from a pod's ToR to its pod switch.
     """
 
     forward: int = 0
     backward: int = 0
-    missed: int = 0  # frames that crossed and that the capture was too slow for
+    missed: int = 0  # frames that crossed but that the capture was too slow to store
     seconds: float = 0.0

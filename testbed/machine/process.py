@@ -1,7 +1,7 @@
-"""The processes that a machine starts, as whoever had them started sees them.
+"""The processes that a machine starts, as their starters see them.
 
-The one local handle of the interface: a process has a number, and inherits descriptors, of one machine.
-docs/architecture.md, "A machine", says who uses it and why.
+This is the one handle of the interface that is local to a machine: a process has a number, and inherits
+descriptors, of one machine. docs/architecture.md, "A machine", lists its users and the reasons.
 """
 
 from __future__ import annotations
@@ -11,47 +11,49 @@ from typing import Protocol
 
 
 class Process(Protocol):
-    """A started process, as far as a job needs it: one that runs a program of its own, or a fork of a process
-    that has its libraries loaded. It is reaped by `wait`, and not before.
+    """A started process, as jobs use it: one that runs a program of its own, or a fork of a template process
+    that has its libraries loaded. Only `wait` reaps it.
     """
 
     @property
     def pid(self) -> int: ...
 
     def wait(self) -> int:
-        """Return its exit code, negative for the signal that ended it."""
+        """Wait for the end and return the exit code; a negative one is the signal that ended the process."""
 
     def why_not(self) -> str | None:
-        """Return why a process that has ended did not come to run its program, None if it ran it."""
+        """Return why an ended process never ran its program; None if it did."""
 
 
 class Spawned(Process, Protocol):
-    """A process that runs a program of its own, and ends with the testbed."""
+    """A process that runs a program of its own and ends with the testbed."""
 
     def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
+        """Return the exit code, None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait as long for its end. Raises subprocess.TimeoutExpired."""
+        """Wait for the end for `timeout` seconds at most. Raises subprocess.TimeoutExpired."""
 
     def kill(self) -> None:
-        """Kill it; nothing, once it is reaped."""
+        """Kill the process; do nothing once it is reaped."""
 
     def end(self) -> int:
-        """End it, the leader of a session of its own, and all that it started; return its exit code."""
+        """End the process, which leads a session of its own, and everything that it started; return its exit
+        code.
+        """
 
     def end_session(self) -> None:
-        """Kill all processes of its session, once it has ended and before it is reaped."""
+        """Kill all processes of the session, after its leader ended and before it is reaped."""
 
 
 class EnclosureHandle(Protocol):
-    """All that a job, or a command in a host, starts, kept together: handed back with each process that
-    belongs there.
+    """The enclosure of everything that a job, or a command in a host, starts; passed along with each process
+    that belongs in it.
     """
 
 
 def exit_in_words(exit_code: int) -> str:
-    """Return an exit code in words; a negative one is the number of a signal."""
+    """Return an exit code in words; a negative one is a signal's number."""
     if exit_code >= 0:
         return f"exited with code {exit_code}"
     try:

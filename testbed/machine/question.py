@@ -1,5 +1,5 @@
-"""One question to a process of a user's: a line of JSON goes to the socket that is its standard input, and a
-line of JSON comes back in time. What the user's code does otherwise is one reason in a line.
+"""Put one question to a user's process: write a line of JSON to the socket that is its standard input, and
+read a line of JSON back before a deadline. Any other behaviour of the user's code becomes a one-line error.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PIECE_BYTES = 1 << 16
 
 
 def ask(start: Callable[[int], Spawned], question: object, wanted: str, within_s: float) -> dict[str, Any]:
-    """Return the answer of the process that `start(descriptor of its standard input)` starts in a session of
-    its own, which ends with this. RequestError says in one line why there is none; `wanted` is what it lacks
-    then.
+    """Start a process by `start(descriptor of its standard input)`, ask it one question, end its session, and
+    return the answer. RequestError says in one line why there is no answer; `wanted` names the answer in that
+    message.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -48,7 +48,9 @@ def ask(start: Callable[[int], Spawned], question: object, wanted: str, within_s
 
 
 def _answered(peer: socket.socket, question: bytes, within_s: float) -> bytes | None:
-    """Return the line that comes back, None when the other end is gone. TimeoutError when time is over."""
+    """Return the line that the process writes back; None if it closes its end. TimeoutError after `within_s`
+    seconds.
+    """
     deadline, received = time.monotonic() + within_s, b""
     try:
         peer.settimeout(within_s)

@@ -1,5 +1,5 @@
-"""Waiting for descriptors of any number: select(2) takes none above 1023, which a daemon of many hosts and
-jobs has.
+"""Wait for any number of descriptors. select(2) takes none above 1023, which a daemon with many hosts and
+jobs exceeds.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 
 def ready(reading: Iterable[int], timeout_s: float, writing: Iterable[int] = ()) -> set[int]:
-    """Return those that can be read or written now, or whose other end is gone; none when the time is
-    over.
+    """Return the descriptors that can be read or written now, or that the other end has closed; none after
+    the timeout.
     """
     poll = select.poll()
     for fd in reading:

@@ -1,1 +1,1 @@
-"""The optical circuit switch as pure functions: circuits, plans, latency, routes over them."""
+"""The optical circuit switch as pure functions: circuits, plans, timetables, and routes over circuits."""

@@ -1,4 +1,4 @@
-"""Circuits: unordered pairs of optical ports, each port in one at most. Pure."""
+"""Circuits: unordered pairs of optical ports; each port is in one circuit at most. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.topology.units import UnitPair
 
 @dataclass(frozen=True, slots=True, order=True)
 class Circuit:
-    """A duplex circuit. `a` sorts before `b`; make one with `circuit`."""
+    """A duplex circuit. `a` sorts before `b`; `circuit` makes one in this order."""
 
     a: str
     b: str
@@ -24,7 +24,7 @@ class Circuit:
 
     @property
     def units(self) -> UnitPair:
-        """The units it joins, the smaller index first."""
+        """The units that the circuit joins, the smaller first."""
         return _units(self.a, self.b)
 
 
@@ -35,15 +35,15 @@ def _units(a: str, b: str) -> UnitPair:
 
 
 def circuit(a: str, b: str) -> Circuit:
-    """The circuit between two ports, in either order."""
+    """Make the circuit between two ports, given in either order."""
     first, second = sorted((a, b), key=parse_optical_port)
     return Circuit(first, second)
 
 
 def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str] | Mapping[str, str]) -> frozenset[Circuit]:
-    """Circuits from pairs of names. `ports` are all that there are, or say of each its plane. RequestError
-    for an unknown port, a port in two circuits, or a circuit from a port to itself or to one of another
-    plane.
+    """Make circuits from pairs of port names. `ports` lists all optical ports, or maps each to its plane.
+    RequestError for an unknown port, a port in two circuits, or a circuit from a port to itself or to a port
+    of another plane.
     """
     known, used = set(ports), set[str]()
     planes = ports if isinstance(ports, Mapping) else {}
@@ -69,5 +69,5 @@ def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str] | Mapping[str, 
 
 
 def ports_of(circuits: Iterable[Circuit]) -> tuple[str, ...]:
-    """All ports of some circuits, sorted."""
+    """Return all ports of some circuits, sorted."""
     return tuple(sorted({port for c in circuits for port in c.ports}, key=parse_optical_port))

@@ -1,5 +1,5 @@
-"""Circuits in exactly the numbers that are asked for between units, with as few changes as that takes. Pure
-and deterministic.
+"""Choose exactly the number of circuits that is asked for between each two units, with as few changes as
+possible. Pure and deterministic.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from testbed.topology.units import Unit, UnitPair
 
 
 def counted(circuits: Iterable[Circuit]) -> dict[UnitPair, int]:
-    """Count the circuits between two units, the smaller first; a circuit from a unit to itself is none."""
+    """Count the circuits between each two units, by (smaller, larger); circuits from a unit to itself are not
+    counted.
+    """
     return dict(Counter(c.units for c in circuits if c.units[0] != c.units[1]))
 
 
 def exact(
     current: frozenset[Circuit], counts: Mapping[UnitPair, int], ports: PortTable
 ) -> frozenset[Circuit]:
-    """Return as many circuits between two units as `counts` says, and no others. Those that are lit stay
-    where they can.
+    """Choose circuits so that each two units have as many as `counts` says, and no others. Circuits that
+    exist are kept where possible.
 
     RequestError when a unit has fewer ports than it needs.
     """

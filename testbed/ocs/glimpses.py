@@ -1,4 +1,4 @@
-"""A darkness at an optical port as probes saw it, and what follows from that. Pure."""
+"""Measure the dark time of an optical port from the times of four probe packets. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """The darkness of ports that were turned: when it begins and when it ends, CLOCK_MONOTONIC."""
+    """The dark time of ports whose circuits changed: when it begins and ends, by CLOCK_MONOTONIC."""
 
     dark_at_ns: int
     lit_at_ns: int
@@ -15,8 +15,8 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Darkness:
-    """A darkness as it was measured: it began after `after_ns`; its length in nanoseconds is at most
-    `longest_ns`, and at least that less `resolution_ns`.
+    """A measured dark time: it began after `after_ns`, and lasted between `longest_ns - resolution_ns` and
+    `longest_ns` nanoseconds.
     """
 
     after_ns: int
@@ -26,8 +26,8 @@ class Darkness:
 
 @dataclass(frozen=True, slots=True)
 class Glimpses:
-    """The times of four probes, in nanoseconds of the clock that made the darkness; 0: no such probe. They
-    are the last one before it, the first and the last in the dark, the first after it.
+    """The times of four probes around a dark time, in nanoseconds of the clock that timed it; 0: no such
+    probe. In order: the last before it, the first and the last within it, the first after it.
     """
 
     lit_ns: int
@@ -36,11 +36,11 @@ class Glimpses:
     lit_again_ns: int
 
     def darkness(self, began_ns: int, seen_ns: int) -> Darkness:
-        """Return how long it was. Where no probe saw an end of it, `began_ns` is when it should have begun,
-        and at `seen_ns` it was over.
+        """Compute the dark time and its uncertainty. `began_ns`, the planned beginning, and `seen_ns`, a time
+        at which the port was lit again, stand in for missing probes.
         """
         last = self.lit_again_ns or seen_ns
-        if not self.dark_ns:  # nobody looked while it was dark, and who saw light may have come after it
+        if not self.dark_ns:  # no probe while it was dark, and lit_ns may come after it
             first = min(self.lit_ns or began_ns, began_ns)
             return Darkness(first, last - first, last - first)
         first = self.lit_ns or began_ns

@@ -1,4 +1,6 @@
-"""The circuits that serve some demands, with few changes to those that are lit. Pure and deterministic."""
+"""Plan circuits that serve demands between units, with few changes to existing circuits. Pure and
+deterministic.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ PortTable = Mapping[Unit, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The circuits to have, and what changes to get there."""
+    """The circuits to set up in the end, and the changes that lead to them."""
 
     target: frozenset[Circuit]
     removed: frozenset[Circuit]
@@ -29,11 +31,11 @@ class Plan:
 
 
 def servable(demands: Iterable[UnitPair], ports: PortTable, planes: Mapping[str, str]) -> list[UnitPair]:
-    """Return the demands, the first ones first, that can have a circuit together: a core carries what the
-    others are about. With a core a plan fails for lack of ports alone, so that none is made.
+    """Select the demands, in their order, that can have a circuit at the same time; a core carries the
+    others. With a core, a plan fails only for lack of ports, so a plan for these demands never fails.
     """
     tables = _tables(ports, planes)
-    free = Counter({unit: len(its) for unit, its in ports.items()})
+    free = Counter({unit: len(names) for unit, names in ports.items()})
     served: list[UnitPair] = []
     for pair in demands:
         if pair[0] != pair[1]:
@@ -45,8 +47,8 @@ def servable(demands: Iterable[UnitPair], ports: PortTable, planes: Mapping[str,
 
 
 def _fit(demands: list[UnitPair], tables: Mapping[str, PortTable], planes: Mapping[str, str]) -> bool:
-    """Say whether each demand gets a plane that has a port of both units. Of one plane, units' ports are all
-    that can be lacking, and these are counted.
+    """Return whether each demand can have a plane with a free port of both units. With a single plane only
+    ports can run out, and the caller counts these.
     """
     if len(tables) < 2:
         return True
@@ -64,27 +66,28 @@ def plan_planes(
     planes: Mapping[str, str],
     has_core: bool = False,
 ) -> Plan:
-    """Do as `plan` does where ports are of several planes: each demand is one plane's, which plans on its own
-    then. A demand that circuits of a plane serve stays there; of the others those come first that the fewest
-    planes have ports for, and go to the plane with the most ports left of both units.
+    """Plan as `plan` does, for ports of several planes: assign each demand to a plane, then plan each plane
+    by itself. A demand that an existing circuit serves stays on its plane. The others are assigned by the
+    number of planes that have ports for them, fewest first, each to the plane with the most ports left of
+    both units.
 
-    RequestError when a demand is left without a plane that has a port of both units.
+    RequestError when no plane has a port of both units left for a demand.
     """
     tables = _tables(ports, planes)
     if len(tables) < 2:
         return plan(current, demands, ports, has_core)
     parts = [
-        plan(frozenset(c for c in current if planes[c.a] == name), theirs, tables[name], has_core)
-        for name, theirs in _by_plane(current, list(demands), tables, planes).items()
+        plan(frozenset(c for c in current if planes[c.a] == name), assigned, tables[name], has_core)
+        for name, assigned in _by_plane(current, list(demands), tables, planes).items()
     ]
     target = frozenset(c for part in parts for c in part.target)
     return Plan(target, current - target, target - current)
 
 
 def _tables(ports: PortTable, planes: Mapping[str, str]) -> dict[str, PortTable]:
-    """Each plane's ports, by its name."""
+    """Return each plane's ports by unit, by plane."""
     return {
-        name: {unit: tuple(port for port in its if planes[port] == name) for unit, its in ports.items()}
+        name: {unit: tuple(port for port in names if planes[port] == name) for unit, names in ports.items()}
         for name in sorted(set(planes.values()))
     }
 
@@ -95,11 +98,11 @@ def _by_plane(
     tables: Mapping[str, PortTable],
     planes: Mapping[str, str],
 ) -> dict[str, list[UnitPair]]:
-    left = {name: {unit: len(its) for unit, its in table.items()} for name, table in tables.items()}
-    theirs: dict[str, list[UnitPair]] = {name: [] for name in tables}
+    left = {name: {unit: len(names) for unit, names in table.items()} for name, table in tables.items()}
+    assigned: dict[str, list[UnitPair]] = {name: [] for name in tables}
 
-    def give(name: str, pair: UnitPair) -> None:
-        theirs[name].append(pair)
+    def assign(name: str, pair: UnitPair) -> None:
+        assigned[name].append(pair)
         for unit in pair:
             left[name][unit] -= 1
 
@@ -110,12 +113,13 @@ def _by_plane(
     for serving in sorted(current):
         if wanted[serving.units] > 0:
             wanted[serving.units] -= 1
-            give(planes[serving.a], serving.units)
+            assign(planes[serving.a], serving.units)
     beside: dict[Unit, set[UnitPair]] = {}
     for pair in +wanted:
         for unit in pair:
             beside.setdefault(unit, set()).add(pair)
-    # a pair whose planes get fewer is queued once more: entries whose count is not that of now say nothing
+    # a pair whose number of possible planes falls is queued again; an entry with an outdated number is
+    # skipped
     queue = [(len(able(pair)), pair) for pair in +wanted]
     heapq.heapify(queue)
     while queue:
@@ -128,24 +132,24 @@ def _by_plane(
             raise RequestError(f"demand {a}-{b}: no plane has an optical port left of both units")
         wanted[pair] -= 1
         name = max(names, key=lambda name: (min(left[name][unit] for unit in pair), name))
-        give(name, pair)
+        assign(name, pair)
         full = [unit for unit in pair if not left[name][unit]]
         for other in {pair}.union(*(beside[unit] for unit in full)):
             if wanted[other]:
                 heapq.heappush(queue, (len(able(other)), other))
-    return theirs
+    return assigned
 
 
 def plan(
     current: frozenset[Circuit], demands: Iterable[UnitPair], ports: PortTable, has_core: bool = False
 ) -> Plan:
-    """Circuits such that every demanded pair of units has one for each time that it is demanded.
+    """Plan circuits so that each two units have one for each time that their pair is demanded.
 
-    Circuits that serve a demand stay, and as few of the others are cut as it takes. Where ports allow, every
-    unit keeps a path to every other: free ports are joined for it, and circuits that serve no demand are cut
-    for it if need be; with a core, by which they have one anyway, neither is done. Ports that lost their
-    circuit are joined to each other, which costs no further port its light. `ports` lists each unit's optical
-    ports. RequestError when a unit has fewer ports than demands.
+    Existing circuits that serve a demand stay, and as few of the others as possible are cut. Where ports
+    allow, every unit keeps a path to every other: free ports are joined, and if necessary circuits that serve
+    no demand are cut. With a core neither is done, since every unit has a path anyway. Ports that lost their
+    circuit are joined to each other, which darkens no further port. `ports` lists each unit's optical ports.
+    RequestError when a unit has fewer ports than demands.
     """
     wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
     check_demands(wanted.elements(), ports)
@@ -176,7 +180,9 @@ def plan(
 
 
 def check_demands(demands: Iterable[UnitPair], ports: PortTable) -> None:
-    """Raise RequestError where a unit has fewer ports than demands that are to have circuits at once."""
+    """Raise RequestError if a unit has fewer ports than it has demands that need circuits at the same
+    time.
+    """
     need: Counter[Unit] = Counter()
     for pair, count in Counter(pair for pair in demands if pair[0] != pair[1]).items():
         for unit in pair:
@@ -194,8 +200,8 @@ def check_demands(demands: Iterable[UnitPair], ports: PortTable) -> None:
 
 
 def _ends(unit: Unit, kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> list[str]:
-    """Ports of `unit` that a new circuit may take: the first idle one, and one of a spare circuit to each
-    other unit.
+    """Return the ports of `unit` that a new circuit may use: the first idle one, and one of a spare circuit
+    to each other unit.
     """
     used = {end: c for c in kept | spare for end in c.ports}
     ends: dict[tuple[Unit, ...], str] = {}
@@ -210,10 +216,10 @@ def _ends(unit: Unit, kept: set[Circuit], spare: set[Circuit], ports: PortTable)
 def _cost(
     new: Circuit, kept: set[Circuit], spare: set[Circuit], ports: PortTable, reserved: Counter[Unit]
 ) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    """Return the costs of a new circuit: circuits cut, and the parts that the units fall into once free ports
-    are joined.
+    """Compare new circuits: count the circuits that one cuts, then the parts without a path to each other
+    that remain once free ports are joined; the port numbers break ties.
 
-    `reserved` counts the ports that demands still to be served will take of each unit.
+    `reserved` counts the ports that demands not yet served will need of each unit.
     """
     left = _without(spare, *new.ports)
     circuits = kept | left | {new}
@@ -226,7 +232,9 @@ def _without(circuits: set[Circuit], *ends: str) -> set[Circuit]:
 
 
 def _parts(circuits: Iterable[Circuit], ports: PortTable) -> list[set[Unit]]:
-    """The sets of units that reach each other, in the order of their first units."""
+    """Return the connected components: sets of units that reach each other, in the order of their first
+    units.
+    """
     part_of = {unit: {unit} for unit in sorted(ports)}
     for c in circuits:
         a, b = c.units
@@ -238,13 +246,15 @@ def _parts(circuits: Iterable[Circuit], ports: PortTable) -> list[set[Unit]]:
 
 
 def _free(circuits: Iterable[Circuit], ports: PortTable) -> dict[Unit, list[str]]:
-    """Each unit's ports without a circuit."""
+    """Return each unit's ports without a circuit."""
     used = {end for c in circuits for end in c.ports}
     return {unit: [port for port in names if port not in used] for unit, names in sorted(ports.items())}
 
 
 def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[Unit]) -> set[Circuit]:
-    """Circuits between free ports, but `reserved` ones, that join parts which have no path to each other."""
+    """Return circuits between free ports, `reserved` ones excepted, that join parts without a path to each
+    other.
+    """
     free = {unit: names[reserved[unit] :] for unit, names in _free(circuits, ports).items()}
     parts = _parts(circuits, ports)
     added: set[Circuit] = set()
@@ -252,8 +262,8 @@ def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[Unit]) -
         able = [part for part in parts if any(free[unit] for unit in part)]
         if len(able) < 2:
             return added
-        # the part with most ports left first: a part with one port is an end, and two ends joined are a dead
-        # end
+        # the part with most ports left first: a part with one port left is an end of the network, and two
+        # ends joined cannot grow further
         able.sort(key=lambda part: (-sum(len(free[unit]) for unit in part), min(part)))
         a, b = (max(part, key=lambda unit: (len(free[unit]), -unit)) for part in able[:2])
         added.add(circuit(free[a].pop(0), free[b].pop(0)))
@@ -261,12 +271,12 @@ def _joined(circuits: set[Circuit], ports: PortTable, reserved: Counter[Unit]) -
 
 
 def _repaired(kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> set[Circuit] | None:
-    """The spare circuits changed such that one part less is left, by as few cuts as that takes; None where
-    none can.
+    """Change spare circuits so that there is one part fewer, with as few cuts as possible; None if
+    impossible.
 
-    A part with two free ports goes between the ends of any spare circuit of another part. A part with one
-    free port takes an end of a spare circuit on a ring. Of two full parts, one spare circuit each is cut and
-    the four ends are crossed, if one of the two was on a ring.
+    A part with two free ports is inserted between the ends of any spare circuit of another part. A part with
+    one free port takes an end of a spare circuit on a ring. Of two parts without free ports, one spare
+    circuit each is cut and the four ends are crossed, if one of the two circuits was on a ring.
     """
     parts = _parts(kept | spare, ports)
     if len(parts) < 2:
@@ -288,8 +298,8 @@ def _repaired(kept: set[Circuit], spare: set[Circuit], ports: PortTable) -> set[
 
 
 def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]:
-    """Circuits between the ports that are in one now and would be in none, those of units without a direct
-    one first.
+    """Return circuits between the ports that have one now and would have none afterwards; pairs of units
+    without a direct circuit come first.
     """
     taken = {port for c in target for port in c.ports}
     idle = [port for port in ports_of(current) if port not in taken]
@@ -306,7 +316,7 @@ def _refilled(current: frozenset[Circuit], target: set[Circuit]) -> set[Circuit]
 
 
 def _on_rings(circuits: set[Circuit]) -> set[Circuit]:
-    """The circuits whose ends reach each other without them."""
+    """Return the circuits that are on a ring: their ends reach each other without them too."""
     beside = Counter(c.units for c in circuits)
     graph: nx.Graph[Unit] = nx.Graph(iter(beside))
     bridges = {(min(ends), max(ends)) for ends in cast("Iterable[UnitPair]", nx.bridges(graph))}

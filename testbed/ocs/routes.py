@@ -1,4 +1,4 @@
-"""Paths between units over the circuits. Pure and deterministic."""
+"""Compute paths between units over the circuits. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph[Unit], Ports]:
-    """The graph of units, and for each directed edge the ports of its first unit, both ways in the order of
-    the circuits: what takes the same place of both takes the same circuit.
+    """Return the graph of units, and for each directed edge the ports of its first unit. Both directions list
+    ports in the order of the circuits: the same index in both is the same circuit.
     """
     graph: nx.Graph[Unit] = nx.Graph()
     graph.add_nodes_from(sorted(units))
@@ -36,11 +36,11 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph
 
 class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
     """First hops of shortest paths: for each unit and each other unit that it can reach, the optical ports of
-    all circuits to the same next unit, over which packets are spread (`testbed.wire.spreading`).
-    Unreachable units are left out. Where there is a core, CORE_WAY is the port to it.
+    all circuits to the same next unit, over which packets are spread (`testbed.wire.spreading`). Unreachable
+    units are left out. With a core, CORE_WAY is the port to it.
 
-    `units` is in order, `bundles` says which ports, none first, and `numbers` has by unit and by goal, in
-    that order, the number of a bundle. Not to be written to.
+    `units` is sorted. `bundles` lists sets of ports; the first is the empty one. `numbers[row of unit][row of
+    goal]` is the number of a bundle; it is read-only.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
         return len(self.units)
 
     def since(self, before: Hops) -> Numbers:
-        """Return the numbers of what there was before, of the same units: those of our bundles, and further
-        ones, in their order, for bundles that we have not.
+        """Return the `numbers` of an earlier Hops over the same units, in our numbering of bundles; bundles
+        that we lack are numbered after ours, in their order.
         """
         known = {ports: number for number, ports in enumerate(self.bundles)}
         return np.array([known.setdefault(ports, len(known)) for ports in before.bundles])[before.numbers]
 
     def bundles_since(self, before: Hops) -> tuple[tuple[int, ...], ...]:
-        """Return the bundles that `since` numbers."""
+        """Return the bundles that `since` numbers: ours, then the earlier ones that we lack."""
         return tuple(dict.fromkeys((*self.bundles, *before.bundles)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rerouted:
-    """Routes that changed, side by side: whose switch's (of a unit), to which network (the number of its
-    first address; 256 of them), and by which of `bundles` of optical ports before and now, the first being
-    none.
+    """Changed routes, as parallel arrays: the unit of the switch, the destination network (the number of its
+    first address; a network has 256), and the number of the bundle of optical ports before and now.
+    `bundles[0]` is empty: no route.
     """
 
     units: Numbers
@@ -88,9 +88,9 @@ class Rerouted:
 
 
 def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit], has_core: bool = False) -> Hops:
-    """Return the first hops of shortest paths: of several that are as short, that by the unit with the least
-    number. All goals are looked for at once, from near to far, a bit each. With a core, units that no circuit
-    joins directly reach each other over that.
+    """Compute the first hops of shortest paths; of equally short ones, that over the unit with the smallest
+    number. One breadth-first search finds all goals at once, one bit each. With a core, units that no circuit
+    joins directly reach each other over the core.
     """
     graph, ports = _graph(circuits, units)
     if has_core:
@@ -100,7 +100,8 @@ def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit], has_core: bool
     near = [sorted(graph[unit]) for unit in order]
     degree, size = max(map(len, near), default=0), len(order)
     bundles: dict[tuple[int, ...], int] = {(): 0}
-    # by place among a unit's neighbours: the neighbour's row, or one behind all, where nothing is reached
+    # by index among a unit's neighbours: the neighbour's row, or the row after the last, which reaches
+    # nothing
     via = np.full((degree, size), size)
     by = np.zeros((degree, size), np.int32)
     for number, unit in enumerate(order):
@@ -153,10 +154,9 @@ def tree(
     members: Iterable[Unit],
     has_core: bool = False,
 ) -> dict[Unit, list[tuple[int, ...]]]:
-    """A multicast tree: for each unit on it, the optical ports by which a packet from `root` goes on towards
-    the members, by one of each tuple: those of parallel circuits to one unit. With a core, members to which
-    no circuit leads directly are reached over that, which is CORE_UNIT then, and has the units' numbers as
-    ports.
+    """Compute a multicast tree: for each unit on it, tuples of optical ports. A packet from `root` goes on by
+    one port of each tuple; a tuple has the parallel circuits to one unit. With a core, members without a
+    direct circuit to `root` are reached over it: the core is CORE_UNIT, and its ports are the units' numbers.
 
     TestbedError when a member cannot be reached.
     """

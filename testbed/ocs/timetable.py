@@ -1,6 +1,7 @@
-"""A timetable: matchings of optical ports that take turns by the clock alone, again and again. Pure.
+"""Parse and represent timetables: matchings of optical ports that follow each other by the clock alone and
+repeat. Pure.
 
-A matching begins with a guard time in the dark, in which mirrors and transceivers would move.
+Each matching begins with a dark guard time, in which mirrors and transceivers would move.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _KEYS, _MATCHING_KEYS = ("period_ms", "guard_ms", "matchings"), ("start_ms", "ci
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Circuits from a time of the period on, until the next matching's."""
+    """The circuits from a time of the period until the next matching starts."""
 
     start_ns: int
     circuits: frozenset[Circuit]
@@ -30,7 +31,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Matchings in the order of their starts, the first at 0; each is dark for its first `guard_ns`."""
+    """Matchings in the order of their starts, the first at 0; each begins with `guard_ns` of darkness."""
 
     period_ns: int
     guard_ns: int
@@ -39,7 +40,7 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class TimetableRun:
-    """A timetable, and from when to when it was kept, by the monotonic clock; None: it is kept still."""
+    """A timetable, and from when to when it ran, by the monotonic clock; `ended_ns` is None while it runs."""
 
     table: Timetable
     began_ns: int
@@ -48,7 +49,9 @@ class TimetableRun:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A timetable as a data plane has it: when each matching starts, and its peers by port number."""
+    """A timetable as a data plane stores it: the start of each matching, and its pairs of ports, as peers by
+    port number.
+    """
 
     period_ns: int
     guard_ns: int
@@ -57,8 +60,8 @@ class Kept:
 
 
 def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
-    """Return the timetable that a user wrote; None for `ports` where one does not know which there are.
-    RequestError names the key, its value and what is accepted.
+    """Parse a user's timetable. `ports` is None where the testbed's ports are not known. RequestError names
+    the key, its value and what is accepted.
     """
     _check_keys("schedule", data, _KEYS)
     period_ms = _milliseconds("period_ms", data.get("period_ms"), SHORTEST_MS, LONGEST_MS)
@@ -99,7 +102,7 @@ def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
 
 
 def as_data(timetable: Timetable) -> dict[str, Any]:
-    """Return what `parse` reads."""
+    """Convert a timetable to the data that `parse` reads."""
     return {
         "period_ms": timetable.period_ns / 1e6,
         "guard_ms": timetable.guard_ns / 1e6,
@@ -136,7 +139,9 @@ def _pairs(circuits: Any) -> list[list[str]]:
 
 
 def _names(pairs: list[list[str]]) -> set[str]:
-    """Return what may be optical ports, of any testbed."""
+    """Collect the port names of some pairs. RequestError for a name that is no optical port of any
+    testbed.
+    """
     names = {end for pair in pairs for end in pair}
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""The circuits that traffic between units takes, and so whom a change of circuits concerns. Pure."""
+"""Find the circuits that traffic between units uses, and the jobs that a change of circuits affects. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def used(
     pairs: Mapping[int, Iterable[UnitPair]],
     has_core: bool = False,
 ) -> dict[int, frozenset[Circuit]]:
-    """Return for each job the circuits by which its pairs of units reach each other now, either way, through
-    other units too; parallel ones are all used. A pair that no circuits join, or that goes over the core,
-    uses none.
+    """Return for each job the circuits on the current paths between its pairs of units, in both directions
+    and through other units too; of parallel circuits all count. A pair without a path, or with a path over
+    the core, uses none.
     """
     circuits = frozenset(circuits)
     hops = next_hops(circuits, units, has_core)
@@ -41,7 +41,7 @@ def used(
 
 
 def over_core(circuits: Iterable[Circuit], pairs: Iterable[UnitPair]) -> list[Unit]:
-    """Return the units of pairs that no circuit joins directly: where there is a core, they use it."""
+    """Return the units of the pairs that no circuit joins directly: where there is a core, these use it."""
     direct = {each.units for each in circuits}
     apart = {unit for a, b in pairs if a != b and (min(a, b), max(a, b)) not in direct for unit in (a, b)}
     return sorted(apart)
@@ -54,8 +54,8 @@ def losing(
     pairs: Mapping[int, Iterable[UnitPair]],
     has_core: bool = False,
 ) -> dict[int, tuple[frozenset[Circuit], list[UnitPair]]]:
-    """Return the jobs that use circuits now which there are not then: these circuits, and the job's pairs of
-    units that are then cut off from each other.
+    """Find the jobs that use circuits which a change removes: for each, these circuits, and the job's pairs
+    of units that the change disconnects.
     """
     then, units = frozenset(then), list(units)
     hops = next_hops(then, units, has_core)

@@ -1,3 +1,3 @@
-"""Optical models: how long a change of circuits keeps which of them dark. Pure; imports nothing of the
-project's but errors.
+"""Optical models: for how long each circuit is dark when circuits change. Pure; of the project, imports only
+errors and keys.
 """

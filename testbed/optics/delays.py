@@ -1,4 +1,6 @@
-"""Durations as frozen data, and what is drawn from them. Pure: the source of randomness is an argument."""
+"""Durations as frozen data, and draws from their distributions. Pure: the source of randomness is an
+argument.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ MOST_DELAY_MS = 60_000.0
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A duration in milliseconds.
+    """A distribution of durations, in milliseconds.
 
-    `constant` at `a`; `uniform` from `a` to `b`; `normal` and `lognormal` with mean `a` and standard
-    deviation `b`, the first cut off below 0; `values`: each of these as likely as any other.
+    `constant`: always `a`. `uniform`: from `a` to `b`. `normal` and `lognormal`: mean `a` and standard
+    deviation `b`; negative draws of `normal` become 0. `values`: each of the listed values is equally likely.
     """
 
     kind: str
@@ -30,7 +32,7 @@ class Delay:
         return (self.a + self.b) / 2 if self.kind == "uniform" else self.a
 
     def draw_ns(self, random: Random) -> int:
-        """Draw a duration, of a minute at most."""
+        """Draw a duration in nanoseconds, one minute at most."""
         if self.kind == "uniform":
             value_ms = random.uniform(self.a, self.b)
         elif self.kind == "normal":

@@ -1,9 +1,9 @@
-"""The interface of an optical model: the parameters that it declares, the change of circuits that it is asked
-about, and the darkness that it answers with. Pure data, and the base of every model.
+"""The interface of optical models: the parameters that a model declares, the change of circuits that it is
+asked about, and the dark times that it answers. Pure data, and the base class of every model.
 
-A change's ports all go dark at one time, which the mechanism chooses: no port has its new circuit while
-another has its old one. How long each circuit is dark is the model's answer. Ports of circuits that stay
-carry on.
+All ports of a change go dark at the same moment, which the controller chooses: no port gets its new circuit
+while another still has its old one. The model answers how long each circuit then stays dark. Ports whose
+circuits do not change keep carrying packets.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from testbed.keys import Word as Word
 from testbed.keys import YesNo as YesNo
 
 MOST_DARK_NS = 120_000_000_000
-"""No darkness is longer: a transceiver that has failed to lock until then locks."""
+"""The longest dark time: a transceiver that has not locked by then counts as locked."""
 
 ANSWER_S = 5.0
-"""How long a user's own model may take for its answer to a change."""
+"""The time that a user's own model has to answer for a change."""
 
 Ends = tuple[str, str]
-"""A circuit, by the names of its optical ports, such as ("u1o1", "u2o1"): the one of the smaller unit first.
+"""A circuit, by the names of its two optical ports, such as ("u1o1", "u2o1"): the port of the smaller unit
+first.
 """
 
 
@@ -37,8 +38,8 @@ Ends = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of a model's parameters: of all (those that a configuration leaves out by their defaults),
-    and the ones that a plane or a port has of its own.
+    """The values of a model's parameters: `values` for all ports (defaults where a configuration gives none),
+    and the values that single planes or ports have of their own.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -49,19 +50,19 @@ class Settings:
         return self.values[name]
 
     def of(self, name: str, port: str, plane: str = "") -> Any:
-        """Return a parameter's value at a port: the port's own, its plane's, or that of all."""
+        """Return a parameter's value for a port: the port's own, else its plane's, else the general one."""
         for own in (self.ports.get(port, {}), self.planes.get(plane, {}), self.values):
             if name in own:
                 return own[name]
         raise KeyError(name)
 
 
-# ---- what it is asked, and what it answers ----
+# ---- what a model is asked, and what it answers ----
 
 
 @dataclass(frozen=True, slots=True)
 class PastTurn:
-    """A change of circuits that was made, at `at_s` seconds since 1970."""
+    """A change of circuits in the past, at `at_s` seconds since 1970."""
 
     number: int
     at_s: float
@@ -71,11 +72,11 @@ class PastTurn:
 
 @dataclass(frozen=True, slots=True)
 class CircuitTurn:
-    """A change of circuits that is about to be made: the `number`th, 1 being a testbed's first, asked for at
+    """A change of circuits about to be made: the `number`th of the testbed, counted from 1, requested at
     `at_s` seconds since 1970.
 
-    At the end of a timetable, `before` is empty and `after` has all circuits: each is lit anew. `history` has
-    every change before, the oldest first.
+    When a timetable ends, `before` is empty and `after` has all circuits, because each is lit anew. `history`
+    lists every earlier change, oldest first.
     """
 
     number: int
@@ -86,18 +87,18 @@ class CircuitTurn:
 
     @property
     def added(self) -> tuple[Ends, ...]:
-        """The circuits that are to be lit, in order."""
+        """The circuits that the change sets up, sorted."""
         return tuple(sorted(self.after - self.before))
 
     @property
     def removed(self) -> tuple[Ends, ...]:
-        """The circuits that go, in order."""
+        """The circuits that the change clears, sorted."""
         return tuple(sorted(self.before - self.after))
 
 
 @dataclass(frozen=True, slots=True)
 class DarkTime:
-    """The two parts of a darkness: the mirrors move for `switch_ns`, then the transceivers lock for
+    """The two parts of a dark time: the mirrors move for `switch_ns`, then the transceivers lock for
     `lock_ns`.
     """
 
@@ -106,7 +107,7 @@ class DarkTime:
 
     @classmethod
     def of_ms(cls, switch_ms: float, lock_ms: float = 0.0) -> Self:
-        """Return a dark time from milliseconds. ValueError or OverflowError for what is no number."""
+        """Make a dark time from milliseconds. ValueError for NaN, OverflowError for infinity."""
         return cls(round(switch_ms * 1e6), round(lock_ms * 1e6))
 
     @property
@@ -116,10 +117,10 @@ class DarkTime:
 
 @dataclass(frozen=True, slots=True)
 class DarkTimes:
-    """The darkness of a change. `circuits`: each new circuit's own dark time, where they differ; ports
-    without a circuit are dark as long as the longest of these. `otherwise`: that of a new circuit without
-    its own, and of all ports where no circuit has its own. `failed`: how many attempts to lock failed, by
-    port.
+    """The dark times of a change. `circuits`: each new circuit's own dark time, where they differ; ports that
+    lose their circuit and get none are dark as long as the longest of these. `otherwise`: the dark time of
+    new circuits that are not in `circuits`, and of all ports if `circuits` is empty. `failed`: the number of
+    failed attempts to lock, by port.
     """
 
     otherwise: DarkTime = DarkTime(0, 0)
@@ -132,7 +133,9 @@ class DarkTimes:
         return max(self.circuits.values(), key=lambda time: time.total_ns, default=self.otherwise)
 
     def for_circuits(self, added: Iterable[Ends]) -> DarkTimes:
-        """Return these times with one for each circuit that a change lights, where any has its own."""
+        """Complete `circuits` with `otherwise` for each circuit that a change sets up; leave it empty if no
+        circuit has its own dark time.
+        """
         if not self.circuits:
             return self
         return replace(
@@ -140,8 +143,8 @@ class DarkTimes:
         )
 
     def check(self, turn: CircuitTurn, ports: Mapping[str, str]) -> None:
-        """Raise RequestError for a darkness that no change can have: of a circuit that the turn does not
-        make, below 0, or beyond two minutes.
+        """Raise RequestError for an impossible answer: a dark time of a circuit that the change does not set
+        up, a time below 0 or above two minutes (MOST_DARK_NS), or failed attempts at an unknown port.
         """
         new = turn.after - turn.before
         for ends, time in (*self.circuits.items(), (None, self.otherwise)):
@@ -167,10 +170,11 @@ class DarkTimes:
 
 
 class OpticalModel:
-    """An optical model: a name, a line about it, its parameters, and its answer to each change of circuits.
+    """An optical model: its name, a one-line summary, its parameters, and its answer to each change of
+    circuits.
 
-    An object serves one life of a controller, and is asked for one change after the other; it may remember,
-    but what the next controller's object cannot know from `turn.history` is lost with it.
+    One object serves one controller process and is asked about one change at a time. It may keep state, but
+    state that `turn.history` does not hold is lost when the controller is restarted.
     """
 
     name: ClassVar[str] = ""
@@ -178,27 +182,29 @@ class OpticalModel:
     parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     def __init__(self, settings: Settings, seed: int = 1, ports: Mapping[str, str] | None = None) -> None:
-        """`ports` are all optical ports, in order, with the plane of each, "" where there is one optical
-        switch. Raise RequestError for settings that do not go together.
+        """Store the settings. `ports` maps all optical ports, in order, to their planes ("" where there is a
+        single optical switch). Subclasses raise RequestError for settings that contradict each other.
         """
         self.settings, self.seed, self.ports = settings, seed, ports or {}
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes:
-        """Return how long the circuits of a change are dark. Whatever it raises, the change is not made."""
+        """Return how long the circuits of a change are dark. If it raises anything, the change is not
+        made.
+        """
         raise NotImplementedError
 
     def mean_ms(self, plane: str = "") -> float:
-        """Return the mean dark time of a port, in milliseconds, of the slowest one: policies of a queue are
-        told it.
+        """Return the mean dark time of a port in milliseconds, that of the slowest port where they differ.
+        Queue policies use it.
         """
         raise NotImplementedError
 
     def plane(self, circuit: Ends) -> str:
-        """Return the plane of a circuit; "" where there is one optical switch."""
+        """Return the plane of a circuit; "" where there is a single optical switch."""
         return self.ports.get(circuit[0], "")
 
     def random(self, turn: CircuitTurn, about: str = "") -> Random:
-        """Return a source of draws that repeats: it follows from the seed, the number of the change, and what
-        it is `about` alone, such as a port.
+        """Return a reproducible random source. It depends only on the seed, the number of the change, and
+        `about`, such as a port's name.
         """
         return Random(f"{self.seed} {turn.number} {about}".rstrip())

@@ -1,3 +1,4 @@
-"""Systems, policies, papers and figures by name, as systems say them; and a class that a user names. The one
-room beneath the commands that loads what is above it, or is not the project's.
+"""Load systems, policies, papers' figures, data-plane programs and optical models by name, and classes that a
+user names. The only package below the commands that loads code from layers above it or from outside the
+project.
 """

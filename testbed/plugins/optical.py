@@ -1,5 +1,5 @@
-"""The optical models by name, a module of testbed/optics/models each; and a user's own, by FILE.py:CLASS, for
-a process that runs as that user. Owns no model.
+"""Load optical models by name, from one module each in testbed/optics/models, or a user's own class by
+FILE.py:CLASS (in a process that runs as that user). Owns no model.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ KINDS = (Duration, Quantity, Whole, Word, YesNo)
 
 @functools.cache
 def models() -> dict[str, type[OpticalModel]]:
-    """Return all models by name. TestbedError names a module that cannot be imported or has a model that
-    cannot be used, or a name that two models have.
+    """Import all modules of testbed/optics/models and return their models by name. TestbedError names a
+    module that cannot be imported, a model that fails `check_class`, or a name that two models have.
     """
     named: dict[str, type[OpticalModel]] = {}
     package = importlib.import_module(PACKAGE)
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         try:
             module = importlib.import_module(f"{PACKAGE}.{info.name}")
-        except Exception as error:  # a module of somebody's may raise anything
+        except Exception as error:  # a third party's module may raise anything
             raise TestbedError(f"import {PACKAGE}.{info.name}: {in_a_line(error)}") from error
         for kind in vars(module).values():
             if not _is_a_model(kind) or kind.__module__ != module.__name__:
@@ -50,8 +50,8 @@ def models() -> dict[str, type[OpticalModel]]:
 
 
 def find(name: str) -> type[OpticalModel]:
-    """Return the model of that name, or load a user's own. RequestError, in one line, names those that there
-    are, or what is wrong with the user's.
+    """Return the model class called `name`; load and check it if it is a user's FILE.py:CLASS. RequestError,
+    in one line, lists the known names, or says why the user's class was refused.
     """
     if not is_users(name):
         if name not in models():
@@ -65,16 +65,17 @@ def find(name: str) -> type[OpticalModel]:
 
 
 def model_of(topology: Topology, folder: Path | None = None) -> OpticalModel:
-    """Return the model of a topology, with its settings, whose files are in `folder`; a user's own is loaded.
-    RequestError, in one line, where there is none or its settings are none of its parameters'.
+    """Make the optical model that a topology names, with the topology's settings; relative file names in them
+    count from `folder`. A user's own class is loaded. RequestError, in one line, for an unknown model or a
+    setting that is not one of its parameters.
     """
     kind = find(topology.ocs.model)
     return made(kind, topology, settings_of(kind, topology, folder))
 
 
 def settings_of(kind: type[OpticalModel], topology: Topology, folder: Path | None = None) -> Settings:
-    """Return a topology's settings as its model's class has them. RequestError where one is none of its
-    parameters'.
+    """Read a topology's settings by the parameters that the model class declares. RequestError for a setting
+    that is not one of them.
     """
     spec = topology.ocs
     if spec.is_usual:
@@ -83,7 +84,9 @@ def settings_of(kind: type[OpticalModel], topology: Topology, folder: Path | Non
 
 
 def made(kind: type[OpticalModel], topology: Topology, settings: Settings) -> OpticalModel:
-    """Make a topology's model. RequestError, in one line, for whatever its class raises."""
+    """Instantiate a topology's model. RequestError, in one line, for any exception that its constructor
+    raises.
+    """
     spec = topology.ocs
     try:
         return kind(settings, spec.seed, topology.planes)
@@ -94,7 +97,9 @@ def made(kind: type[OpticalModel], topology: Topology, settings: Settings) -> Op
 
 
 def in_words(settings: Settings) -> Settings:
-    """Return settings in the words of a YAML file, those alone that it would have to say."""
+    """Convert settings back to values of a YAML file, without values that are None, which a file need not
+    give.
+    """
     own = (
         {name: values_said(values) for name, values in group.items()}
         for group in (settings.planes, settings.ports)
@@ -104,8 +109,8 @@ def in_words(settings: Settings) -> Settings:
 
 
 def check_class(kind: Any, what: str) -> type[OpticalModel]:
-    """Return what is held to be a model. RequestError, in one line, where it is none or declares what no
-    configuration can say.
+    """Return `kind`, checked to be a usable model class. RequestError, in one line, if it is no subclass of
+    OpticalModel, lacks a method, or declares a parameter that no configuration could set.
     """
     if not _is_a_model(kind):
         shown = kind.__name__ if isinstance(kind, type) else f"a {type(kind).__name__}"
@@ -135,7 +140,7 @@ def check_class(kind: Any, what: str) -> type[OpticalModel]:
 
 
 def _check_kind(parameter: Parameter, what: str) -> None:
-    """RequestError for a parameter whose kind or default a configuration could not have said."""
+    """Raise RequestError for a parameter whose kind or default no configuration could express."""
     kind: Any = parameter.kind
     if not isinstance(kind, KINDS):
         kinds = ", ".join(each.__name__ for each in KINDS)
@@ -152,7 +157,7 @@ def _check_kind(parameter: Parameter, what: str) -> None:
 
 
 def _lacks(kind: Any) -> str:
-    """Return what a kind is accepted with, if it has something else; nothing otherwise."""
+    """Return the arguments that a kind accepts, in words, if it has other ones; "" if it is correct."""
     match kind:
         case Quantity(low, high, noun):
             if not (is_number(low) and is_number(high) and low <= high and isinstance(noun, str)):

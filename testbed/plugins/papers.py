@@ -1,5 +1,5 @@
-"""The papers and their figures by name: those that systems bring, and those of packages that are installed,
-which say them by entry points. Owns no figure.
+"""List papers and their figures by name: the figures that systems bring, and those that installed packages
+declare by entry points. Owns no figure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NONE = (
 
 
 def papers() -> dict[str, Figures]:
-    """Return by paper its figures by name. TestbedError for a name that a paper's figures have twice, and for
-    a package that cannot be imported.
+    """Return each paper's figures by name, by paper. TestbedError if one paper has two figures of the same
+    name, or a package cannot be imported.
     """
     by_paper: dict[str, list[Figure]] = {}
     for system in systems().values():
@@ -40,14 +40,15 @@ def papers() -> dict[str, Figures]:
 
 @functools.cache
 def installed() -> tuple[tuple[str, tuple[Figure, ...]], ...]:
-    """Return papers, each with the figures that a package has of it. One whose entry point is there and which
-    itself is not has none. TestbedError names what cannot be imported.
+    """Load the figures that installed packages declare by entry points: (paper, figures). An entry point
+    whose package is not installed is skipped. TestbedError names a package whose import fails for any other
+    reason.
     """
     brought: list[tuple[str, tuple[Figure, ...]]] = []
     for point in _points():
         try:
             brought.append((point.name, tuple(point.load())))
-        except Exception as error:  # a package of somebody's may raise anything
+        except Exception as error:  # a third party's package may raise anything
             if isinstance(error, ModuleNotFoundError) and error.name == point.module.partition(".")[0]:
                 continue
             raise TestbedError(f"import {point.value}: {in_a_line(error)}") from error
@@ -55,16 +56,16 @@ def installed() -> tuple[tuple[str, tuple[Figure, ...]], ...]:
 
 
 def _points() -> list[EntryPoint]:
-    """Return the entry points of all distributions on the path, each once. entry_points() has those of the
-    first one of a name alone, which may be an old optinc.egg-info in a checkout.
+    """Return the entry points of all distributions on the path, without duplicates. entry_points() would read
+    only the first distribution of a name, which may be an old optinc.egg-info in a checkout.
     """
     points = [point for each in distributions() for point in each.entry_points if point.group == GROUP]
     return list({(point.name, point.value): point for point in points}.values())
 
 
 def figures_of(paper: str) -> Figures:
-    """Return a paper's figures by name; of FILE.py:CLASS, those of a user's own system. RequestError names
-    the papers that there are, or what is wrong with the user's; HostError says that none is installed.
+    """Return a paper's figures by name; for FILE.py:CLASS, those of the user's own system. RequestError lists
+    the known papers, or says what is wrong with the user's class. HostError if no paper is installed.
     """
     if is_users(paper):
         return _by_name(paper, _users(paper))

@@ -1,4 +1,4 @@
-"""The policies by name, as the systems say them. Owns no policy."""
+"""List policies by name, as the systems declare them. Owns no policy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from testbed.scheduling.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The two systems between which a policy chooses for a job."""
+    """The two systems between which a policy chooses for each job: with and without in-network computing
+    (INC).
+    """
 
     with_inc: System
     without_inc: System
 
 
 def policies() -> dict[str, Policies]:
-    """Return by the name of each policy those of the system that brings it. TestbedError for a name that two
-    systems have, or a choice of a system that there is not.
+    """Return, by policy name, the policies object of the system that brings it. TestbedError if two systems
+    bring the same name, or if a policy chooses a system that does not exist.
     """
     named: dict[str, Policies] = {}
     for system in systems().values():
@@ -41,14 +43,14 @@ def policies() -> dict[str, Policies]:
 
 
 def make(name: str, seed: int = 0) -> Policy:
-    """Return a policy of its own, to be used for one run. `seed` is for the policies that draw. RequestError
-    names the policies that the systems have.
+    """Make a new policy object, for one run. `seed` seeds the policies that draw random numbers. RequestError
+    lists the policies that the systems have.
     """
     return _bringing(name).factories[name](seed)
 
 
 def usual() -> str:
-    """Return the policy that is taken where none is named. TestbedError unless one system says one."""
+    """Return the name of the default policy. TestbedError unless exactly one system declares it."""
     names = [
         system.policies.usual
         for system in systems().values()
@@ -60,8 +62,8 @@ def usual() -> str:
 
 
 def choice(name: str) -> Choice:
-    """Return the systems between which a policy chooses; a user's own chooses between those of the usual
-    one.
+    """Return the two systems between which a policy chooses. A user's own policy chooses between those of the
+    default policy.
     """
     bringing = _bringing(usual() if is_users(name) else name)
     return Choice(find(bringing.with_inc), find(bringing.without_inc))

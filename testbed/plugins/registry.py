@@ -1,6 +1,7 @@
-"""The systems that there are, by name: every package of testbed/systems/ says which it has in `SYSTEMS`, and
-their data-plane programs in `PROGRAMS`. One with simulations of a paper says them in `PAPERS`, by the paper,
-where no system of its brings them. A configuration names further data-plane programs, FILE.py:CLASS.
+"""Register systems and data-plane programs by name. Each package of testbed/systems/ declares its systems in
+`SYSTEMS` and their data-plane programs in `PROGRAMS`. A package with simulated figures of a paper that none
+of its systems brings declares them in `PAPERS`, by paper. A configuration adds data-plane programs by
+FILE.py:CLASS.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from testbed.wire.records import Record
 PACKAGE = "testbed.systems"
 MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
 RESERVED = frozenset({"tor", "oxc", "host", "loop", "copy", "control", "room", "question", "questions"})
-"""Names of the core's own programs of the kernel, NAME_port."""
+"""Names that the core's own kernel programs use: NAME_port."""
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*", re.MULTILINE)
 _OWN: dict[str, DataPlaneProgram] = {}  # of a configuration
 _CHOSEN: dict[str, Sequence[str]] = {}  # by engine, those programs of systems that a configuration has for it
@@ -39,8 +40,8 @@ _CHOSEN: dict[str, Sequence[str]] = {}  # by engine, those programs of systems t
 
 @functools.cache
 def systems() -> dict[str, System]:
-    """Return all systems by name, in the order of their names. TestbedError names a package that cannot be
-    imported, or a name that two systems have.
+    """Return all systems by name, sorted by name. TestbedError names a package that cannot be imported, or a
+    name that two systems have.
     """
     named: dict[str, System] = {}
     for package in _packages():
@@ -55,8 +56,8 @@ def systems() -> dict[str, System]:
 
 @functools.cache
 def programs() -> dict[str, DataPlaneProgram]:
-    """Return all data-plane programs by name: the core's, those that packages of systems have in `PROGRAMS`,
-    and those of `with_programs`. TestbedError names a package that cannot be imported, or a name that two
+    """Return all data-plane programs by name: the core's, those in `PROGRAMS` of packages of systems, and
+    those that `with_programs` added. TestbedError names a package that cannot be imported, or a name that two
     programs have.
     """
     named: dict[str, DataPlaneProgram] = {SlotProgram.name: SlotProgram()}
@@ -72,9 +73,9 @@ def programs() -> dict[str, DataPlaneProgram]:
 
 @contextmanager
 def with_programs(names: Sequence[str], chosen: Mapping[str, Sequence[str]] | None = None) -> Iterator[None]:
-    """Have the data-plane programs that a configuration names, FILE.py:CLASS, among `programs` meanwhile, and
-    for an engine in `chosen` no more of systems' programs than are named there. RequestError names one that
-    cannot be loaded, is no such program, or has the name of another.
+    """Add the data-plane programs that a configuration names (FILE.py:CLASS) to `programs` while the block
+    runs. An engine in `chosen` gets only the systems' programs that are listed there. RequestError names a
+    program that cannot be loaded, is not a DataPlaneProgram, has a name in use, or exceeds MOST_PROGRAMS.
     """
     try:
         for engine, wanted in (chosen or {}).items():
@@ -98,7 +99,9 @@ def with_programs(names: Sequence[str], chosen: Mapping[str, Sequence[str]] | No
 
 
 def _own(name: str) -> DataPlaneProgram:
-    """Load one. Root runs it: it is one file, compiled from what is read here and from nothing kept."""
+    """Load a configuration's program from its single file. Root runs this code, so the source just read is
+    compiled, never a cached .pyc.
+    """
     where, _, class_name = name.rpartition(":")
     module = ModuleType(f"program_{Path(where).stem}")
     module.__file__, sys.modules[module.__name__] = where, module  # dataclasses look there
@@ -109,13 +112,15 @@ def _own(name: str) -> DataPlaneProgram:
         _check(program)
     except RequestError as error:
         raise RequestError(f"programs: {name}: {error}") from error
-    except (Exception, SystemExit) as error:  # a file of somebody's may raise anything
+    except (Exception, SystemExit) as error:  # a third party's file may raise anything
         raise RequestError(f"programs: {name}: {in_a_line(error)}") from error
     return program
 
 
 def _check(program: DataPlaneProgram) -> None:
-    """Raise RequestError for what is no program, or whose source root may not read for it."""
+    """Raise RequestError for an object that is no program, or whose C source root must not read: an untrusted
+    file, or one that includes others.
+    """
     for needed in ("name", "shares", "sources", "check", "grant", "grants_of_groups", "pool"):
         if not hasattr(program, needed):
             raise RequestError(f"it has no {needed!r}; a class with all of DataPlaneProgram is accepted")
@@ -144,8 +149,8 @@ def _check(program: DataPlaneProgram) -> None:
 
 
 def _check_parts(program: DataPlaneProgram) -> None:
-    """Raise RequestError for parts that root would import from elsewhere than the program itself. Those of a
-    system's program may be inherited.
+    """Raise RequestError if root would have to import a program's parts from anywhere but the program's own
+    module or a system's package.
     """
     parts = getattr(program, "parts", {})
     if not isinstance(parts, Mapping):
@@ -161,8 +166,8 @@ def _check_parts(program: DataPlaneProgram) -> None:
 
 
 def require_trusted(path: Path) -> None:
-    """Raise RequestError for a file by which another user could have root run code: it, or a folder on the
-    way to it, is neither root's nor of the owner of this package, or is writable by others.
+    """Raise RequestError if another user could change a file that root runs. The file and every folder above
+    it must belong to root or to the owner of this package, and be writable by nobody else.
     """
     ours = Path(__file__).stat()
     owners = {0, ours.st_uid}
@@ -170,7 +175,9 @@ def require_trusted(path: Path) -> None:
         status = each.stat()
         is_group_ours = status.st_gid == ours.st_gid and ours.st_mode & stat.S_IWGRP
         others = stat.S_IWOTH | (0 if is_group_ours else stat.S_IWGRP)
-        is_shared = status.st_mode & stat.S_ISVTX and stat.S_ISDIR(status.st_mode)  # as /tmp: names stay
+        is_shared = status.st_mode & stat.S_ISVTX and stat.S_ISDIR(
+            status.st_mode
+        )  # sticky, as /tmp: others cannot replace a name
         if status.st_uid not in owners or (status.st_mode & others and not is_shared):
             raise RequestError(
                 f"{each} is of user {status.st_uid}, mode {status.st_mode & 0o777:o}, and root is to run "
@@ -180,14 +187,14 @@ def require_trusted(path: Path) -> None:
 
 
 def programs_for(engine: str) -> list[str]:
-    """Return the names of the programs that this engine has, by their numbers."""
+    """Return the names of the programs that an engine has, in the order of their numbers."""
     every = (name for name in _numbers() if engine in programs()[name].sources)
     return [name for name in every if name == SUM or name in _CHOSEN.get(engine, [name])]
 
 
 def where_to_have(engine: str, name: str) -> str:
-    """Return what to write where a configuration leaves out a program that there is for this engine; else
-    nothing.
+    """Say how to configure a program that exists for this engine and that the configuration leaves out; ""
+    otherwise.
     """
     if name not in programs() or engine not in programs()[name].sources or name in programs_for(engine):
         return ""
@@ -196,13 +203,13 @@ def where_to_have(engine: str, name: str) -> str:
 
 
 def available(named: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a system's programs, by engine (System.programs), that their engines have."""
+    """Return, of a system's programs by engine (System.programs), those that the engines have."""
     return {engine: name for engine, name in named.items() if name in programs_for(engine)}
 
 
 def _numbers() -> dict[str, int]:
-    """Return the programs' numbers, in their order: those that the contract does not number come behind those
-    that it does.
+    """Number all programs and return the numbers in ascending order. Programs that the wire contract numbers
+    keep that number; the others follow.
     """
     numbers = {program.name.lower(): int(program) for program in Program}
     free = iter(range(len(numbers), MOST_PROGRAMS))
@@ -211,7 +218,7 @@ def _numbers() -> dict[str, int]:
 
 
 def sources(engine: str) -> tuple[ProgramSource, ...]:
-    """Return the programs of systems that there are for this engine, by their numbers."""
+    """Return the systems' programs that have a source for this engine, in the order of their numbers."""
     every = ((name, number, programs()[name]) for name, number in _numbers().items() if name != SUM)
     return tuple(
         ProgramSource(name, number, program.sources[engine], getattr(program, "maps", {}))
@@ -221,7 +228,9 @@ def sources(engine: str) -> tuple[ProgramSource, ...]:
 
 
 def sources_named(engine: str, names: Sequence[str] | None) -> tuple[ProgramSource, ...]:
-    """Return the programs of these names, or all that this engine has. RequestError for one that it lacks."""
+    """Return the systems' programs of these names, or all that this engine has. RequestError for a name that
+    the engine lacks.
+    """
     every = sources(engine)
     for name in names or ():
         if name not in [each.name for each in every]:
@@ -231,38 +240,38 @@ def sources_named(engine: str, names: Sequence[str] | None) -> tuple[ProgramSour
 
 
 def made_part(name: str, make: Callable[..., Any], *arguments: object) -> Any:
-    """Make a program's own part of a place. TestbedError says in a line why its class raised."""
+    """Instantiate a program's own part of a place. TestbedError says in one line why its class raised."""
     try:
         return make(*arguments)
     except (TestbedError, OSError):
         raise
-    except Exception as error:  # a class of somebody's may raise anything
+    except Exception as error:  # a third party's class may raise anything
         raise TestbedError(f"program {name!r}: its part of a place: {in_a_line(error)}") from error
 
 
 def part_class(name: str, engine: str) -> Callable[..., Any] | None:
-    """Return the class of a program's own part of a place of this engine (DataPlaneProgram.parts); None for a
-    program that has none there. TestbedError names one that cannot be loaded.
+    """Return the class of a program's own part of a place for this engine (DataPlaneProgram.parts); None if
+    the program has none for it. TestbedError names a class that cannot be loaded.
     """
     where: str | None = getattr(programs().get(name), "parts", {}).get(engine)
     if where is None:
         return None
     try:
         return _class_at(where)
-    except Exception as error:  # a package of somebody's may raise anything
+    except Exception as error:  # a third party's package may raise anything
         raise TestbedError(f"program {name!r}: load {where}: {in_a_line(error)}") from error
 
 
 def _class_at(where: str) -> Callable[..., Any]:
-    """Return the class at MODULE:CLASS; raises whatever loading it does."""
+    """Import MODULE:CLASS and return the class; any error of the import is passed on."""
     module, _, name = where.partition(":")
     made: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return made
 
 
 def simulations() -> list[tuple[str, tuple[Figure, ...]]]:
-    """Return papers, each with figures that need no system. TestbedError names a package that cannot be
-    imported.
+    """Return (paper, figures) for the figures that need no system. TestbedError names a package that cannot
+    be imported.
     """
     said: list[Mapping[str, tuple[Figure, ...]]] = [getattr(each, "PAPERS", {}) for each in _packages()]
     return [(paper, figures) for papers in said for paper, figures in papers.items()]
@@ -277,13 +286,13 @@ def _imported(name: str) -> ModuleType:
     try:
         package = importlib.import_module(f"{PACKAGE}.{name}")
         tuple(package.SYSTEMS)
-    except Exception as error:  # a package of somebody's may raise anything
+    except Exception as error:  # a third party's package may raise anything
         raise TestbedError(f"import {PACKAGE}.{name}: {in_a_line(error)}") from error
     return package
 
 
 def find(name: str) -> System:
-    """The system of that name. RequestError names those that there are."""
+    """Return the system called `name`. RequestError lists the systems that exist."""
     try:
         return systems()[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The jobs by which systems are shown, as they say of themselves. Pure."""
+"""List the jobs of `testbed demo`, as the systems declare them. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from testbed.plugins.registry import systems
 
 @dataclass(frozen=True, slots=True)
 class ShownJob:
-    """A job of `testbed demo`: the system that sums it, the words for it, and whether it is across two
-    units.
-    """
+    """A job of `testbed demo`: its system, its title, and whether its workers are in two units."""
 
     system: str
     title: str
@@ -20,8 +18,8 @@ class ShownJob:
 
 
 def shown_jobs() -> dict[str, ShownJob]:
-    """Return by name the jobs by which systems are shown: those whose places sum first, among the
-    others those that need no host, and those across units last.
+    """Return the demo's jobs by name. Systems with data-plane programs come first; after them, those that
+    need no server host before those that always do. Jobs across two units come last.
     """
     showing = sorted(
         ((name, system) for name, system in systems().items() if system.showing is not None),

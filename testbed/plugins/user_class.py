@@ -1,4 +1,4 @@
-"""A class that a user names: FILE.py:CLASS, or MODULE:CLASS. For processes that run as that user."""
+"""Load a class that a user names by FILE.py:CLASS or MODULE:CLASS. For processes that run as that user."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import Any
 
 
 def is_users(name: str) -> bool:
-    """Return whether a name is of a user's class, and not of something that the testbed has."""
+    """Return whether a name is of a user's class, rather than of something built into the testbed."""
     return ":" in name
 
 
 def load(name: str, folder: str | None = None) -> Any:
-    """The class, or whatever has that name. Modules are found in FILE's folder and in `folder`, from which a
-    relative FILE counts: the working one, if none is said. Raises what the user's code raises.
+    """Load the class, or any other object, of that name. The folder of FILE and `folder` are appended to the
+    module path; a relative FILE counts from `folder` (None: the working folder). Errors of the user's code
+    are passed on.
     """
     where, _, attribute = name.rpartition(":")
     base = Path(folder or os.getcwd())
-    # last: none of them stands in for Python's own
+    # appended at the end, so that no user's module hides one of Python's own
     sys.path += [str((base / where).parent), str(base)]
     module = _file(base / where) if where.endswith(".py") else importlib.import_module(where)
     return getattr(module, attribute)
 
 
 def in_a_line(error: BaseException) -> str:
-    """The kind of an error, and the first line of what it says."""
+    """Return an error's class name and the first line of its message."""
     first, _, rest = str(error).partition("\n")
     return f"{type(error).__name__}: {first}{' ...' if rest else ''}"
 
 
 def line_of(error: Exception, name: str) -> str:
-    """Return the last line of the user's file, of a class by FILE.py:CLASS, that an error passed; nothing if
-    it passed none.
+    """Return " (line N)": the last line of the user's file (of FILE.py:CLASS) in an error's traceback; "" if
+    the file is not in it.
     """
     file = os.path.abspath(name.rpartition(":")[0])
     frames = [
@@ -48,7 +49,7 @@ def line_of(error: Exception, name: str) -> str:
 
 
 def _file(path: Path) -> Any:
-    name = f"users_{path.stem}"  # a file may be called as one of Python's modules
+    name = f"users_{path.stem}"  # a user's file may have the name of one of Python's modules
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")

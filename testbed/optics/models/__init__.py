@@ -1,1 +1,1 @@
-"""The models that the testbed has, a file each: `testbed.plugins.optical` finds whichever lie here."""
+"""The built-in optical models, one file each. `testbed.plugins.optical` loads every module of this folder."""

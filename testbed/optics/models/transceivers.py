@@ -1,4 +1,6 @@
-"""Mirrors that move, then transceivers that lock: together, or each for itself, and not always at once."""
+"""Mirrors move, then transceivers lock: all alike, or each port with its own lock time and failed
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from testbed.optics.model import (
 
 
 class Transceivers(OpticalModel):
-    """The model of a configuration that names none.
+    """The default optical model.
 
-    A change draws one time in which the mirrors move, and one in which its transceivers lock. Each of several
-    planes draws both for itself, and a port with a `lock_ms` of its own that. An attempt to lock fails with
-    probability `lock_failure`, takes `retry_ms` then (None: as `lock_ms`), and is made again.
+    Each change draws one switching time and one lock time. Planes that have settings of their own draw both
+    for themselves; a port with its own `lock_ms` draws that. An attempt to lock fails with probability
+    `lock_failure`; it then takes `retry_ms` (None: as `lock_ms`) and is repeated.
     """
 
     name = "transceivers"
@@ -68,9 +70,9 @@ class Transceivers(OpticalModel):
         self._sequence: Random | None = None
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes:
-        """Return the darkness of each circuit that the change makes: until both of its transceivers have
-        locked. What a port draws depends on the seed, the number of the change and the port alone. A change
-        that makes no circuit has the longest draw of the planes whose circuits it removes.
+        """Draw the dark time of each circuit that the change sets up: until both its transceivers have
+        locked. A port's draws depend only on the seed, the number of the change and the port. A change that
+        sets up no circuit has the longest draw of the planes whose circuits it clears.
         """
         drawn = self._next_draw(turn.number)
         if self.locks_alike:
@@ -92,22 +94,24 @@ class Transceivers(OpticalModel):
         return DarkTimes(max(without, key=lambda time: time.total_ns, default=drawn), circuits, failed)
 
     def mean_ms(self, plane: str = "") -> float:
-        """Return the mean dark time of a plane's port, the slowest one's where they differ."""
+        """Return the mean dark time of a plane's ports in milliseconds, that of the slowest port where they
+        differ.
+        """
         switch_ms: Delay = self.at_plane("switch_ms", plane)
         return switch_ms.mean_ms + max(self._mean_lock_ms(port, plane) for port in (*self.settings.ports, ""))
 
     @property
     def locks_alike(self) -> bool:
-        """Say whether all transceivers lock at the same time, and at once."""
+        """Return whether all transceivers lock after the same time, at the first attempt."""
         return not self.settings["lock_failure"] and not self.settings.ports and not self.settings.planes
 
     def at_plane(self, name: str, plane: str) -> Any:
-        """Return a parameter's value on a plane, for ports without one of their own."""
+        """Return a parameter's value on a plane, for ports without a value of their own."""
         return self.settings.of(name, "", plane)
 
     def at_port(self, port: str, plane: str = "") -> Mapping[str, Any]:
-        """Return how a port's transceiver locks, in full but for a `lock_ms` that it shares with others:
-        None.
+        """Return a port's parameters of locking. `lock_ms` is None if the port shares the lock time that its
+        plane, or the change, draws.
         """
         own = self.settings.ports.get(port, {})
         shared = self.at_plane("retry_ms", plane)
@@ -121,7 +125,9 @@ class Transceivers(OpticalModel):
         }
 
     def _next_draw(self, number: int) -> DarkTime:
-        """Draw what is next in the sequence; the first call passes over what changes before this one drew."""
+        """Draw the next dark time of the sequence. The first call skips the draws of the changes before this
+        object was made.
+        """
         if self._sequence is None:
             self._sequence = Random(self.seed)
             for _ in range(number - 1):
@@ -134,7 +140,9 @@ class Transceivers(OpticalModel):
         return DarkTime(switch_ms.draw_ns(random), lock_ms.draw_ns(random))
 
     def _lock(self, port: str, plane: str, dark: DarkTime, random: Random) -> tuple[int, int]:
-        """Return how long a transceiver takes to lock, and how many attempts fail before that."""
+        """Draw a transceiver's lock time in nanoseconds, failed attempts included, and the number of
+        those.
+        """
         at, failures = self.at_port(port, plane), 0
         lock_ns: int = dark.lock_ns if at["lock_ms"] is None else at["lock_ms"].draw_ns(random)
         while random.random() < at["lock_failure"] and dark.switch_ns + lock_ns < MOST_DARK_NS:
