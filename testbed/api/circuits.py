@@ -37,9 +37,9 @@ class PlannedCircuits(TypedDict):
 
 
 class Reconfiguration(TypedDict):
-    """An event of the history: the requested dark time, the measured one (None: no circuit was set up), and
-    the circuits that changed. The end of a timetable changes none and lists in `relit` the circuits that are
-    lit again.
+    """An event of the history: the requested dark time, the measured one (None: no circuit was set up, or no
+    light came), and the circuits that changed. The end of a timetable changes none and lists in `relit` the
+    circuits that are lit again.
     """
 
     id: int

@@ -1,4 +1,6 @@
-"""Check the files that a job reads and writes before it starts, and write its result, both as the job's user."""
+"""Check the files that a job reads and writes before it starts, and write its result, all as the job's
+user.
+"""
 
 from __future__ import annotations
 

@@ -111,7 +111,9 @@ class Testbed:
         return self
 
     def down(self) -> None:
-        """End the testbed and all that runs on it, also if it was connected to. Does nothing if it has ended."""
+        """End the testbed and all that runs on it, also one that was connected to. Does nothing if it has
+        ended.
+        """
         pid, self._pid = self._pid, None
         is_it = pid is not None and self._runtime.read_main().get("pid") == pid
         if (is_it or self._connected) and self._runtime.alive():
