@@ -1,3 +1,3 @@
-"""The commands between what was asked and what is printed: a function or a class for each, which the commands
-and `from testbed import Testbed` both call. Prints nothing.
+"""The Python interface to a testbed: a function or class for each `testbed` command. The commands and `from
+testbed import Testbed` both call it. Prints nothing.
 """

@@ -13,7 +13,7 @@ from testbed.messages.verdict import JobVerdict
 
 @dataclass(frozen=True, slots=True)
 class QueuedResult:
-    """A queued job that has ended; times are None for what it did not come to."""
+    """The result of a queued job that has ended. A time is None where the job did not reach that state."""
 
     id: int
     name: str
@@ -42,7 +42,7 @@ class QueuedResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """All jobs that were queued at once; `data` is all that `testbed submit --json` writes."""
+    """The results of all jobs of one submission; `data` is the JSON that `testbed submit --json` writes."""
 
     policy: str
     jobs: tuple[QueuedResult, ...]

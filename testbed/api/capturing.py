@@ -1,4 +1,4 @@
-"""The frames of one link, in a pcap file or passed on as they come."""
+"""Capture a link's frames into a pcap file, or pass them on while they arrive."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from testbed.messages.coding import decode
 from testbed.messages.events import LinkTapped
 
 COUNT, SECONDS = 10_000, 10.0
-MOST = {"count": 1_000_000, "seconds": 3600.0}  # what a testbed accepts
-STDOUT = "-"  # in the place of a file
+MOST = {"count": 1_000_000, "seconds": 3600.0}  # the largest values that a testbed accepts
+STDOUT = "-"  # as the file: standard output
 
-# `from` is a word of Python's, so that a class cannot have it
+# `from` is a keyword of Python, so a class cannot declare it as a field
 CapturedFrames = TypedDict(
     "CapturedFrames",
     {
@@ -34,14 +34,15 @@ CapturedFrames = TypedDict(
 )
 
 
-OnTap = Callable[[LinkTapped, int | None], None]  # gets the pipe to read frames from, with STDOUT
+OnTap = Callable[[LinkTapped, int | None], None]  # with STDOUT the second is the pipe to read frames from
 
 
 def capture(
     runtime: Runtime, caller: Caller, link: str, output: str, count: int, seconds: float, on_tap: OnTap
 ) -> CapturedFrames:
-    """Write the frames of a link to a file, or pass them on to `on_tap` (STDOUT). Return how many
-    there were each way, and how many more it was too slow for. Who is interrupted finds the file whole.
+    """Write a link's frames to a file or, with STDOUT, pass the pipe that carries them to `on_tap`. Return
+    the number of frames in each direction and how many were missed because the capture was too slow. After an
+    interrupt, return only when the file is complete.
     """
     runtime.require_alive()
     file = output if output == STDOUT else str(Path(output).absolute())
@@ -60,6 +61,6 @@ def capture(
 
 
 def await_whole(file: Path) -> None:
-    """Wait until the daemon, which notices soon that nobody waits, has written the last frame."""
+    """Wait until the daemon, which soon notices that its client is gone, has written the last frame."""
     with contextlib.suppress(OSError), file.open("rb") as written:
         fcntl.flock(written, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""The optical switch's circuits by hand: what they are, what would be, and what they are to be."""
+"""The circuits of the optical switch, controlled by hand: read, planned, set, or scheduled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from testbed.errors import RequestError
 from testbed.ocs.timetable import parse
 from testbed.topology.yaml_text import read_yaml
 
-ANSWER_TIMEOUT_S = 200.0  # a dark time is at most two minutes as configured, and comes on top of the work
-BACK_S = 30.0  # for a controller that ended, and is started again
+ANSWER_TIMEOUT_S = 200.0  # the longest dark time that can be configured is 120 s; the rest is for the work
+BACK_S = 30.0  # how long to wait for a controller that ended and is started again
 _LOOK_S = 0.1
-Pair = str | Sequence[str]  # "u1-u3", or ("u1", "u3"): of units; of optical ports likewise
+Pair = str | Sequence[str]  # two units, as "u1-u3" or ("u1", "u3"), or two optical ports likewise
 
 
 class CircuitsNow(TypedDict):
-    """The circuits that are lit, the ports that are dark, and the matchings that take turns, if any do."""
+    """The circuits that are lit, the ports that are dark, and the timetable, if one runs."""
 
     circuits: list[list[str]]
     dark: list[str]
@@ -29,7 +29,7 @@ class CircuitsNow(TypedDict):
 
 
 class PlannedCircuits(TypedDict):
-    """The circuits that would be, and what would change for them."""
+    """The circuits that would be set, and the changes from the present ones."""
 
     target: list[list[str]]
     removed: list[list[str]]
@@ -37,12 +37,13 @@ class PlannedCircuits(TypedDict):
 
 
 class Reconfiguration(TypedDict):
-    """An event of the history: how long ports were to be dark, how long they were (None: no new circuit), and
-    what changed. The end of a timetable changes nothing, and has the circuits that were lit anew.
+    """An event of the history: the requested dark time, the measured one (None: no circuit was set up, or no
+    light came), and the circuits that changed. The end of a timetable changes none and lists in `relit` the
+    circuits that are lit again.
     """
 
     id: int
-    time: float  # in s, of the system's clock
+    time: float  # in s, by the system's clock
     ports: list[str]
     asked_ms: float
     measured_ms: float | None
@@ -52,7 +53,7 @@ class Reconfiguration(TypedDict):
 
 
 class LostCircuits(TypedDict):
-    """The circuits that a running job lost, and the pairs of units that this cut off."""
+    """The circuits that a running job lost, and the pairs of units that now have no path."""
 
     job: int
     circuits: list[list[str]]
@@ -60,14 +61,14 @@ class LostCircuits(TypedDict):
 
 
 class CircuitChange(TypedDict):
-    """The event, None where nothing had to change, and the jobs that lost circuits by it."""
+    """The event (None: nothing had to change), and the jobs that lost circuits by it."""
 
     event: Reconfiguration | None
     lost: list[LostCircuits]
 
 
 class PortCrossings(TypedDict):
-    """The frames of a port that crossed, that were lost in the dark, and for which no circuit was there."""
+    """A port's frames: how many crossed, how many were lost in dark time, and how many met no circuit."""
 
     lit: int
     dark: int
@@ -75,47 +76,47 @@ class PortCrossings(TypedDict):
 
 
 class CircuitControl:
-    """The circuits of a running testbed. Each call raises TestbedError where it cannot be done."""
+    """The circuits of a running testbed. Each call raises TestbedError if it cannot be carried out."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     def now(self) -> CircuitsNow:
-        """Return those that are lit."""
+        """Return the circuits that are lit, the dark ports, and the timetable, if one runs."""
         now: CircuitsNow = self._ask("circuits")
         return now
 
     def plan(self, *demands: Pair) -> PlannedCircuits:
-        """Return those that would serve these pairs of units."""
+        """Plan the circuits that would serve these pairs of units; change nothing."""
         planned: PlannedCircuits = self._ask("plan", demands=demands_of("plan", demands))
         return planned
 
     def request(self, *demands: Pair, force: bool = False) -> CircuitChange:
-        """Set those that serve these pairs of units."""
+        """Set up the circuits that serve these pairs of units."""
         return self._set("request", force, demands=demands_of("request", demands))
 
     def set(self, *circuits: Pair, force: bool = False) -> CircuitChange:
-        """Set exactly these, such as "u1o1-u2o1", and no others."""
+        """Set up exactly these circuits, such as "u1o1-u2o1", and clear all others."""
         if not circuits:
             raise RequestError("circuits set: pairs of optical ports like u1o1-u2o1 are accepted")
         pairs = [_pair(each, "circuit", "optical ports like u1o1-u2o1") for each in circuits]
         return self._set("set", force, circuits=pairs)
 
     def clear(self, force: bool = False) -> CircuitChange:
-        """Set none at all."""
+        """Clear all circuits."""
         return self._set("clear", force)
 
     def reset(self, force: bool = False) -> CircuitChange:
-        """Set the configuration's."""
+        """Set up the circuits of the configuration."""
         return self._set("reset", force)
 
     def history(self) -> list[Reconfiguration]:
-        """Return each change so far, with its dark time."""
+        """Return all reconfigurations so far, with their dark times."""
         return list(self._ask("history"))
 
     def schedule(self, timetable: Any) -> dict[str, Any]:
-        """Have matchings take turns, as the content of a file (docs/configuration.md) or its path says;
-        return what was taken of it.
+        """Start a timetable, given as the content of a file (docs/configuration.md) or as its path. Return
+        the timetable as the controller accepted it.
         """
         if isinstance(timetable, str | Path):
             timetable = read_timetable(Path(timetable))
@@ -124,11 +125,11 @@ class CircuitControl:
         return dict(self._ask("schedule", schedule=timetable))
 
     def unschedule(self) -> None:
-        """End that: circuits are as they were before."""
+        """Stop the timetable, and light the circuits that were set before it."""
         self._ask("unschedule")
 
     def crossings(self) -> dict[str, PortCrossings]:
-        """Return the frames that crossed and that were lost, by port."""
+        """Return the counts of frames that crossed or were lost, by port."""
         return dict(self._ask("crossings"))
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
@@ -137,7 +138,7 @@ class CircuitControl:
         return rpc.call(path, operation, timeout_s=ANSWER_TIMEOUT_S, **arguments)
 
     def _set(self, action: str, force: bool, **arguments: Any) -> CircuitChange:
-        """Have the daemon set them, which knows whose circuits they are."""
+        """Set circuits through the daemon, which knows which jobs use them."""
         self._require()
         asked = {"action": action, "force": force, **arguments}
         change: CircuitChange = rpc.call(
@@ -146,8 +147,8 @@ class CircuitControl:
         return change
 
     def _require(self) -> None:
-        """Wait for a controller that is started again. Raises TestbedError that says why the testbed died,
-        where it dies meanwhile.
+        """Wait up to BACK_S for a controller that is started again. Raises AbsentError after that, or
+        TestbedError with the reason if the testbed dies meanwhile.
         """
         deadline = time.monotonic() + BACK_S
         while True:
@@ -163,18 +164,18 @@ class CircuitControl:
 
 
 def read_timetable(path: Path) -> Any:
-    """Return what the caller wrote: read as the caller, and seen to be a timetable before it is sent."""
+    """Read a timetable file as the caller, and check its form before it is sent. Raises RequestError."""
     with Caller.of_this_process().acting():
         data = read_yaml(path)
     try:
-        parse(data, None)  # which ports there are the controller knows
+        parse(data, None)  # only the controller knows which ports exist
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from None
     return data
 
 
 def demands_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
-    """Return the pairs of units. RequestError where one is none, or there is none."""
+    """Split pairs of units. Raises RequestError if a pair is malformed or there is none."""
     if not pairs:
         raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
     return [_pair(each, "demand", "units like u1-u3") for each in pairs]

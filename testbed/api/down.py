@@ -1,4 +1,4 @@
-"""The end of a testbed: asked for, seen, and brought about by force where it does not come."""
+"""End a testbed: request its end, wait for it, and kill its main process if it does not end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ DEAD = "dead"
 
 
 def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
-    """End a testbed and all that runs on it, and return its name and its main process's number when it is
-    gone. `say` hears that it takes force. Of one that has died, remove what it left: its state is then DEAD.
+    """End a testbed and all that runs on it; return its name and its main process's pid when it is gone.
+    Reports through `say` before it kills the process. For a testbed that has died, removes the files that it
+    left, and returns the state DEAD. Raises HostError, with the remedy, if this needs root.
     """
     if not runtime.alive() and (last := runtime.last_words()):
         if os.geteuid() != 0:
@@ -34,7 +35,7 @@ def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
     pid = runtime.read_main().get("pid")
     try:
         rpc.call(runtime.socket, "down", timeout_s=5.0)
-    except TestbedError:  # not up yet, or stuck: its main process takes a signal at any time
+    except TestbedError:  # not up yet, or stuck: its main process handles a signal at any time
         _signal_main(runtime, pid, signal.SIGTERM)
     if not _gone(runtime, ASK_S):
         say(f"not ended after {ASK_S:g} s: killing pid {pid}")
@@ -57,8 +58,8 @@ def _gone(runtime: Runtime, timeout_s: float) -> bool:
 
 
 def _signal_main(runtime: Runtime, pid: object, number: signal.Signals) -> None:
-    """Signal the main process, if the process of this number has the testbed's lock open: numbers are used
-    again.
+    """Signal the main process, after a check that this process has the testbed's lock file open: the kernel
+    reuses pids.
     """
     if not isinstance(pid, int):
         raise TestbedError(f"testbed {runtime.name!r} is starting and has not said its pid yet: try again")

@@ -1,4 +1,4 @@
-"""One command in a host of a testbed, to its end."""
+"""Run a command in a host of a testbed, and wait for its end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ _COMPLAINT = "testbed exec: "
 def execute(
     runtime: Runtime, host: str, command: Sequence[str], timeout_s: float | None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a host by `testbed exec`, and return its exit code and its output. Raises the error
-    that kept it from being run, if any, and TestbedError for a command that has not ended in time: it gets
-    SIGHUP then.
+    """Run a command in a host through `testbed exec`; return its exit code and output. Raises the typed error
+    if the command could not be run, and TestbedError if it has not ended in time: it gets SIGHUP then.
     """
     runtime.require_alive()
     words = ("-m", "testbed.exec", "--name", runtime.name, host, "--", *command)

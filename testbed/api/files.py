@@ -1,5 +1,5 @@
-"""Files of a job's user: what a job reads and writes is looked at before it starts, and its result is
-written, all as that user.
+"""Check the files that a job reads and writes before it starts, and write its result, all as the job's
+user.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from testbed.messages.coding import as_json
 if TYPE_CHECKING:
     from testbed.messages.result import RepeatedRuns, RunResult
 
-STDOUT = Path("-")  # in the place of a file
+STDOUT = Path("-")  # as the file: standard output
 
 
 def check_job(
     caller: Caller, script: str, logs: Path | None = None, is_module: bool = False, prefix: str = "--"
 ) -> None:
-    """Check, before the job starts, what its user must read. Makes the folder of logs. Raises RequestError,
-    which has `prefix` before the names of options, or HostError.
+    """Check, before a job starts, that its user can read its script or module and the project's own files,
+    and can enter the working folder. Makes the folder of logs. Raises HostError, or RequestError with
+    `prefix` before the names of options.
     """
     needed = (Path(sys.executable), environment.CHECKOUT / "workloads" / "__init__.py")
     with caller.acting():
@@ -62,7 +63,7 @@ def check_job(
 
 
 def check_result(caller: Caller, path: Path | None, with_series: bool = False) -> None:
-    """Raise RequestError where a result, and its samples beside it, could not be written there. Makes
+    """Raise RequestError if the result file, or the samples file beside it, could not be written. Makes
     nothing.
     """
     if path in (None, STDOUT):
@@ -78,13 +79,13 @@ def check_result(caller: Caller, path: Path | None, with_series: bool = False) -
 
 
 def series_path(result: Path) -> Path:
-    """Return the path of the file with all samples, beside a job's result."""
+    """Return the path of the file that holds all samples, beside the job's result."""
     return result.with_suffix(".telemetry.npz")
 
 
 def write_result(path: Path, result: RunResult) -> None:
-    """Write a result as JSON, and its samples, which came along in base64, as a file of NumPy arrays.
-    HostError where they cannot be written.
+    """Write a result as JSON, and its samples (base64 in the result) as a file of NumPy arrays. Raises
+    HostError if they cannot be written.
     """
     kept = _with_series_written(series_path(path), path, result)
     _write_json(path, kept, result)
@@ -93,8 +94,8 @@ def write_result(path: Path, result: RunResult) -> None:
 def write_repeated(
     path: Path, results: Sequence[RunResult], with_means: Callable[[Sequence[RunResult]], RepeatedRuns]
 ) -> None:
-    """Write the results of repeated runs, with their means, and the samples of each. HostError where they
-    cannot be written.
+    """Write the results of repeated runs with their means, and a samples file for each run. Raises HostError
+    if they cannot be written.
     """
     kept = [
         _with_series_written(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
@@ -104,7 +105,7 @@ def write_repeated(
 
 
 def _with_series_written(samples: Path, path: Path, result: RunResult) -> RunResult:
-    """Write the samples of a result, and return it with their file in their place."""
+    """Write a result's samples to a file; return the result with that file's name in place of the samples."""
     if result.samples is None:
         return result
     _written(samples, result.samples, path, result)
@@ -116,7 +117,7 @@ def _write_json(path: Path, content: RunResult | RepeatedRuns, result: RunResult
 
 
 def _written(file: Path, content: bytes, path: Path, result: RunResult) -> None:
-    """Write a file of those that `--json` asks for. HostError, which says what became of the job."""
+    """Write one of the files that `--json` asks for. Raises HostError, which says how the job ended."""
     try:
         _replace(file, content)
     except OSError as error:
@@ -125,14 +126,16 @@ def _written(file: Path, content: bytes, path: Path, result: RunResult) -> None:
 
 
 def writable(path: Path) -> bool:
-    """Return whether the file could be written, by the effective user; makes nothing."""
+    """Return whether the effective user could write the file; makes nothing."""
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK, effective_ids=True)
     return path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave what is there: nothing, where there was none."""
+    """Replace a file's content completely; after an error the old content stays, or no file if there was
+    none.
+    """
     is_new = not path.exists()
     path.touch()
     with path.open("r+b", buffering=0) as file:
@@ -146,7 +149,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _check_script(caller: Caller, script: str) -> None:
     try:
-        fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe's writer is not waited for
+        fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # does not wait for a pipe's writer
         ordinary = stat.S_ISREG(os.fstat(fd).st_mode)
         os.close(fd)
     except OSError as error:

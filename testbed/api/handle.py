@@ -1,4 +1,4 @@
-"""`Testbed`: a testbed in a Python script or a notebook, brought up for it or one that runs."""
+"""`Testbed`: a testbed in a Python script or notebook, brought up for the script or already running."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from testbed.topology.fields import shown
 from testbed.topology.yaml_text import plain, read_yaml
 
 _LOG = logging.getLogger("testbed")
-_END_S = 10.0  # longer than a job takes to end that nobody waits for
+_END_S = 10.0  # a job whose client is gone ends sooner than this
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _with_job_options(method: Method) -> Method:
-    """Have a method's signature say the options of `JobOptions` that its keywords may be."""
+    """List the options of `JobOptions` in a method's signature, in place of its `**keywords`."""
     signature = inspect.signature(method)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     said = [
@@ -61,11 +61,11 @@ def _with_job_options(method: Method) -> Method:
 
 
 class Testbed:
-    """A testbed, by the same functions as the commands. Everything that goes wrong is a TestbedError.
+    """A testbed, controlled by the same functions as the commands. Every failure is a TestbedError.
 
-    `with Testbed("default") as testbed:` brings one up, as root, and ends it with the block, however that
-    ends; it ends with this process in any case. `Testbed.connect()` is one that runs, for the user who
-    brought it up, and stays when the block is over.
+    `with Testbed("default") as testbed:` brings one up, as root, and ends it with the block, also after an
+    error; at the latest it ends with this process. `Testbed.connect()` connects, as the user who brought it
+    up, to a testbed that runs; that one stays after the block.
     """
 
     __test__ = False  # the name starts with "Test"; pytest must not collect it
@@ -78,8 +78,9 @@ class Testbed:
         controller: str | None = None,
         log_packets: bool = False,
     ) -> None:
-        """Describe a testbed; `up`, or a `with` block, brings it up. `config` is the name of a ready one, a
-        YAML file, FILE.py:CLASS, or what a file would hold. RequestError for a bad name.
+        """Describe a testbed; `up`, or a `with` block, brings it up. `config` is the name of a ready-made
+        configuration, a YAML file, FILE.py:CLASS, or the content of such a file. Raises RequestError for a
+        bad name.
         """
         self._runtime = Runtime.of(name)
         self._config, self._controller, self._log_packets = config, controller, log_packets
@@ -91,7 +92,7 @@ class Testbed:
 
     @classmethod
     def connect(cls, name: str | None = None) -> Testbed:
-        """Return the testbed of this name, which runs; without a name, the only one that does."""
+        """Connect to the running testbed of this name; without a name, to the only one that runs."""
         testbed = cls(name=Runtime.meant(name).name)
         testbed._runtime.require_alive()
         testbed._connected = True
@@ -99,18 +100,20 @@ class Testbed:
 
     @property
     def name(self) -> str:
-        """Its name, by which commands reach it, too: `testbed status --name NAME`."""
+        """The testbed's name, which commands use too: `testbed status --name NAME`."""
         return self._runtime.name
 
     def up(self) -> Self:
-        """Bring it up, and return it. Needs root. Does nothing where it is up."""
+        """Bring the testbed up, and return it. Needs root. Does nothing if it is up."""
         if self._pid is None and not self._connected:
             described = bring_up(self._config, self.name, self._controller, self._log_packets)
             self._pid = int(described["pid"])
         return self
 
     def down(self) -> None:
-        """End it, and all that runs on it: also one that `connect` gave. Does nothing where it has ended."""
+        """End the testbed and all that runs on it, also one that was connected to. Does nothing if it has
+        ended.
+        """
         pid, self._pid = self._pid, None
         is_it = pid is not None and self._runtime.read_main().get("pid") == pid
         if (is_it or self._connected) and self._runtime.alive():
@@ -148,10 +151,11 @@ class Testbed:
         options: JobOptions | None = None,
         **said: Any,
     ) -> JobResult:
-        """Run a training script with these arguments, and return what it came to. Options are those of
-        `testbed run`; those of `JobOptions` are said one by one, or all as `options`. What workers print is
-        in the result, and goes to `show` as it comes. JobError, which has the result, where the job failed;
-        who is interrupted ends it. It leaves a record as the command does, unless `record` is False.
+        """Run a training script with these arguments, wait for its end, and return its result. The options
+        are those of `testbed run`; those of `JobOptions` are given as keywords, or all in `options`. The
+        workers' output is in the result, and is written to `show` while the job runs. Raises JobError, with
+        the result, if the job failed; an interrupt ends the job. Leaves a record, as the command does, unless
+        `record` is False.
         """
         if unknown := sorted(said.keys() - OPTIONS.keys()):
             raise TypeError(f"Testbed.run() got an unexpected keyword argument {unknown[0]!r}")
@@ -196,7 +200,7 @@ class Testbed:
                     raise
                 recorded.take(ended)
             result = JobResult.of(ended, output, recorder.folder)
-            if result.failure:  # the testbed's own log goes with the testbed
+            if result.failure:  # copy the testbed's own log, which disappears with the testbed
                 raise JobError(replace(result, failure=recorded.with_kept_log(result.failure)))
         return result
 
@@ -208,8 +212,8 @@ class Testbed:
         logs: str | Path | None = None,
         record: bool = True,
     ) -> BatchResult:
-        """Queue the jobs of a jobs file, or of what such a file would hold, and return what they came to when
-        the last has ended. Who is interrupted cancels them.
+        """Queue the jobs of a jobs file, or of its content, and return their results when the last has ended.
+        An interrupt cancels them.
         """
         with self._queueing(jobs, preload, logs, record, wait=True) as (batch, recorded):
             result = submit(self._runtime, batch, Caller.of_this_process(), recorded.hear)
@@ -224,19 +228,22 @@ class Testbed:
         logs: str | Path | None = None,
         record: bool = True,
     ) -> tuple[int, ...]:
-        """Queue them likewise, and return their numbers at once."""
+        """Queue jobs as `submit` does, and return their numbers at once."""
         with self._queueing(jobs, preload, logs, record, wait=False) as (batch, recorded):
             left = recorded.left_to_testbed(batch.names, batch.logs is None)
             return queue(self._runtime, batch, Caller.of_this_process(), recorded.hear, left)
 
     def cancel(self, *jobs: int) -> tuple[int, ...]:
-        """End queued jobs; without numbers, all that this user queued. Return which had not ended."""
+        """End queued jobs; without numbers, all that this user queued. Return the numbers of those that had
+        not ended.
+        """
         caller = Caller.of_this_process()
         return tuple(cancel(self._runtime, caller, jobs, "cancelled by a script"))
 
     def script(self, steps: str | Path | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Do what a file of `testbed script`, or a list such as [{"at": 5, "do": "link set u1h1 --down"}],
-        says, when it says so. Return what was done when; TestbedError if a step failed.
+        """Carry out the steps of a `testbed script` file, or of a list such as [{"at": 5, "do": "link set
+        u1h1 --down"}], each at its time. Return the steps with the times at which they ran. Raises
+        TestbedError if a step failed.
         """
         with contextlib.ExitStack() as stack:
             if not isinstance(steps, str | Path):
@@ -247,24 +254,24 @@ class Testbed:
     def exec(
         self, host: str, *command: object, timeout_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a host, as this process's user, and return it when it has ended: its `returncode`,
-        `stdout` and `stderr`. TestbedError where it could not be run, or had not ended after `timeout_s`.
+        """Run a command in a host as this process's user, and wait for its end. Return its `returncode`,
+        `stdout` and `stderr`. Raises TestbedError if it could not be run, or has not ended after `timeout_s`.
         """
         return execute(self._runtime, host, tuple(map(str, command)), timeout_s)
 
     def capture(
         self, link: str, output: str | Path, *, count: int = COUNT, seconds: float = SECONDS
     ) -> CapturedFrames:
-        """Write the frames of a link to a pcap file until so many, or so many seconds, are over."""
+        """Write a link's frames to a pcap file until `count` frames or `seconds` seconds are reached."""
         caller = Caller.of_this_process()
         return capture(self._runtime, caller, link, str(output), count, seconds, lambda *_: None)
 
     def status(self) -> dict[str, Any]:
-        """Return what `testbed status --json` prints (docs/schemas/status.json)."""
+        """Return the data that `testbed status --json` prints (docs/schemas/status.json)."""
         return dict(json.loads(encoded(self._status())))
 
     def telemetry(self) -> Telemetry:
-        """Return the counters of all links now, since it came up, as arrays."""
+        """Return the counters of all links since the testbed came up, as arrays."""
         state = self._status()
         if not isinstance(state, Status):
             raise TestbedError(f"testbed {self.name!r} is {state.state}: {state.error}")
@@ -283,7 +290,7 @@ class Testbed:
         record: bool,
         wait: bool,
     ) -> Iterator[tuple[QueueRequest, RunRecorder]]:
-        """Check jobs, and record what becomes of them in the block, which queues them."""
+        """Check jobs, then record them while the block, which queues them, runs."""
         caller = Caller.of_this_process()
         files: list[tuple[str, Path]] = []
         if isinstance(jobs, Mapping):
@@ -301,14 +308,14 @@ class Testbed:
             yield batch, recorded
 
     def _await_end(self, jobs: Sequence[int]) -> None:
-        """Wait, a little, until jobs have given back what they had, so that the next may have it."""
+        """Wait up to _END_S until jobs have released their hosts, so that the next job can have them."""
         deadline = time.monotonic() + _END_S
         with _undisturbed(), contextlib.suppress(TestbedError):
             while {job.id for job in self._status().jobs} & set(jobs) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
     def _named(self, *words: str) -> list[str]:
-        """Return the words of a command to this testbed."""
+        """Add `--name` to a command's words, unless this testbed has the default name."""
         return [*([] if self.name == DEFAULT_NAME else ["--name", self.name]), *words]
 
     def _recording(self, asked: Asked, record: bool) -> AbstractContextManager[Recorder]:
@@ -324,7 +331,9 @@ def _usual_system() -> str:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignore what asks for an end while that is being done. Only a process's main thread can."""
+    """Ignore the signals that end a process while the block runs. Signals can only be set in the main thread:
+    in others this does nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Links by hand: their rates, whether they are up, and the faults on them."""
+"""Links, controlled by hand: their rates, whether they are up, and their faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATES = ("loss", "duplicate", "reorder", "corrupt")
 
 
 class LinkState(TypedDict):
-    """A link as the kernel has it, beside what the configuration says and what was set by hand."""
+    """A link's state in the kernel, beside its configured rate and the rate that was set by hand."""
 
     link: str
     rate_mbps: float
@@ -25,7 +25,9 @@ class LinkState(TypedDict):
 
 
 class FaultState(TypedDict):
-    """The fault of a link's direction, rates as shares of its frames, and what it did since it was set."""
+    """The fault of one direction of a link, with rates as shares of its frames (0 to 1), and its counters
+    since it was set.
+    """
 
     link: str
     direction: str
@@ -39,15 +41,15 @@ class FaultState(TypedDict):
 
 
 class LinkControl:
-    """The links of a running testbed. A link is named as `status` does; a unit's name, and the word all,
-    stand for several. Each call raises TestbedError where it cannot be done.
+    """The links of a running testbed. A link is named as in `status`; a unit's name, and the word `all`,
+    stand for several. Each call raises TestbedError if it cannot be carried out.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     def now(self) -> list[LinkState]:
-        """Return the links that have a rate."""
+        """Return the states of all links that have a rate."""
         return self._ask("list")
 
     def set(
@@ -58,13 +60,13 @@ class LinkControl:
         delay: str | None = None,
         jitter: str | None = None,
     ) -> list[LinkState]:
-        """Set the rate of links, both directions of each, what each direction delays, such as "5ms", where
-        the kernel can, or have them up or down, and return them.
+        """Set links up or down, the rate of both directions of each, and each direction's delay and jitter,
+        such as "5ms", where the kernel can. Return the links' states.
         """
         return self._ask("set", links=list(links), rate_mbps=rate_mbps, up=up, delay=delay, jitter=jitter)
 
     def reset(self, *links: str) -> list[LinkState]:
-        """Give links the configuration's rates, have them up, and return them."""
+        """Restore links: the configuration's rates, and up. Return their states."""
         return self._ask("reset", links=list(links))
 
     def _ask(self, action: str, **arguments: Any) -> list[LinkState]:
@@ -74,15 +76,15 @@ class LinkControl:
 
 
 class FaultControl:
-    """The faults on the links of a running testbed. Each call returns those that are set then, and raises
-    TestbedError where it cannot be done.
+    """The faults on the links of a running testbed. Each call returns the faults that are set after it, and
+    raises TestbedError if it cannot be carried out.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     def now(self) -> list[FaultState]:
-        """Return the faults that are set, with what they did since."""
+        """Return the faults that are set, with their counters since then."""
         return self._ask("list")
 
     def set(
@@ -97,8 +99,8 @@ class FaultControl:
         seed: int | None = None,
         prefix: str = "",
     ) -> list[FaultState]:
-        """Set the fault of links, in the place of what they have. Rates are percentages with their sign, such
-        as "0.1%".
+        """Set the fault of links, which replaces the one that they have. Rates are percentages with their
+        sign, such as "0.1%".
         """
         rates = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
         fault: dict[str, Any] = {name: share(f"{prefix}{name}", rate) for name, rate in rates.items() if rate}
@@ -107,7 +109,7 @@ class FaultControl:
         return self._ask("set", links=list(links), direction=direction, fault=fault)
 
     def clear(self, *links: str) -> list[FaultState]:
-        """End the faults of links; of all, where none is named."""
+        """Clear the faults of links; of all links if none is named."""
         return self._ask("clear", **({} if links in ((), ("all",)) else {"links": list(links)}))
 
     def _ask(self, action: str, **arguments: Any) -> list[FaultState]:
@@ -117,8 +119,8 @@ class FaultControl:
 
 
 def share(name: str, text: str) -> float:
-    """Return the share, 0 to 1, that a percentage like "0.1%" stands for. RequestError otherwise, without its
-    sign too: 0.01 might mean 1%.
+    """Return the share, 0 to 1, for a percentage like "0.1%". Raises RequestError for anything else, also for
+    a number without its sign: 0.01 might mean 1%.
     """
     try:
         percent = float(text.removesuffix("%")) if str(text).endswith("%") else -1.0

@@ -1,4 +1,4 @@
-"""A Python of a user's own environment: whether workers can run on it, asked as that user."""
+"""Check whether workers can run on the Python of a user's own environment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from testbed.jobs.environment import worker_environment
 
 
 def check_python(caller: Caller, python: Path, prefix: str = "--") -> None:
-    """Raise RequestError, which says what it lacks, where this is no Python with what a worker needs. It is
-    asked as its user.
+    """Run a Python as its user, and check that it has torch and this project. Raises RequestError, which says
+    what it lacks and how to install that, also if it cannot be run or is no Python.
     """
     where = f"{prefix}python {python}"
     environ = worker_environment(os.environ, caller, in_checkout=False)

@@ -19,9 +19,9 @@ from testbed.telemetry.bound import Bound
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """A job that has ended. `hosts` are its workers', by rank; `output` the lines that they printed, each
-    with the host's name; `reported` what the worker of rank 0 printed as JSON objects, a line each, later
-    ones over earlier ones; `data` all that `testbed run --json` writes.
+    """A job that has ended. `hosts` are its workers' hosts, by rank. `output` are the lines that workers
+    printed, each with its host's name. `reported` merges the JSON objects that the worker of rank 0 printed,
+    one a line; later ones replace earlier keys. `data` is the JSON that `testbed run --json` writes.
     """
 
     id: int
@@ -35,7 +35,7 @@ class JobResult:
     verdict: JobVerdict
     bound: Bound | None
     links: LinkTable
-    tensor_bytes: Mapping[str, int]  # by the way that they went: packets, server, gloo
+    tensor_bytes: Mapping[str, int]  # by transport: packets, server, gloo
     samples: JobSamples | None
     output: tuple[tuple[str, str], ...]
     reported: Mapping[str, Any]
@@ -49,7 +49,7 @@ class JobResult:
         output: Sequence[tuple[str, str]] = (),
         record: Path | None = None,
     ) -> JobResult:
-        """Return the result of what a testbed answered, and what its workers printed meanwhile."""
+        """Make the result from a testbed's answer and the output that its workers printed meanwhile."""
         hosts, series = result.hosts, result.series
         return cls(
             id=result.id,
@@ -73,8 +73,8 @@ class JobResult:
 
     @property
     def iteration_ms(self) -> Array | None:
-        """The time that each iteration took, from the second on: a mean over the workers. None where the
-        script's sums were not seen.
+        """The duration of each iteration in ms, from the second on, as the mean over the workers. None if the
+        script's sums were not observed.
         """
         if self.samples is None or not self.samples.rounds["took_ms"].size:
             return None
@@ -82,20 +82,20 @@ class JobResult:
 
     @property
     def link_bytes(self) -> int:
-        """The bytes that all links carried, both ways."""
+        """The bytes that all links carried, both directions together."""
         return int(self.links.bytes_up.sum() + self.links.bytes_down.sum())
 
     @property
     def accuracy(self) -> float | None:
-        """The accuracy that the script reported last, as `test_accuracy` or `accuracy`; None if it did
-        not.
+        """The accuracy that the script reported last, as `test_accuracy` or `accuracy`; None if it reported
+        none.
         """
         value = self.reported.get("test_accuracy", self.reported.get("accuracy"))
         return float(value) if isinstance(value, int | float) else None
 
 
 class JobError(TestbedError):
-    """A job failed; `result` is what it came to until then."""
+    """A job failed; `result` holds its results up to the failure."""
 
     def __init__(self, result: JobResult) -> None:
         super().__init__(f"job {result.id} failed: {result.failure}")
@@ -108,6 +108,6 @@ def _reported(lines: Any) -> dict[str, Any]:
         if line.startswith("{"):
             try:
                 reported |= json.loads(line)
-            except (ValueError, TypeError, RecursionError):  # a script prints what it likes
+            except (ValueError, TypeError, RecursionError):  # a script may print anything
                 continue
     return reported

@@ -1,4 +1,4 @@
-"""A job as `testbed run` has it: its options, checked, and the job until its result is there."""
+"""The options of `testbed run`, their checks, and the request that runs the job and waits for its result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """A job, as the options of `testbed run` say it. Its script is a path, or the name of a module."""
+    """A job, described by the options of `testbed run`. `script` is a path or the name of a module."""
 
     script: str
     arguments: tuple[str, ...]
@@ -41,11 +41,11 @@ class RunOptions:
     timeout_s: float | None = None
     preload: bool = False
     options: JobOptions = AS_USUAL
-    series: bool = False  # the result comes with all samples
+    series: bool = False  # include all samples in the result
 
     def check(self, prefix: str = "") -> None:
-        """Raise RequestError for what can be seen to be wrong without a testbed. `prefix` is "--" where
-        options were typed.
+        """Raise RequestError for each error that shows without a testbed. `prefix` is "--" if options were
+        typed.
         """
         typed = prefix == "--"
         if not is_users(self.sync):
@@ -59,7 +59,7 @@ class RunOptions:
             raise RequestError(f"{name} {self.timeout_s:g}: more than 0 seconds is accepted")
 
     def described(self) -> dict[str, Any]:
-        """Return the options by the command's names, for the job's record."""
+        """Return the options under the command's names, for the job's record."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("options", "series"):
             del own[name]
@@ -67,7 +67,7 @@ class RunOptions:
         return own | self.options.as_json()
 
     def words(self) -> list[str]:
-        """Return the words behind `testbed run` that ask for the same job."""
+        """Return the words after `testbed run` that request the same job."""
         own: dict[str, object] = {
             "--sync": self.sync,
             "--place": self.place,
@@ -80,14 +80,14 @@ class RunOptions:
         return [*words, *self.options.words(), self.script, *self.arguments]
 
     def inputs(self) -> list[tuple[str, Path]]:
-        """Return the files that it is made of, each with its role, for its record."""
+        """Return the job's input files, each with its role, for its record."""
         inputs = [] if self.options.module else [("script", Path(self.script))]
         if is_users(self.sync):
             inputs.append(("system", Path(self.sync.partition(":")[0])))
         return inputs
 
     def request(self, caller: Caller) -> dict[str, Any]:
-        """Return the request to the daemon, for a job of `caller` that starts in the working folder."""
+        """Return the request to the daemon for a job of `caller` that starts in the working folder."""
         return {
             "script": self.script,
             "arguments": list(self.arguments),
@@ -107,7 +107,7 @@ class RunOptions:
 
 
 def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "") -> None:
-    """Raise a TestbedError for what is wrong with a job, before it starts."""
+    """Check a job before it starts. Raises a TestbedError."""
     options.check(prefix)
     runtime.require_alive()
     check_job(caller, options.script, options.logs, options.options.module, prefix)
@@ -120,20 +120,20 @@ def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "
 
 
 def decoded(on_event: OnEvent) -> Callable[[dict[str, Any], int | None], None]:
-    """Return what tells `on_event` of each event that this version knows."""
+    """Wrap `on_event` so that it gets decoded events; events that this version does not know are dropped."""
 
-    def hear(data: dict[str, Any], fd: int | None) -> None:
-        if fd is not None:  # of no event that this version knows
+    def on_data(data: dict[str, Any], fd: int | None) -> None:
+        if fd is not None:  # no event that this version knows has a descriptor
             os.close(fd)
         if event := event_of(data):
             on_event(event)
 
-    return hear
+    return on_data
 
 
 def run(runtime: Runtime, options: RunOptions, caller: Caller, on_event: OnEvent) -> RunResult:
-    """Run a job that was checked to its end, and return its result: that it failed is in there."""
-    from testbed.messages.result import RunResult  # late: a job begins before its result is read
+    """Run a checked job to its end, and return its result, which also says whether the job failed."""
+    from testbed.messages.result import RunResult  # late, so that the job starts sooner
 
     request = options.request(caller)
     answer = rpc.call(runtime.socket, "run", on_event=decoded(on_event), timeout_s=None, **request)

@@ -1,8 +1,9 @@
-"""The files from which each run of a repeated job begins: a script that resumes from its own checkpoint would
-train on, and the means be of different work. Reads names, lengths and times of files, and no content.
+"""Compare the files from which the runs of a repeated job start. A script that resumes from its own
+checkpoint would train on, and the means would mix different work. Reads names, sizes and times of files, no
+content.
 
-Watched are the working folder, the script's, and what its arguments name, with all below but hidden files,
-`__pycache__` and Python environments. A file elsewhere is not seen.
+Watched are the working folder, the script's folder, and each path that an argument names, with everything
+below; hidden files, `__pycache__` and Python environments are skipped. Files elsewhere are not noticed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_FILES = 20_000  # in all; a folder that is not read for that is left out of each comparison
+MOST_FILES = 20_000  # in total; folders beyond this are not read, and no comparison includes them
 WITHIN_S = 2.0
 MOST_NAMED = 5
-_CACHE, _ENVIRONMENT = "__pycache__", "pyvenv.cfg"  # of Python's, as hidden files are of other programs
+_CACHE, _ENVIRONMENT = "__pycache__", "pyvenv.cfg"  # Python's own files, as hidden files are other programs'
 
 State = tuple[int, int, int]
 """A file's inode, its bytes, and when it was written, in nanoseconds."""
@@ -26,15 +27,15 @@ State = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The files that were there, and the folders that were not read."""
+    """The files that existed when a run started, and the folders that were not read."""
 
     files: Mapping[Path, State]
     unread: frozenset[Path]
 
 
 def watched(script: str | None, arguments: Sequence[str], folder: Path) -> tuple[Path, ...]:
-    """Return what is watched: files, and folders with all below. A path that an argument names need not be
-    there yet, if its folder is.
+    """List the watched paths: files, and folders with everything below them. A path that an argument names
+    need not exist yet if its folder does.
     """
     named = [folder] if script is None else [folder, (folder / script).parent]
     for argument in arguments:
@@ -47,7 +48,9 @@ def watched(script: str | None, arguments: Sequence[str], folder: Path) -> tuple
 
 
 def beginning(tops: Iterable[Path], left_out: Iterable[Path] = ()) -> Beginning:
-    """Look at the files below these tops, near ones first, without those in `left_out`."""
+    """Record the files below these paths, breadth first, without those in `left_out`. Stops after MOST_FILES
+    files or WITHIN_S seconds.
+    """
     files: dict[Path, State] = {}
     unread: set[Path] = set()
     out, waiting, deadline = {*left_out}, deque(tops), time.monotonic() + WITHIN_S
@@ -73,10 +76,10 @@ def beginning(tops: Iterable[Path], left_out: Iterable[Path] = ()) -> Beginning:
         for entry in listed:
             if entry.name == _CACHE or entry.name.startswith(".") or path / entry.name in out:
                 continue
-            with suppress(OSError):  # it has just gone
+            with suppress(OSError):  # it was just removed
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(path / entry.name)
-                else:  # of a link to a folder, where it leads to counts, and no more
+                else:  # a link to a folder: compare the link itself, and do not follow it
                     files[path / entry.name] = _state(entry.stat(follow_symlinks=not entry.is_dir()))
     return Beginning(files, frozenset(unread))
 
@@ -86,7 +89,7 @@ def _state(stat: os.stat_result) -> State:
 
 
 def changes(first: Beginning, now: Beginning) -> dict[Path, str]:
-    """Return what became of each file that is not as it was: new, changed or gone."""
+    """Return the files that differ between two records, each as new, changed or gone."""
     unread = first.unread | now.unread
     became: dict[Path, str] = {}
     for path in sorted(first.files.keys() | now.files.keys()):
@@ -97,7 +100,7 @@ def changes(first: Beginning, now: Beginning) -> dict[Path, str]:
 
 
 def unread_in_a_line(first: Beginning, now: Beginning, folder: Path) -> str | None:
-    """Say which files and folders were not compared; None where all were."""
+    """Say which files and folders were not compared; None if all were."""
     unread = sorted(first.unread | now.unread)
     if not unread:
         return None
@@ -123,7 +126,7 @@ def own_outputs() -> list[Path]:
 
 
 def in_a_line(became: Mapping[Path, str], folder: Path) -> str:
-    """Say which files became what, the first ones by name."""
+    """Say which files changed and how, the first MOST_NAMED by name."""
     named = [f"{_name(path, folder)} ({word})" for path, word in list(became.items())[:MOST_NAMED]]
     more = f" and {len(became) - MOST_NAMED} more" if len(became) > MOST_NAMED else ""
     return (

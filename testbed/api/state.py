@@ -1,4 +1,4 @@
-"""The state of a testbed, as it says it itself."""
+"""Request a testbed's status from its daemon."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from testbed.messages.status import NOT_ANSWERING, LivingStatus, SilentStatus, S
 
 
 def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> LivingStatus:
-    """Return what the daemon says; while it does not answer, what the main process wrote. Raises HostError
-    for another user's, TestbedError for what this version cannot read. `call` asks in rpc.call's place.
+    """Return the daemon's status; if the daemon does not answer, the facts that the main process wrote.
+    Raises HostError for another user's testbed, TestbedError for an answer that this version cannot read.
+    `call` replaces rpc.call.
     """
     written = runtime.read_main()
     try:

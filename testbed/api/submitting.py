@@ -1,6 +1,4 @@
-"""Queued jobs as `testbed submit` has them: looked at before they are queued, and followed until the last has
-ended.
-"""
+"""Queue jobs as `testbed submit` does: check them, queue them, and follow them until the last has ended."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
-    """Jobs to be queued: the content of a jobs file, what it means, and what is to become of them. `result`:
-    the file that the testbed writes their result to when the last has ended.
+    """Jobs to queue: a jobs file's content, the submission parsed from it, and the options of `testbed
+    submit`. `result` is the file that the testbed writes the jobs' result to when the last has ended.
     """
 
     data: Any
@@ -40,7 +38,7 @@ class QueueRequest:
 
     @classmethod
     def of(cls, data: Any, **choices: Any) -> QueueRequest:
-        """Return the jobs of a jobs file's content. RequestError for what is wrong in it."""
+        """Parse the content of a jobs file. Raises RequestError for an error in it."""
         return cls(data, submission.parse(data), **choices)
 
     @property
@@ -48,14 +46,12 @@ class QueueRequest:
         return [job.name for job in self.wanted.jobs]
 
     def check(self, runtime: Runtime, caller: Caller, prefix: str = "") -> None:
-        """Raise a TestbedError for what is wrong with them, before they are queued."""
+        """Check the jobs before they are queued. Raises a TestbedError."""
         runtime.require_alive()
         check_files(caller, self.wanted, self.result, self.logs, prefix)
 
     def inputs(self) -> list[tuple[str, Path]]:
-        """Return the files that they are made of, each with its role: scripts, and a user's policy and
-        systems.
-        """
+        """Return the jobs' input files, each with its role: scripts, and a user's policy and systems."""
         scripts = [("script", job.script) for job in self.wanted.jobs if not job.options.module]
         systems = [("system", job.sync) for job in self.wanted.jobs if job.sync]
         named = [("policy", self.wanted.policy), *systems]
@@ -63,7 +59,7 @@ class QueueRequest:
         return [(role, Path(file)) for role, file in dict.fromkeys([*scripts, *files])]
 
     def request(self, caller: Caller) -> dict[str, Any]:
-        """Return the request to the daemon, for jobs of `caller` that start in the working folder."""
+        """Return the request to the daemon for jobs of `caller` that start in the working folder."""
         return {
             "submission": self.data,
             "wait": self.wait,
@@ -82,8 +78,8 @@ def submit(
     caller: Caller,
     on_event: OnEvent,
 ) -> SubmissionResult:
-    """Queue jobs that were checked, and return their result when the last has ended."""
-    from testbed.messages.submission import SubmissionResult  # late: jobs begin before their result is read
+    """Queue checked jobs, and return their result when the last has ended."""
+    from testbed.messages.submission import SubmissionResult  # late, so that jobs start sooner
 
     answer = _asked(runtime, batch.request(caller), on_event)
     return decode(SubmissionResult, answer, "result")
@@ -92,8 +88,8 @@ def submit(
 def queue(
     runtime: Runtime, batch: QueueRequest, caller: Caller, on_event: OnEvent, left: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """Queue jobs that were checked, and return their numbers at once. `left` is what their record leaves to
-    the testbed.
+    """Queue checked jobs, and return their numbers at once. `left` describes the part of their record that
+    the testbed writes.
     """
     from testbed.messages.submission import QueuedJobs
 
@@ -108,7 +104,9 @@ def _asked(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> A
 def check_files(
     caller: Caller, wanted: Submission, result: Path | None, logs: Path | None, prefix: str = "--"
 ) -> None:
-    """Check, before a job is queued, what its user must read and write. Makes the folders of logs."""
+    """Check, before jobs are queued, the files that their user must read and write. Makes the folders of
+    logs. Raises RequestError or HostError.
+    """
     for script, is_module in dict.fromkeys((job.script, job.options.module) for job in wanted.jobs):
         check_job(caller, script, logs, is_module, prefix)
     check_result(caller, result)
@@ -125,8 +123,8 @@ def check_files(
 
 
 def cancel(runtime: Runtime, caller: Caller, jobs: Sequence[int], reason: str) -> list[int]:
-    """End queued jobs, whether they wait or run; without numbers, all that the caller queued. Return those
-    that had not ended.
+    """End queued jobs, waiting or running; without numbers, all that the caller queued. Return those that had
+    not ended.
     """
     runtime.require_alive()
     return list(rpc.call(runtime.socket, "cancel", jobs=list(jobs), reason=reason, uid=caller.uid))

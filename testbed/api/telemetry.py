@@ -1,4 +1,4 @@
-"""Counters as arrays of NumPy, with units in their names: of a testbed now, and of a job while it ran."""
+"""Counters as NumPy arrays, with units in their names: a testbed's at a moment, and a job's while it ran."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkTable:
-    """Links, an entry each in every array. What a link carries is in bytes with Ethernet headers, up from
-    host to ToR to optical switch; a rate that is not set is NaN.
+    """Links' counters; each array has one entry per link. Bytes include Ethernet headers; up is from host to
+    ToR to optical switch; a rate that is not set is NaN.
     """
 
     link: Array
@@ -31,7 +31,7 @@ class LinkTable:
 
     @classmethod
     def of(cls, links: Sequence[LinkStatus] | Sequence[LinkDelta]) -> LinkTable:
-        """Return the table of links as `status` and a job's result have them."""
+        """Make the table from the links of a `status` or of a job's result."""
         rates = [np.nan if link.rate_mbps is None else link.rate_mbps for link in links]
         return cls(
             link=np.array([link.name for link in links], np.str_),
@@ -42,14 +42,14 @@ class LinkTable:
         )
 
     def columns(self) -> dict[str, Array]:
-        """Return the arrays by their names: `pandas.DataFrame(table.columns())`."""
+        """Return the arrays by name: `pandas.DataFrame(table.columns())`."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """The counters of a testbed at a moment, since it came up. `cores_busy_share` is of each core in the last
-    sample, empty while no job runs.
+    """A testbed's counters since it came up, at one moment. `cores_busy_share` has each core's busy share in
+    the last sample; it is empty while no job runs.
     """
 
     at_unix_s: float
@@ -64,13 +64,13 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class JobSamples:
-    """The samples of a job, by interval between two of them. Times are in s since the first sample, which was
-    at `began_unix_s`.
+    """A job's samples, one entry per interval between two of them. Times are in s since the first sample,
+    which was taken at `began_unix_s`.
 
-    `machine` has time_s, late_ms, waiting_s, and of each core busy_s, softirq_s, steal_s and iowait_s
-    (busy_s_0 of the first). `link` has by the name of each link that carried something time_s, bytes_up,
-    bytes_down, queue_drops and backlog_bytes. `rounds` has end_s and took_ms of each round of training, from
-    the second on; empty where they were not seen.
+    `machine` has time_s, late_ms, waiting_s, and for each core busy_s, softirq_s, steal_s and iowait_s
+    (busy_s_0 for the first). `link` has, for each link that carried something, time_s, bytes_up, bytes_down,
+    queue_drops and backlog_bytes. `rounds` has end_s and took_ms of each round of training from the second
+    on; it is empty if rounds were not observed.
     """
 
     began_unix_s: float
@@ -80,7 +80,7 @@ class JobSamples:
 
     @classmethod
     def of(cls, content: bytes) -> JobSamples:
-        """Return what an .npz file of a job has (testbed/telemetry/summary.py, `series`)."""
+        """Read the content of a job's .npz file (testbed/telemetry/summary.py, `series`)."""
         with np.load(io.BytesIO(content)) as file:
             machine = {name: file[name] for name in ("time_s", "late_ms", "waiting_s")}
             for at, what in enumerate(("busy_s", "softirq_s", "steal_s", "iowait_s")):

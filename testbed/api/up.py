@@ -1,4 +1,4 @@
-"""A testbed, brought up for this process: it ends with it, however that ends."""
+"""Bring up a testbed for this process; the testbed ends with the process, also if that is killed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from testbed.client.runtime import Runtime, check_name
 from testbed.errors import RequestError, TestbedError, from_exit_code
 from testbed.interpreters import isolated
 
-Config = str | Path | Mapping[str, Any]  # of what is ready, a file, FILE.py:CLASS; or a file's content
+Config = str | Path | Mapping[str, Any]  # a ready-made name, a file, FILE.py:CLASS, or a file's content
 
 
 def bring_up(
     config: Config, name: str, controller: str | None = None, log_packets: bool = False
 ) -> dict[str, Any]:
-    """Bring a testbed up by `testbed up`, in processes of its own, and return what that command says. Raises
-    what made it fail; who is interrupted meanwhile leaves none behind.
+    """Bring a testbed up through `testbed up`, in its own processes, and return that command's JSON. Raises
+    the error that the command failed with; an interrupt meanwhile leaves no testbed behind.
     """
     from testbed.topology.load import SHOWN_STDIN, STDIN
 
@@ -49,9 +49,9 @@ def bring_up(
 
 
 def said(*words: str, undo: Callable[[], object] = lambda: None, content: str | None = None) -> str:
-    """Return the output of another command of the project, whose standard input has `content`. Raises the
-    error that its exit code stands for, with its last line. The command has no terminal: an interrupt is
-    passed on, and waited for; `undo` is called where the command had done its work by then.
+    """Run another command of the project with `content` on its standard input, and return its output. Raises
+    the error for its exit code, with its last line. The command has no terminal: an interrupt is passed on to
+    it and its end awaited. If it had succeeded by then, calls `undo`.
     """
     argv = isolated("-m", f"testbed.{words[0]}", *words[1:], path=environment.interpreter())
     with subprocess.Popen(
@@ -79,8 +79,8 @@ def said(*words: str, undo: Callable[[], object] = lambda: None, content: str | 
 
 @contextlib.contextmanager
 def file_with(data: Any, name: str) -> Iterator[str]:
-    """Return the path of a YAML file with this content, which a command can read as its user. It is there for
-    as long as the block lasts. TestbedError where it cannot be written.
+    """Yield the path of a YAML file with this content, readable by the user of the commands. The file is
+    removed with the block. Raises TestbedError if it cannot be written.
     """
     text = _yaml(data, name)
     caller = Caller.of_this_process()

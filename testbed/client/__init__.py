@@ -1,3 +1,3 @@
-"""The things that a command needs to talk to a testbed: its folders, its sockets, the environment
-that it runs in.
+"""A command's means to reach a testbed: its folders, its sockets, and the Python environment that the command
+runs in.
 """

@@ -1,5 +1,5 @@
-"""The words of a command: what is wrong with them is one line, and no option of ours may be shortened, for
-what begins like one may be the script's. Imports the standard library alone.
+"""Parse a command's arguments: an error is one line, and options cannot be shortened, because a word that
+begins like an option may be the script's. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import argparse
 import re
 from typing import Any, NoReturn
 
-_SAID: tuple[tuple[str, str], ...] = (  # what argparse says of a word, and how we do
+_SAID: tuple[tuple[str, str], ...] = (  # argparse's message about a word, and ours
     (r"argument (?P<name>.+?): invalid (?:int|integer) value: '(?P<word>.*)'", "a whole number is accepted"),
     (r"argument (?P<name>.+?): invalid (?:float|number) value: '(?P<word>.*)'", "a number is accepted"),
     (
@@ -22,23 +22,25 @@ _UNKNOWN = r"unrecognized arguments: (?P<words>.*)"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of argparse's that says in one line what is wrong, and takes no shortened option."""
+    """A parser of argparse that reports an error in one line and accepts no shortened option."""
 
     def __init__(self, *words: Any, **settings: Any) -> None:
         super().__init__(*words, **{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
-        """End the process with code 2, and a line that names what was wrong and what is accepted."""
+        """End the process with code 2, after a line that names the bad word and the accepted ones."""
         self.exit(2, f"{self.prog}: {in_a_line(message)}; see {self.prog} --help\n")
 
 
 def in_a_line(message: str) -> str:
-    """Return in our words what argparse says, if it is known; else as it says it, in a line."""
+    """Translate an argparse message into the project's words; a message that is not known stays, as one
+    line.
+    """
     message = " ".join(message.split())
     for looks, accepted in _SAID:
         if match := re.fullmatch(looks, message):
             choices = match.groupdict().get("choices", "").replace("'", "")
-            name = f"{match['name']} " if match["name"].startswith("-") else ""  # else it is a place's
+            name = f"{match['name']} " if match["name"].startswith("-") else ""  # positional: no name
             return f"{name}{match['word']}: {accepted.format(choices=choices)}"
     if match := re.fullmatch(_MISSING, message):
         return f"{match['names']} is missing"

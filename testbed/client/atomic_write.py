@@ -1,4 +1,4 @@
-"""Files that are there whole, or as they were. Imports the standard library alone."""
+"""Replace files atomically: a reader sees the old content or the new. Imports the standard library only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_whole(path: Path, content: bytes, on_disk: bool = False) -> None:
-    """Write a file whole, or leave it as it was, whatever happens meanwhile. With `on_disk` its content is on
-    the disk before it has the name, and the name when this returns. Its owner alone may write it. Raises
+    """Write a file completely, or leave it unchanged after any failure. With `on_disk`, sync the content to
+    disk before the rename, and the folder before returning. Mode 0644: only its owner may write it. Raises
     OSError.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")

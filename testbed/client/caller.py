@@ -1,4 +1,4 @@
-"""The user on whose behalf a command or a request acts. Imports nothing that acts on the network."""
+"""The user for whom a command or a request acts. Imports nothing that acts on the network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from testbed.client.rpc import Peer
 from testbed.errors import OwnerError, RequestError
 
-NOGROUP = 65534  # of a user that the user database does not have
-_NO_USER = 2**32 - 1  # to the kernel: leave the user as it is
+NOGROUP = 65534  # the group of a user without an entry in the user database
+_NO_USER = 2**32 - 1  # (uid_t)-1: tells the kernel to leave the user unchanged
 
 
 def user_name(uid: int) -> str:
@@ -26,7 +26,7 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user on whose behalf something is done, with all its groups. Behind sudo, the one who called it."""
+    """The user for whom something is done, with all groups. Under sudo: the user who called it."""
 
     uid: int
     gid: int
@@ -36,8 +36,8 @@ class Caller:
 
     @classmethod
     def of_this_process(cls, environ: Mapping[str, str] = os.environ) -> Caller:
-        """Return the user of this process; SUDO_UID counts for root only, for anyone can set a variable.
-        Raises RequestError if it is no number.
+        """Return this process's user or, for root under sudo, the user in SUDO_UID. Others' SUDO_UID is
+        ignored: anyone can set a variable. Raises RequestError if it is no number.
         """
         if os.geteuid() != 0 or "SUDO_UID" not in environ:
             return cls.with_groups(os.geteuid(), os.getegid(), tuple(os.getgroups()))
@@ -48,9 +48,7 @@ class Caller:
 
     @classmethod
     def of(cls, uid: int) -> Caller:
-        """Return a user with the groups that the user database gives it; without an entry there, with none
-        but nogroup.
-        """
+        """Return a user with the groups of the user database; without an entry there, with NOGROUP only."""
         try:
             entry = pwd.getpwuid(uid)
         except KeyError:
@@ -60,14 +58,14 @@ class Caller:
 
     @classmethod
     def with_groups(cls, uid: int, gid: int, groups: tuple[int, ...]) -> Caller:
-        """Return a user with these groups, which the kernel said that it has."""
+        """Return a user with these groups, which the kernel reported."""
         known = cls.of(uid)
         return cls(uid, gid, groups, known.user, known.home)
 
     @classmethod
     def asking(cls, peer: Peer, named: object = None) -> Caller:
-        """Return whom a request acts as: who sent it, as the kernel knows it. Root alone may name another,
-        behind sudo, who then has the groups of the user database. Raises RequestError.
+        """Return the user for whom a request acts: its sender, as the kernel reports it. Only root may name
+        another user (sudo); that user has the groups of the user database. Raises RequestError.
         """
         if named is not None and (
             not isinstance(named, int) or isinstance(named, bool) or not 0 <= named < _NO_USER
@@ -82,8 +80,8 @@ class Caller:
         return cls.of(named)
 
     def check_may_act(self, owner: Caller) -> None:
-        """Raise OwnerError unless something may run, or be written, as this user on the owner's testbed:
-        root's serves anybody.
+        """Raise OwnerError unless commands may run and files be written as this user on the owner's testbed:
+        root's testbed serves every user.
         """
         if owner.uid not in (0, self.uid):
             raise OwnerError(
@@ -92,14 +90,14 @@ class Caller:
             )
 
     def become(self) -> None:
-        """Make this process this user's for good: none of root's identities is left to return to."""
+        """Change this process to this user for good: no root identity remains to return to."""
         os.setgroups(self.groups)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
 
     def of_a_child(self) -> dict[str, Any]:
-        """Return the options of `subprocess` by which a child is this user's; none where this process may not
-        choose.
+        """Return the options of `subprocess` that make a child run as this user; empty if this process is not
+        root.
         """
         if os.geteuid() != 0:
             return {}
@@ -107,8 +105,8 @@ class Caller:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """Make file operations in the body this user's. For one thread only: the change is the whole
-        process's.
+        """Carry out file operations in the body as this user. For single-threaded use only: the change
+        applies to the whole process.
         """
         if os.geteuid() != 0 or self.uid == 0:
             yield

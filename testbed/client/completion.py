@@ -1,7 +1,7 @@
-"""Words that a shell completes, by argcomplete, which asks the commands' own parsers.
+"""Complete a command line for a shell, by argcomplete, from the commands' own parsers.
 
-A command makes its parser only when it is called, so that it is called here, and its parser found when it
-parses: nothing of a command that comes after is run.
+A command makes its parser only when it is called. So the command is called here and its parser intercepted
+when it parses: nothing after that in the command runs.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-ASKED = "_ARGCOMPLETE"  # set by the shell's function, argcomplete's own
+ASKED = "_ARGCOMPLETE"  # set by argcomplete's shell function
 PARSING = ("parse_args", "parse_intermixed_args", "parse_known_args")
 Run = Callable[[list[str]], int]
 Completer = Callable[..., Sequence[str]]
 
 
 def is_asked(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a shell asks for words."""
+    """Return whether a shell requests completion."""
     return ASKED in environ
 
 
 def complete(
     commands: Mapping[str, str], run: Callable[[str], Run], completers: Mapping[str, Completer]
 ) -> NoReturn:
-    """Answer the shell, and end. `run` gives the `main` of a command, by its name; `completers` the words of
-    what goes by these metavars, beside what is known here.
+    """Print the completions and end the process. `run` returns a command's `main`, by the command's name;
+    `completers` adds to COMPLETERS, by option or metavar.
     """
     import argcomplete
     from argcomplete.lexers import split_line
@@ -49,13 +49,15 @@ def complete(
 
 
 def _at_parsing(completers: Mapping[str, Completer]) -> None:
-    """Have the next parser that parses answer the shell in place of that, which ends the process."""
+    """Patch argparse so that the next parser that would parse prints completions instead and ends the
+    process.
+    """
     import argcomplete
 
     own = {name: getattr(argparse.ArgumentParser, name) for name in PARSING}
 
     def answer(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
-        for name, method in own.items():  # argcomplete parses what there is of the line
+        for name, method in own.items():  # argcomplete itself parses the incomplete line
             setattr(argparse.ArgumentParser, name, method)
         _name_things(parser, completers)
         argcomplete.autocomplete(parser)
@@ -66,7 +68,7 @@ def _at_parsing(completers: Mapping[str, Completer]) -> None:
 
 
 def _name_things(parser: argparse.ArgumentParser, completers: Mapping[str, Completer]) -> None:
-    """Have the parser know the names of things, such as testbeds, and a testbed's hosts and links."""
+    """Attach completers to a parser's options and arguments, such as testbeds' names, hosts and links."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for sub in action.choices.values():
@@ -104,7 +106,7 @@ def _links(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
 
 
 def _topology(options: argparse.Namespace) -> Any:
-    """Return the topology of the testbed that the line is about; None where it does not run."""
+    """Return the topology of the testbed that the line names; None if that does not run."""
     from testbed.client.runtime import Runtime
     from testbed.errors import TestbedError
     from testbed.topology.model import Topology
@@ -121,4 +123,4 @@ COMPLETERS: dict[str, Completer] = {
     "HOST": _hosts,
     "LINK": _links,
 }
-"""The completers, by an option or by the metavar of its value."""
+"""The completers, by option or by the metavar of its value."""

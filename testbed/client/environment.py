@@ -1,20 +1,16 @@
-"""The project's Python environment and the top of every command. Imports the standard library and the typed
-errors.
+"""The project's Python environment, and the entry point of every command. Imports the standard library and
+the typed errors.
 
-A command's file keeps its own top as bare, because any Python may be the one that reads it first:
+Any Python may be the first to read a command's file, so its top imports just this:
 
     from __future__ import annotations
-
     from testbed.client import environment
 
-
     def main(argv: list[str]) -> int:
-        from testbed.topology import load  # what needs the environment is imported in here
-
+        from testbed.topology import load  # import modules that need the environment in here
         parser = environment.Parser(prog="testbed up", description="...")
         ...
         return 0
-
 
     if __name__ == "__main__":
         environment.ensure()
@@ -40,17 +36,17 @@ from testbed.interpreters import isolated, with_checkout
 CHECKOUT = Path(__file__).resolve().parents[2]
 VENV = CHECKOUT / ".venv"
 RYU_VENV = CHECKOUT / ".venv-ryu"
-TORCH_VENV = ".venv-torch-"  # and the version: scripts/install_torch.py
+TORCH_VENV = ".venv-torch-"  # followed by the version: scripts/install_torch.py
 NEWEST_FOR_RYU = (3, 11)
 INTERRUPTED = 130
-_BEFORE = "OPTINC_PYTHONPATH_BEFORE"  # the environment was entered; set for that moment alone
+_BEFORE = "OPTINC_PYTHONPATH_BEFORE"  # the caller's PYTHONPATH, from the exec until the new process reads it
 
 
 def interpreter() -> Path:
-    """Return the environment's Python; the current one where the package is installed without a checkout
-    around it, or which is of the checkout's environment for another torch.
+    """Return the Python of the project's environment. Return the current Python if the package is installed
+    without a checkout, or if this Python is the checkout's environment for another torch.
 
-    Raises HostError when this is a checkout that was not set up.
+    Raises HostError for a checkout that was not set up.
     """
     if not is_checkout() or _has_another_torch():
         return Path(sys.executable)
@@ -66,10 +62,10 @@ def _has_another_torch() -> bool:
 
 
 def controller_interpreter(library: str) -> Path:
-    """Return the Python of the controller process: ryu's is an environment of its own, beside which os-ken
-    cannot be.
+    """Return the Python of the controller process: ryu has an environment of its own, because it cannot be
+    installed beside os-ken.
 
-    Raises HostError when ryu is not installed.
+    Raises HostError if ryu is not installed.
     """
     if library != "ryu":
         return Path(sys.executable)
@@ -83,9 +79,9 @@ def controller_interpreter(library: str) -> Path:
 
 
 def enter() -> None:
-    """Continue this very command inside the project's environment; return only when it already runs there.
+    """Execute this command again inside the project's environment; return only if it already runs there.
 
-    Raises HostError when the environment is missing or is not an environment.
+    Raises HostError if the environment is missing or is not an environment.
     """
     project = interpreter()
     before = os.environ.pop(_BEFORE, None)
@@ -103,9 +99,7 @@ def enter() -> None:
 
 
 def ensure() -> None:
-    """Do `enter()` for the bottom of a command's file: what cannot be is said in one line, and the command
-    ends.
-    """
+    """Call `enter()` at the bottom of a command's file. If that fails, print one line and end the command."""
 
     def entered(_: list[str]) -> int:
         enter()
@@ -116,15 +110,15 @@ def ensure() -> None:
 
 
 def command_main(run: Callable[[list[str]], int]) -> NoReturn:
-    """End the process with what `run(arguments)` comes to."""
+    """Run a command on the process's arguments, and end the process with its exit code."""
     sys.exit(exit_code(_command(), run, sys.argv[1:]))
 
 
 def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -> int:
-    """Return the exit code of `run(argv)`: every command passes here. Here alone the typed errors become a
-    line on stderr, `COMMAND: MESSAGE`, all that a command prints is cleaned
-    (testbed/client/terminal_text.py), and a reader of the output that has gone becomes an end without a word
-    (`testbed status | head -1`).
+    """Run `run(argv)` and return its exit code; every command passes here. Only here do typed errors become a
+    line on stderr, `COMMAND: MESSAGE`; all that a command prints is cleaned
+    (testbed/client/terminal_text.py); and a closed output pipe (`testbed status | head -1`) ends the command
+    without a message.
     """
     output.print_at_once()
     with cleaned():
@@ -132,7 +126,7 @@ def exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) ->
             code = _exit_code(command, run, argv)
             output.flush()
         except BrokenPipeError:
-            if not output.reader_has_gone():  # a socket of ours, which is another matter
+            if not output.reader_has_gone():  # a socket of ours broke: a defect
                 traceback.print_exc()
             code = TestbedError.exit_code
     return output.code_as_read(code)
@@ -146,7 +140,7 @@ def _exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit:  # argparse's, which has printed a help
+    except SystemExit:  # from argparse, which has printed a help
         output.flush()
         raise
     except OSError as error:
@@ -158,22 +152,22 @@ def _exit_code(command: str, run: Callable[[list[str]], int], argv: list[str]) -
 
 
 def data_folder(name: str) -> Path:
-    """Return a top folder that is no Python package, such as `bpf`: of the checkout, or where pip put it
-    (setup.py, DATA).
+    """Return the path of a top folder that is no Python package, such as `bpf`: in the checkout, or where pip
+    installed it (setup.py, DATA).
     """
     return (CHECKOUT if is_checkout() else Path(sys.prefix) / "share" / "optinc") / name
 
 
 def is_checkout() -> bool:
-    """Return whether the package lies in a checkout, which has a set-up of its own, and not where pip
+    """Return whether the package lies in a checkout, which has its own set-up, rather than where pip
     installed it.
     """
     return (CHECKOUT / "scripts" / "setup.py").exists()
 
 
 def say_whose_code() -> None:
-    """Say on stderr whose code runs where the current folder is of another checkout: a copy's environment
-    names the original until set-up has run there.
+    """Report on stderr if the working folder belongs to another checkout than the code that runs. A copied
+    checkout's environment names the original until set-up has run in the copy.
     """
     with contextlib.suppress(OSError):  # the folder is gone
         here = Path.cwd()
@@ -186,9 +180,10 @@ def say_whose_code() -> None:
 
 
 def typed(words: str, name: str = "default", anywhere: bool = False) -> str:
-    """Return a command of `testbed`, to the testbed of that name, as it can be typed here, or `anywhere`: in
-    a checkout by the file in its environment, since that is on no path, and sudo has a path of its own. In
-    the root folder, to which processes go that detach, the whole path: their words are read elsewhere.
+    """Return a `testbed` command, for the testbed of that name, as it can be typed in the working folder, or
+    `anywhere`. A checkout's command is given by its path in the environment, which is on no PATH; sudo has a
+    PATH of its own. The path is absolute in the root folder: detached processes run there, and their messages
+    are read elsewhere.
     """
     words += "" if name == "default" else f" --name {name}"
     if not is_checkout():
@@ -197,18 +192,18 @@ def typed(words: str, name: str = "default", anywhere: bool = False) -> str:
     try:
         here = Path.cwd()
         return f"{file if anywhere or here == Path('/') else file.relative_to(here)} {words}"
-    except (ValueError, OSError):  # elsewhere, or in a folder that is gone
+    except (ValueError, OSError):  # outside the checkout, or in a folder that is gone
         return f"{file} {words}"
 
 
 def _module() -> str:
-    """Return the module that Python was asked to run: from `python -m testbed.up` and from `python
-    testbed/up.py` alike.
+    """Return the module that Python was asked to run, for `python -m testbed.up` and `python testbed/up.py`
+    alike.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return str(spec.name) if spec is not None else f"testbed.{Path(sys.argv[0]).stem}"
 
 
 def _command() -> str:
-    """Return the command as the user knows it, `testbed up`."""
+    """Return the command's name as the user types it, `testbed up`."""
     return _module().removesuffix(".__main__").replace(".", " ")

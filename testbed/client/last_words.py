@@ -1,5 +1,5 @@
-"""The last words of a testbed that died: why it did, and its logs, which stay in its runtime folder until the
-next one of its name comes up. Imports nothing that acts on the network.
+"""The last words of a testbed that died: the reason, and its logs. They stay in its runtime folder until the
+next testbed of its name comes up. Imports nothing that acts on the network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _TAIL_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """A testbed that died. `died` is when, in seconds since 1970; None where nobody was there to say so."""
+    """A testbed that died. `died` is the time, in seconds since 1970; None if no process was left to note
+    it.
+    """
 
     name: str
     pid: int | None
@@ -31,7 +33,7 @@ class LastWords:
 
     @classmethod
     def of_main(cls, main: Mapping[str, Any], reason: str, died: float | None = None) -> Self:
-        """Return those of a testbed by what its main process wrote about itself."""
+        """Make last words from the facts that the main process wrote about itself."""
         return cls(
             name=str(main.get("name", "")),
             pid=main.get("pid"),
@@ -43,19 +45,19 @@ class LastWords:
 
     @classmethod
     def of_killed(cls, main: Mapping[str, Any]) -> Self:
-        """Return those of a testbed whose main process could say nothing."""
+        """Make the last words of a testbed whose main process was killed and could write none."""
         return cls.of_main(main, f"its main process (pid {main.get('pid')}) was killed")
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return what was left in a runtime folder; None where nothing was, or it does not read."""
+        """Read the last words in a runtime folder; None if there are none or they cannot be read."""
         try:
             return cls(**json.loads((folder / FILE).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def write(self, folder: Path, uid: int) -> None:
-        """Leave them for that user to read, and for root. Raises OSError."""
+        """Write the last words, readable by that user and root only. Raises OSError."""
         fd = os.open(
             folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
@@ -69,7 +71,7 @@ class LastWords:
 
 
 def logs(folder: Path) -> list[Path]:
-    """Return the logs of a runtime folder; none where this user may not look."""
+    """List the non-empty logs of a runtime folder; none if this user may not read it."""
     try:
         return sorted(path for path in (folder / LOG).iterdir() if path.is_file() and path.stat().st_size)
     except OSError:
@@ -77,7 +79,7 @@ def logs(folder: Path) -> list[Path]:
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
-    """Return the last lines of a log."""
+    """Read the last lines of a log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""A module by its name, found as `python -m` finds it, but without running a line of it."""
+"""Find a module by name as `python -m` does, without running a line of it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from testbed.errors import RequestError
 
 
 def check_module(name: str, paths: Sequence[str]) -> None:
-    """Check that `python -m NAME` can run, where it looks in the folders `paths`. Raises RequestError."""
+    """Check that `python -m NAME` can run, with the folders `paths` as its search path. Raises
+    RequestError.
+    """
     spec: ModuleSpec | None = None
     parts, folders = name.split("."), list(paths)
     for count, part in enumerate(parts, 1):
         if not part.isidentifier():
             spec = None
         elif count == 1:
-            spec = _found(part, folders)
-        else:  # by its last part alone: by the whole, its package would have to be imported
+            spec = _find_top(part, folders)
+        else:  # search for the last part only: by the full name, Python would import the package
             spec = PathFinder.find_spec(part, folders)
         if spec is None:
             raise RequestError(f"module {name}: no module {'.'.join(parts[:count])} is found from {paths[0]}")
@@ -27,7 +29,7 @@ def check_module(name: str, paths: Sequence[str]) -> None:
         raise RequestError(f"module {name}: a package without __main__; a module is accepted")
 
 
-def _found(name: str, folders: Sequence[str]) -> ModuleSpec | None:
+def _find_top(name: str, folders: Sequence[str]) -> ModuleSpec | None:
     for finder in sys.meta_path:
         spec = finder.find_spec(name, folders, None)
         if spec is not None:

@@ -1,5 +1,5 @@
-"""The standard output and error of a command: each line leaves as soon as it is printed, and a command whose
-reader has closed a pipe (`testbed status | head -1`) ends without a word. Imports the standard library alone.
+"""A command's standard output and error: each line is written as soon as it is printed, and a command with a
+closed output pipe (`testbed status | head -1`) ends without a message. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -10,32 +10,34 @@ import select
 import signal
 import sys
 
-UNREAD = 128 + signal.SIGPIPE  # the exit code by which shells tell of a program that this signal ended
+UNREAD = 128 + signal.SIGPIPE  # a shell's exit code for a program that this signal ended
 
 
 class _Readers:
-    """The readers of this process's output, for as long as it lives."""
+    """The readers of this process's output: `gone` once one of them has closed it, for the rest of the
+    process.
+    """
 
     gone = False
 
 
 def print_at_once() -> None:
-    """Write each printed line at once, into a file or a pipe as on a terminal: a command that lives on has
-    said what it said.
+    """Write each printed line at once, to a file or pipe as to a terminal, so that the output of a
+    long-running command is complete at any time.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
 
 def flush() -> None:
-    """Write what was printed so far. Raises BrokenPipeError where nobody reads it."""
-    if sys.stdout is not None:  # it was closed before Python began
+    """Write all that was printed so far. Raises BrokenPipeError if the pipe has no reader."""
+    if sys.stdout is not None:  # None: closed before Python began
         sys.stdout.flush()
 
 
 def reader_has_gone() -> bool:
-    """Return whether a reader of the standard output or error has gone, and discard from now on what is
-    printed there.
+    """Return whether a reader of the standard output or error has gone; if so, discard further output
+    there.
     """
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None and _is_without_reader(stream.fileno()):
@@ -47,7 +49,7 @@ def reader_has_gone() -> bool:
 
 
 def code_as_read(code: int) -> int:
-    """Return the exit code of a command that came to `code`: UNREAD where a reader of its output has gone."""
+    """Return the exit code `code`, or UNREAD if a reader of the output has gone."""
     return UNREAD if _Readers.gone else code
 
 

@@ -1,5 +1,5 @@
-"""Requests to the daemon, by operation: the arguments that each has, as they came. Whoever carries a request
-out checks them, and says in one line what is accepted. Pure.
+"""The daemon's requests: the arguments of each operation, unchecked. The code that carries a request out
+checks them, and says in one line what is accepted. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRequest:
-    """The request `fault`: an action (set, list or clear), the names of links (None: all of them), the
-    fault's rates by name, and the direction that gets it.
+    """The request `fault`: an action (set, list or clear), the links' names (None: all links), the fault's
+    rates by name, and the direction.
     """
 
     action: Any = None
@@ -25,8 +25,8 @@ class FaultRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRequest:
-    """The request `link`: an action (set, reset or list), the names of links, and what they get: a rate in
-    Mb/s, whether they are up, times like "5ms". None: it stays.
+    """The request `link`: an action (set, reset or list), the links' names, and the new values: a rate in
+    Mb/s, whether they are up, times like "5ms". None: unchanged.
     """
 
     action: Any = None
@@ -39,8 +39,8 @@ class LinkRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitsRequest:
-    """The request `circuits`: an action (request, set, clear or reset), with its pairs of units or of optical
-    ports, and whether running jobs may lose circuits by it.
+    """The request `circuits`: an action (request, set, clear or reset), its pairs of units or of optical
+    ports, and whether it may take circuits from running jobs.
     """
 
     action: Any = None
@@ -51,9 +51,7 @@ class CircuitsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """The request `capture`: a link, how many frames and how many seconds at most, and the file that they go
-    to.
-    """
+    """The request `capture`: a link, the largest number of frames and of seconds, and the output file."""
 
     link: Any = None
     count: Any = None
@@ -63,8 +61,8 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitRequest:
-    """The request `submit`, but for what it shares with `run`: the content of a submission, whether its
-    client waits for its jobs, and the files that get the result.
+    """The request `submit`, without the arguments that it shares with `run`: a submission's content, whether
+    the client waits for the jobs, and the files that get the result.
     """
 
     submission: Any = None
@@ -75,7 +73,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRequest:
-    """The request `exec`: a host, a program and its arguments, its folder and environment, and the user for
+    """The request `exec`: a host, a program with its arguments, its folder and environment, and the user for
     whom root asks.
     """
 
@@ -88,13 +86,13 @@ class CommandRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """The answer to `exec`: the exit code, and what kept the command from being run, if something did."""
+    """The answer to `exec`: the exit code, and the reason if the command could not be run."""
 
     exit_code: int
     failure: str | None
 
 
 def asked(kind: type[T], request: Mapping[str, Any]) -> T:
-    """Return the request of a kind; what its operation does not read is passed over."""
+    """Make a request of a kind from its arguments; arguments that the operation does not read are ignored."""
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: request[name] for name in names if name in request})

@@ -1,14 +1,15 @@
-"""The runtime folder of a testbed, by which it is found: its name, its files and its lock. Owns who may reach
-it.
+"""A testbed's runtime folder, by which commands find it: its name, files and locks, and who may access it.
 
     /run/optinc/NAME/   lock  owner  main.json  topology.json  daemon.sock  controller.sock  history.jsonl
-    log/  jobs/ID/
+                        log/  jobs/ID/
 
-The main process holds two locks for its whole life, so the kernel says whether a testbed lives: `lock`, by
-which root alone takes a name (flock; no other user may open it), and one for writing on `owner`, which every
-user may ask about and nobody but root can take (an open file description's, for which a file that is open for
-reading does not suffice). A folder whose `owner` nobody writes is a dead one's, of which log/ and died.json
-stay (last_words.py). Imports nothing that acts on the network.
+The main process holds two locks for its whole life, so that the kernel says whether a testbed lives.
+- `lock`: root alone acquires it (flock) to claim a name; no other user may open it.
+- `owner`: a write lock of the open file description. Every user may query it; only root can acquire it,
+  because that needs a file opened for writing.
+
+A folder whose `owner` is not locked belongs to a dead testbed; of that, log/ and died.json stay
+(last_words.py). Imports nothing that acts on the network.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from testbed.errors import OwnerError, RequestError, TestbedError
 RUN_DIR = Path("/run/optinc")
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
-_SWEPT_S = 0.5  # longer than a command that sweeps a folder holds its lock
+_SWEPT_S = 0.5  # longer than a command holds the lock of a folder that it sweeps
 _REMOVE_S = 30.0
-_LOCKED = struct.Struct("@hhqqi4x")  # <fcntl.h>, struct flock: kind, whence, start, length (0: all), process
+_LOCKED = struct.Struct("@hhqqi4x")  # <fcntl.h>, struct flock: type, whence, start, length (0: all), pid
 
 
 def check_name(name: str) -> str:
-    """Return the name, if it is a testbed's. Raises RequestError."""
+    """Return the name if it is a valid testbed name. Raises RequestError."""
     if not _NAME.fullmatch(name):
         raise RequestError(
             f"--name {name!r}: a name is 1 to 31 lower-case letters, digits and hyphens, and starts with no "
@@ -66,9 +67,9 @@ class Runtime:
 
     @classmethod
     def meant(cls, name: str | None, root: Path = RUN_DIR, or_dead: bool = False) -> Runtime:
-        """Return the runtime of this name; without a name, that of the only testbed that runs, DEFAULT_NAME's
-        where none does, or with `or_dead` that of the only one that died. RequestError, which names them,
-        where there are several.
+        """Return the runtime of this name. Without a name: of the only testbed that runs; if none runs, of
+        DEFAULT_NAME or, with `or_dead`, of the only one that died. Raises RequestError, which names them, if
+        there are several.
         """
         if name is None:
             names, do = running(root), "run"
@@ -112,14 +113,14 @@ class Runtime:
         return self.folder / "jobs"
 
     def alive(self) -> bool:
-        """Return whether a main process is there, as the kernel has it, whatever locks users hold. Raises
-        OwnerError for another user's testbed.
+        """Return whether the main process lives, by its lock in the kernel, which no user's own locks can
+        imitate. Raises OwnerError for another user's testbed.
         """
         try:
             fd = os.open(self.owner, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except PermissionError:  # it is being made
+        except PermissionError:  # it is being made, and not yet readable
             raise self._of_another() from None
         with os.fdopen(fd) as file:
             if (uid := os.geteuid()) != 0 and uid != int(file.read()):
@@ -132,8 +133,8 @@ class Runtime:
         return OwnerError(f"testbed {self.name!r} belongs to another user: use sudo")
 
     def held_by(self, pid: int) -> bool:
-        """Return whether a process has the lock's file open. Raises PermissionError for a process that this
-        user may not look into.
+        """Return whether a process has the lock file open. Raises PermissionError for a process that this
+        user may not inspect.
         """
         lock = self.lock.stat()
         for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -144,8 +145,8 @@ class Runtime:
         return False
 
     def read_main(self) -> dict[str, Any]:
-        """Return what the main process wrote about itself: pid, state, config, user. Empty when it has not
-        yet, or is gone.
+        """Read the facts that the main process wrote about itself: pid, state, config, user. Empty before it
+        has written them, and after it has gone.
         """
         try:
             content = json.loads(self.main.read_text())
@@ -156,8 +157,8 @@ class Runtime:
         return dict(content)
 
     def last_words(self) -> LastWords | None:
-        """Return why the last testbed of this name died; None where it lives, ended in order, or was never
-        there. Raises OwnerError for another user's.
+        """Return why the last testbed of this name died; None if it lives, ended normally, or never existed.
+        Raises OwnerError for another user's testbed.
         """
         if (left := LastWords.read(self.folder)) is not None:
             return left
@@ -165,12 +166,12 @@ class Runtime:
         return LastWords.of_killed(main) if main and not self.alive() else None
 
     def require_free(self) -> None:
-        """Raise RequestError, naming the pid, where a testbed of this name lives."""
+        """Raise RequestError, with the pid, if a testbed of this name lives."""
         if self.alive():
             raise self.taken()
 
     def taken(self) -> RequestError:
-        """Return the error of who wants this name while a testbed has it."""
+        """Make the error for a name that a running testbed has."""
         pid = self.read_main().get("pid", "not yet known")
         return RequestError(
             f"testbed {self.name!r} is running already (pid {pid}): choose another --name, or end it: "
@@ -178,8 +179,8 @@ class Runtime:
         )
 
     def require_alive(self) -> None:
-        """Raise TestbedError that says why it died, RequestError that names what runs instead of one that
-        does not; OwnerError where that is others' alone.
+        """Raise an error unless the testbed lives: TestbedError with the reason if it died, RequestError with
+        the names of those that run instead, OwnerError if only other users' testbeds run.
         """
         if self.alive():
             return
@@ -197,12 +198,12 @@ class Runtime:
 
 
 def add_name_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says which testbed a command is about, for `Runtime.meant`."""
+    """Add the option `--name`, for `Runtime.meant`."""
     parser.add_argument("--name", help="of the testbed; without it, the one that runs")
 
 
 def running(root: Path = RUN_DIR) -> list[str]:
-    """Return the names of the testbeds that live and that this user may see."""
+    """List the names of the living testbeds that this user may see."""
     names = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         with contextlib.suppress(OwnerError):
@@ -212,7 +213,7 @@ def running(root: Path = RUN_DIR) -> list[str]:
 
 
 def running_of_others(root: Path = RUN_DIR) -> list[str]:
-    """Return the names of the testbeds that other users' rights hide."""
+    """List the names of other users' testbeds, which this user may not see into."""
     names = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         try:
@@ -223,7 +224,7 @@ def running_of_others(root: Path = RUN_DIR) -> list[str]:
 
 
 def dead(root: Path = RUN_DIR) -> list[str]:
-    """Return the names of the testbeds that died, and of which this user may know it."""
+    """List the names of the testbeds that died and that this user may see."""
     names = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         with contextlib.suppress(OwnerError):
@@ -233,7 +234,9 @@ def dead(root: Path = RUN_DIR) -> list[str]:
 
 
 class HeldName:
-    """A name, held: the folder made afresh and its lock. A context manager, whose end removes the folder."""
+    """A testbed's name, claimed: makes the runtime folder anew and holds its locks. A context manager that
+    removes the folder at its end.
+    """
 
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self.runtime = runtime
@@ -242,8 +245,8 @@ class HeldName:
         self._last: LastWords | None = None
 
     def __enter__(self) -> Self:
-        """Sweep a dead testbed's folder and cgroups. Raises RequestError, naming the pid, when the name is
-        running.
+        """Claim the name, and remove a dead testbed's files and cgroups. Raises RequestError, with the pid,
+        if a testbed of this name runs.
         """
         self.take()
         try:
@@ -254,7 +257,9 @@ class HeldName:
         return self
 
     def take(self) -> None:
-        """Take the name, and leave the folder as it is. Raises RequestError when the name is running."""
+        """Acquire the name's lock, and leave the folder unchanged. Raises RequestError if a testbed of this
+        name runs.
+        """
         folder = self.runtime.folder
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         deadline = time.monotonic() + _SWEPT_S
@@ -264,8 +269,8 @@ class HeldName:
             time.sleep(0.02)  # another command may be sweeping the folder
 
     def _try(self) -> bool:
-        """Return whether the lock was taken, on the file that the path names now (an ending testbed unlinks
-        its own).
+        """Try to lock the file that the path names now (an ending testbed unlinks its own); return whether
+        that succeeded.
         """
         self.runtime.folder.mkdir(mode=0o711, exist_ok=True)
         try:
@@ -288,33 +293,34 @@ class HeldName:
         for entry in folder.iterdir():
             if entry != self.runtime.lock:
                 remove_tree(entry)
-        # Users may pass through, to the sockets and the folders that are theirs; they can neither list nor
-        # write in it.
+        # Users may pass through to sockets and folders that are theirs, but can neither list nor write it.
         folder.chmod(0o711)
         for path, mode in ((self.runtime.log, 0o750), (self.runtime.jobs, 0o711)):
             path.mkdir()
             path.chmod(mode)
-        if self._caller.gid != NOGROUP:  # which many have
+        if self._caller.gid != NOGROUP:  # a group that many users share
             os.chown(self.runtime.log, -1, self._caller.gid)
         self._owner_fd = os.open(self.runtime.owner, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.write(self._owner_fd, f"{self._caller.uid}\n".encode())
         written = _LOCKED.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         fcntl.fcntl(self._owner_fd, fcntl.F_OFD_SETLK, written)
-        os.fchmod(self._owner_fd, 0o444)  # from now on others may ask
+        os.fchmod(self._owner_fd, 0o444)  # from now on other users may query the lock
 
     def write_main(self, content: Mapping[str, Any]) -> None:
-        """Replace main.json whole. It stays root's: a command of root's sends signals by it."""
+        """Replace main.json atomically. It stays root's, because root's commands signal the pid in it."""
         draft = self.runtime.main.with_suffix(".draft")
         draft.write_text(json.dumps(dict(content)) + "\n")
         draft.chmod(0o644)
         draft.replace(self.runtime.main)
 
     def leave(self, last: LastWords) -> None:
-        """Have the end leave these words, and the logs."""
+        """Set the last words that `release` writes, beside the logs."""
         self._last = last
 
     def release(self) -> None:
-        """Remove the folder, its locks last, and let go of the name. Last words and the logs stay."""
+        """Remove the folder, its lock files last, and release the name. Last words and, with them, logs
+        stay.
+        """
         if self._fd < 0:
             return
         kept = {self.runtime.lock, self.runtime.owner}
@@ -327,7 +333,7 @@ class HeldName:
                 if entry not in kept:
                     remove_tree(entry)
             self.runtime.owner.unlink(missing_ok=True)
-            self.runtime.lock.unlink(missing_ok=True)  # behind it another testbed may make both
+            self.runtime.lock.unlink(missing_ok=True)  # after this another testbed may make both anew
             with contextlib.suppress(
                 OSError
             ):  # the next testbed of this name may be making its lock in there
@@ -344,8 +350,8 @@ class HeldName:
 
 
 def sweep(name: str, root: Path = RUN_DIR) -> bool:
-    """Remove what a dead testbed left, its last words and logs aside, and its cgroups; return whether there
-    was any. Does nothing to a living one. For root.
+    """Remove a dead testbed's files, but not its last words and logs, and its cgroups; return whether there
+    were any. Does nothing to a living testbed. For root.
     """
     runtime = Runtime.of(name, root)
     if runtime.alive():
@@ -365,8 +371,8 @@ def sweep(name: str, root: Path = RUN_DIR) -> bool:
 
 
 def remove_dead(name: str, root: Path = RUN_DIR) -> None:
-    """Remove all that a testbed that died has left: its folder, last words and logs with it, and its cgroups.
-    RequestError, naming the pid, where one of this name lives. For root.
+    """Remove all files of a testbed that died, last words and logs too, and its cgroups. Raises RequestError,
+    with the pid, if a testbed of this name lives. For root.
     """
     held = HeldName(Runtime.of(name, root), Caller.of(0))
     held.take()
@@ -377,8 +383,8 @@ def remove_dead(name: str, root: Path = RUN_DIR) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or folder, whatever a user has put into it: `rm` follows no link, leaves other file
-    systems alone, and takes folders in folders of any depth. What it cannot remove within its time stays.
+    """Remove a file or folder, whatever a user has put into it: `rm` follows no link, stays on one file
+    system, and handles folders of any depth. Files that it has not removed within _REMOVE_S seconds stay.
     """
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], timeout=_REMOVE_S, check=False)

@@ -1,5 +1,5 @@
-"""The screen of `testbed up`: a line a phase while it comes up, rewritten in place on a terminal, and a
-summary when it is up.
+"""The output of `testbed up`: a line for each phase of bringing up, rewritten in place on a terminal, and a
+summary at the end.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from testbed.client.up_messages import UpMessage, UpNote, UpPhase, UpReady
 
 
 class Screen:
-    """Shows the daemon's messages. On a terminal a phase's line is rewritten as it goes; elsewhere it is
-    printed once, when done.
+    """Prints the daemon's messages. On a terminal, a phase's line is rewritten as it advances; elsewhere it
+    is printed once, at its end.
     """
 
     def __init__(self, stream: TextIO, as_json: TextIO | None = None) -> None:
-        """`as_json` gets what is up as one JSON object, in place of the summary on `stream`."""
+        """`as_json`: the stream that gets the summary as one JSON object, instead of text on `stream`."""
         self._stream, self._as_json = stream, as_json
         self._rewrite = stream.isatty()
         self._began = self._phase_began = time.monotonic()
@@ -28,7 +28,7 @@ class Screen:
         self._text = ""
 
     def show(self, message: UpMessage) -> None:
-        """Show a message of the main process or the daemon, if it is for the user."""
+        """Print a message of the main process or the daemon if it is for the user."""
         match message:
             case UpPhase(phase, done, total):
                 self._show_phase(phase, done, total)
@@ -71,7 +71,7 @@ class Screen:
 
 
 def summary(message: UpReady, took_s: float) -> str:
-    """Return the lines that say what is up and what can be done with it."""
+    """Format the summary of a testbed that is up, with the commands to use it."""
     ready, name = message.ready, message.name
     option = "" if name == "default" else f" --name {name}"
     circuits = ", ".join(f"{a}-{b}" for a, b in ready.circuits) or "none"
@@ -88,7 +88,7 @@ def summary(message: UpReady, took_s: float) -> str:
 
 
 def described(message: UpReady, took_s: float) -> object:
-    """Return what is up, as data."""
+    """Return the summary of a testbed that is up, as JSON data."""
     facts = asdict(message)
     ready = facts.pop("ready")
     return {**facts, "state": "ready", "took_s": round(took_s, 3), **ready}

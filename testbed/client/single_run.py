@@ -1,4 +1,4 @@
-"""An option that is given once. Imports the standard library and the typed errors."""
+"""An option that may be given only once. Imports the standard library and the typed errors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from testbed.errors import RequestError
 
 
 class Once(argparse.Action):
-    """Stores an option's value, as argparse does, but refuses a second one, where argparse would take it in
-    place of the first without a word. For options whose default is None.
+    """Stores an option's value, but refuses a second one, which argparse would silently use in place of the
+    first. For options with default None.
     """
 
     def __call__(

@@ -1,6 +1,4 @@
-"""A standard output that has one JSON document and nothing else, whatever a command and the processes that it
-starts print meanwhile.
-"""
+"""Keep standard output to one JSON document, whatever a command and its child processes print meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def sole_json(asked: bool) -> Iterator[TextIO]:
-    """Yield where the document is to be printed. While the block lasts, all that is printed otherwise, by
-    this process and by its children, goes to stderr; nothing changes unless it is `asked` for.
+    """Yield the stream for the document. Inside the block, all other output of this process and its children
+    goes to stderr. Without `asked`, changes nothing.
     """
     if not asked:
         yield sys.stdout
@@ -28,5 +26,5 @@ def sole_json(asked: bool) -> Iterator[TextIO]:
         finally:
             try:
                 stdout.flush()
-            finally:  # also where nobody reads it
+            finally:  # also if the reader has gone
                 os.dup2(stdout.fileno(), 1)

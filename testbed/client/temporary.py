@@ -1,4 +1,4 @@
-"""A testbed for as long as a block lasts, and other testbed commands, each as a process."""
+"""Run a testbed for the time of a block, and other testbed commands, each as a process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError, from_exit_code
 from testbed.interpreters import isolated
 
-END_S = 15.0  # for a command that was told to end, before it is killed
+END_S = 15.0  # how long a terminated command may take before it is killed
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def running(name: str, config: str) -> Iterator[None]:
-    """A testbed of this name for as long as the block lasts, however that ends: by an error, Ctrl-C, SIGTERM
-    or SIGHUP; it ends with this process, if that is killed.
+    """Run a testbed of this name until the block ends: normally, by an error, Ctrl-C, SIGTERM or SIGHUP. If
+    this process is killed, the testbed ends with it.
     """
     began, ended = time.monotonic(), 0
     with handling(ENDING, _interrupt):
@@ -34,7 +34,7 @@ def running(name: str, config: str) -> Iterator[None]:
                 raise from_exit_code(code, f"bring up {config}: it failed; its lines are above")
             yield
         finally:
-            # what is asked now is being done already; `down` inherits this patience
+            # a signal would ask for what already happens; `down` inherits the ignored signals
             with handling(ENDING, signal.SIG_IGN):
                 if Runtime.of(name).alive():
                     ended = command("down", "--name", name)
@@ -44,8 +44,9 @@ def running(name: str, config: str) -> Iterator[None]:
 
 
 def command(*words: str, output: IO[bytes] | None = None) -> int:
-    """Return another testbed command's exit code, its output shown as it comes, or in a file. It is told to
-    end when this process is. Raises BrokenPipeError where the reader of its output, and of ours, has gone.
+    """Run another testbed command and return its exit code; its output is shown as it comes, or goes to a
+    file. An interrupt of this process terminates it. Raises BrokenPipeError if the reader of our common
+    output has gone.
     """
     argv = isolated("-m", f"testbed.{words[0]}", *words[1:])
     with subprocess.Popen(argv, stdout=output, stderr=output) as process:
@@ -67,7 +68,7 @@ def command(*words: str, output: IO[bytes] | None = None) -> int:
 def handling(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None] | signal.Handlers
 ) -> Iterator[None]:
-    """Set these signals' handler for as long as the block lasts."""
+    """Set these signals' handler until the block ends."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

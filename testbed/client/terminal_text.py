@@ -1,7 +1,7 @@
-"""Texts for a terminal, without what a terminal would carry out. Imports the standard library alone.
+"""Escape the control characters in text for a terminal. Imports the standard library only.
 
-Names, notes, errors and files come from users and are read by others, root among them: an escape sequence in
-one of them could set the title of the reader's terminal, fill its clipboard, or hide what stands beside it.
+Users choose names, notes, errors and files, and others read them, root among them: an escape sequence could
+set the title of the reader's terminal, fill its clipboard, or hide text beside it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, TextIO, cast
 
 _KEPT = frozenset("\n\t")
 _WITHOUT_SHAPE = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-"""Unicode's categories of controls (C0, DEL, C1), formats (bidirectional overrides, marks of no width),
-halves of pairs, what is private or unassigned, and separators of lines.
+"""The Unicode categories that are escaped: controls (C0, DEL, C1), formats (bidirectional overrides,
+zero-width marks), surrogates, private and unassigned characters, and separators of lines and paragraphs.
 """
 
 
 def clean(text: str) -> str:
-    """Return a text with each character that has no shape as its escape, `\\x1b`; new lines and tabs stay."""
+    """Escape each character without a shape, as `\\x1b`; newlines and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -34,12 +34,12 @@ def clean(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a text that is to be one line: its new lines and tabs are escaped, too."""
+    """Make a text one line: clean it, and escape newlines and tabs too."""
     return clean(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def lines(data: Any) -> Any:
-    """Return JSON's data, or frozen data made of it, with each text in it, keys too, as one line."""
+    """Apply `line` to every text in JSON data, keys too, or in frozen dataclasses made of it."""
     if isinstance(data, str):
         return line(data)
     if isinstance(data, Mapping):
@@ -52,15 +52,15 @@ def lines(data: Any) -> Any:
 
 @cache
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """Return the fields that a dataclass is made of; None of another class."""
+    """Return the names of a dataclass's init fields; None for another class."""
     if not dataclasses.is_dataclass(kind):
         return None
     return tuple(each.name for each in dataclasses.fields(kind) if each.init)
 
 
 class Cleaned:
-    """A text stream whose texts are cleaned; `raw` is the one below, for a command's own control sequences
-    and for what a user's own job writes.
+    """A text stream that cleans what is written. `raw` is the stream below, for a command's own control
+    sequences and for the output of a user's own job.
     """
 
     def __init__(self, raw: TextIO) -> None:
@@ -79,13 +79,13 @@ class Cleaned:
 
 
 def raw(stream: TextIO) -> TextIO:
-    """Return the stream below one that cleans, or the stream itself."""
+    """Return the stream below a cleaning one, or the stream itself."""
     return cast(TextIO, getattr(stream, "raw", stream)) if isinstance(stream, Cleaned) else stream
 
 
 @contextlib.contextmanager
 def cleaned() -> Iterator[None]:
-    """Clean what is written to standard output and standard error while the block lasts."""
+    """Clean all text written to standard output and error until the block ends."""
     with contextlib.redirect_stdout(_cleaned(sys.stdout)), contextlib.redirect_stderr(_cleaned(sys.stderr)):
         yield
 

@@ -1,5 +1,5 @@
-"""The messages of a testbed that comes up and ends: from the daemon to the main process, and from that to the
-command that waits. A line of JSON each. Imports no library: the command and the main process read them.
+"""The messages while a testbed comes up and ends: from the daemon to the main process, and from that to the
+command that waits. One line of JSON each. Imports no library: the command and the main process read them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from testbed.encoding import from_json
 
 @dataclass(frozen=True, slots=True)
 class UpPhase:
-    """A phase that goes on: so many of its parts are done. `total` 0: it has no parts to count."""
+    """The progress of a phase: `done` of `total` parts. `total` 0: it has no parts to count."""
 
     phase: str
     done: int
@@ -30,7 +30,7 @@ class UpNote:
 
 @dataclass(frozen=True, slots=True)
 class UpFailure:
-    """The error that ended it, in one line."""
+    """The error that ended bringing up, in one line."""
 
     error: str
     exit_code: int
@@ -38,14 +38,14 @@ class UpFailure:
 
 @dataclass(frozen=True, slots=True)
 class EndedInOrder:
-    """The daemon has ended as it was asked to."""
+    """The daemon has ended normally."""
 
     ended: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSummary:
-    """The network of a testbed that is up, in numbers; its circuits by their optical ports."""
+    """The size of the network of a testbed that is up, and its circuits by optical ports."""
 
     units: int
     hosts: int
@@ -72,7 +72,7 @@ class MainFacts:
 
 @dataclass(frozen=True, slots=True)
 class UpReady:
-    """The testbed is up; `detached`: the command that began it returns."""
+    """The testbed is up. `detached`: the command that started it returns."""
 
     ready: NetworkSummary
     name: str
@@ -90,11 +90,11 @@ _KINDS: Mapping[tuple[str, ...], type[UpMessage]] = {
 
 
 def as_line(message: UpMessage) -> bytes:
-    """Return a message as it is sent."""
+    """Encode a message as a line."""
     return json.dumps(asdict(message)).encode() + b"\n"
 
 
 def of_line(line: str | bytes) -> UpMessage:
-    """Return the message of a line; both ends are of one version."""
+    """Decode a line; both ends run the same version."""
     data = json.loads(line)
     return from_json(_KINDS[tuple(data)], data)

@@ -1,6 +1,6 @@
-"""The messages between a testbed's processes, and what `--json` prints: a type for each, a module for each
-noun. Frozen data; `coding` makes JSON's data of it and back, `schema` writes docs/schemas/.
+"""The messages between a testbed's processes, and the data that `--json` prints: one type for each, one
+module for each noun. Frozen data; `coding` converts it to and from JSON data, `schema` writes docs/schemas/.
 
-Imports msgspec and the standard library alone. No worker imports it: a worker runs under its user's
-interpreter, which need not have msgspec.
+Imports only msgspec and the standard library. Workers do not import it: a worker runs under its user's
+interpreter, which may lack msgspec.
 """

@@ -1,7 +1,7 @@
-"""Messages as JSON's data and back, by the declared types of their fields. Pure.
+"""Convert messages to JSON data and back, by the declared types of their fields. Pure.
 
-Fields keep their order. A field that is UNSET is left out; a key that a type does not know is passed over, so
-that a reader reads what a later version wrote. Numbers stay what they are: see `Number`.
+Fields keep their order. A field that is UNSET is omitted; a key that a type does not know is ignored, so that
+a reader can read the messages of a later version. Numbers keep their kind: see `Number`.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ from testbed.errors import TestbedError
 T = TypeVar("T")
 
 Number: TypeAlias = int | float
-"""A quantity. Not `float`, as which 100 would be decoded as 100.0, and be printed so."""
+"""A quantity. Not `float`, which would decode 100 as 100.0 and print it so."""
 
 
 def as_json(message: Any) -> Any:
-    """Return what the module json writes: objects for messages, lists or tuples for what is several."""
+    """Convert a message to data for `json.dump`: objects for messages, lists or tuples for sequences."""
     return msgspec.to_builtins(message, enc_hook=_plain)
 
 
 def encoded(message: Any) -> bytes:
-    """Return a message as a line of JSON: as json would write it of `as_json`, but in a third of the time,
-    and with null for a number that is none (NaN).
+    """Encode a message as a line of JSON: the same as `json.dumps(as_json(message))`, but in a third of the
+    time, and with null for NaN.
     """
     try:
         return msgspec.json.encode(message, enc_hook=_plain)
-    except UnicodeEncodeError:  # half of a pair of surrogates, by which a name has a byte that is no UTF-8
+    except UnicodeEncodeError:  # a lone surrogate, by which a name holds a byte that is not UTF-8
         return json.dumps(as_json(message)).encode()
 
 
 def plain(message: Any) -> Any:
-    """Return a message as the module json reads it: dictionaries and lists, which a script may change."""
+    """Convert a message to data as `json.loads` returns it: dictionaries and lists, which a script may
+    change.
+    """
     return json.loads(json.dumps(as_json(message)))
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a class derived from a plain one, such as NumPy's float64, as json writes it."""
+    """Convert a value of a class derived from a plain one, such as NumPy's float64, to the plain class."""
     for kind in (float, int, str):
         if isinstance(value, kind):
             return kind(value)
@@ -50,8 +52,8 @@ def _plain(value: Any) -> Any:
 
 
 def decode(kind: type[T], data: Any, what: str) -> T:
-    """Return the message that `as_json` was given. Raises TestbedError, by the name of `what` is read, for
-    data of another form.
+    """Make a message from the data that `as_json` returned. Raises TestbedError, with `what` as the name of
+    the data, for data of another form.
     """
     try:
         return msgspec.convert(data, kind)

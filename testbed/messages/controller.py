@@ -10,8 +10,8 @@ from testbed.messages.timetable import TimetableStatus
 
 @dataclass(frozen=True, slots=True)
 class LitCircuits:
-    """The circuits that there are, by their optical ports, the ports that are `dark` still, and how often
-    transceivers failed to lock, by port; the timetable that is kept, and unset where none is.
+    """The circuits that are set, by their optical ports; the ports that are still dark; how often
+    transceivers failed to lock, by port; and the timetable, unset if none runs.
     """
 
     circuits: tuple[tuple[str, str], ...]
@@ -21,15 +21,15 @@ class LitCircuits:
 
     @property
     def timetable(self) -> TimetableStatus | None:
-        """Return the timetable that is kept."""
+        """Return the timetable that runs; None if none does."""
         return None if isinstance(self.schedule, UnsetType) else self.schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconfigurationEvent:
-    """An event of the history: the ports that were dark, from `time` on (seconds since 1970), how long they
-    were to be dark and were (None: no new circuit), and what changed. The end of a timetable has the circuits
-    that were lit anew, `relit`.
+    """An event of the history: the ports that were dark from `time` on (seconds since 1970), the requested
+    dark time and the measured one (None: no circuit was set up, or no light came), and the circuits that
+    changed. The end of a timetable lists in `relit` the circuits that are lit again.
     """
 
     id: int
@@ -51,8 +51,8 @@ class ReconfigurationEvent:
 
 @dataclass(frozen=True, slots=True)
 class CrossedFrames:
-    """The frames of an optical port that crossed, that were lost in the dark, and for which no circuit was
-    there.
+    """An optical port's frames: how many crossed, how many were lost in dark time, and how many met no
+    circuit.
     """
 
     lit: int
@@ -62,7 +62,7 @@ class CrossedFrames:
 
 @dataclass(frozen=True, slots=True)
 class KeptSchedule:
-    """A timetable that was kept, and when, by the monotonic clock; `ended_ns` None: it still is."""
+    """A timetable, and when it ran, by the monotonic clock; `ended_ns` None: it still runs."""
 
     schedule: TimetableStatus
     began_ns: int
@@ -71,8 +71,8 @@ class KeptSchedule:
 
 @dataclass(frozen=True, slots=True)
 class NetworkLight:
-    """The parts of the network over a job's time: circuits and timetables, frames by optical port, bytes of
-    plain traffic by sender, receiver, protocol and port, and the number of the last reconfiguration.
+    """The network's state over a job's time: circuits and timetables, frames by optical port, bytes of plain
+    traffic by sender, receiver, protocol and port, and the number of the last reconfiguration.
     """
 
     circuits: tuple[tuple[str, str], ...]
@@ -84,7 +84,7 @@ class NetworkLight:
 
 @dataclass(frozen=True, slots=True)
 class CircuitTargets:
-    """The circuits that would be, and what would change for them."""
+    """The circuits that would be set, and the changes from the present ones."""
 
     target: tuple[tuple[str, str], ...]
     removed: tuple[tuple[str, str], ...]
@@ -93,7 +93,7 @@ class CircuitTargets:
 
 @dataclass(frozen=True, slots=True)
 class JobCircuitLoss:
-    """The circuits that a running job lost, and the pairs of units that this cut off."""
+    """The circuits that a running job lost, and the pairs of units that now have no path."""
 
     job: int
     circuits: tuple[tuple[str, str], ...]
@@ -102,8 +102,8 @@ class JobCircuitLoss:
 
 @dataclass(frozen=True, slots=True)
 class CircuitsMade:
-    """The reconfiguration that a request came to, None where nothing had to change, and the jobs that lost
-    circuits by it. The daemon's answer, which knows whose circuits they are.
+    """The reconfiguration that a request caused (None: nothing had to change), and the jobs that lost
+    circuits by it. The daemon answers with it, because it knows which jobs use which circuits.
     """
 
     event: ReconfigurationEvent | None

@@ -1,7 +1,7 @@
-"""The events of a request: what the daemon tells a client while it works on it. Pure.
+"""The events that the daemon sends to a client while it works on a request. Pure.
 
-A job's are its beginning, the lines of its processes, notes, and output that was missed; a batch's of queued
-jobs, that they are queued, and news of each; a capture's, its link.
+A job's events: its start, its processes' lines, notes, and missed output. A submission's: that its jobs are
+queued, and news of each. A capture's: its link.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from testbed.messages.coding import UNSET, Number, UnsetType, decode
 
 @dataclass(frozen=True, slots=True)
 class JobBegun:
-    """A job that has its hosts. `service` is the name of what `ps_host` runs; `logs` is a folder."""
+    """A job that has its hosts. `service` names the process that `ps_host` runs; `logs` is a folder."""
 
     job: int
     hosts: tuple[str, ...]
@@ -26,7 +26,7 @@ class JobBegun:
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """A line that a process printed, and the label of the process."""
+    """A line that a process printed, with the process's label."""
 
     output: str
     label: str
@@ -34,14 +34,14 @@ class OutputLine:
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """A line that whoever reads a job's result must know."""
+    """A line that every reader of a job's result must know."""
 
     note: str
 
 
 @dataclass(frozen=True, slots=True)
 class MissedLines:
-    """A count of lines, and of their bytes."""
+    """The number of lines, and of their bytes."""
 
     lines: int
     bytes: int
@@ -49,14 +49,18 @@ class MissedLines:
 
 @dataclass(frozen=True, slots=True)
 class OutputMissed:
-    """The output that came faster than the client read (testbed/client/rpc/connection.py)."""
+    """Output that was dropped because it came faster than the client read
+    (testbed/client/rpc/connection.py).
+    """
 
     missed: MissedLines
 
 
 @dataclass(frozen=True, slots=True)
 class BatchQueued:
-    """Jobs that were queued together, by number, and `what` they are, in words; the queue's policy."""
+    """Jobs that were queued together: their numbers, a description of them in words, and the queue's
+    policy.
+    """
 
     queued: tuple[int, ...]
     policy: str
@@ -66,7 +70,9 @@ class BatchQueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueNews:
-    """A line on a queued job, or, without one, on its queue, `at_s` after the session's first slot."""
+    """A line about a queued job or, without `job`, about its queue, `at_s` after the session's first time
+    slot.
+    """
 
     job: int | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -75,13 +81,13 @@ class QueueNews:
 
     @property
     def about(self) -> str:
-        """Return the job that it is about, as a line's beginning."""
+        """Return the beginning of the line: the job that it is about."""
         return "" if isinstance(self.job, UnsetType) else f"job {self.job} ({self.name}): "
 
 
 @dataclass(frozen=True, slots=True)
 class LinkTapped:
-    """The link of a capture that has begun."""
+    """The link of a capture that has started."""
 
     capturing: str
 
@@ -97,11 +103,11 @@ KINDS: Mapping[str, type[Event]] = {
     "at_s": QueueNews,
     "capturing": LinkTapped,
 }
-"""The types of events, each by a field that no other type has."""
+"""The types of events, each by a field that only it has."""
 
 
 def event_of(data: Mapping[str, Any]) -> Event | None:
-    """Return the event that `as_json` was given; None of one that a later version has."""
+    """Make an event from the data that `as_json` returned; None for an event of a later version."""
     for name, kind in KINDS.items():
         if name in data:
             return decode(kind, data, "event")

@@ -1,4 +1,6 @@
-"""Jobs that hold hosts: how far each is, who sums for it, and what it uses of the network. Pure."""
+"""Jobs that hold hosts: their progress, the places that sum for them, and the parts of the network that they
+use. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from testbed.messages.coding import Number
 
 @dataclass(frozen=True, slots=True)
 class SummingNode:
-    """A place of a tree: the hosts of the workers that it sums, and the places below it."""
+    """A place of a tree: the hosts of the workers that push to it, and the places below it."""
 
     place: str
     workers: tuple[str, ...]
@@ -19,7 +21,7 @@ class SummingNode:
 
 @dataclass(frozen=True, slots=True)
 class SummingTree:
-    """A tree of a job, by the place at its top, and its share of the fragments."""
+    """A tree of a job, with the place at its top and its share of the fragments."""
 
     share: Number
     place: str
@@ -29,9 +31,9 @@ class SummingTree:
 
 @dataclass(frozen=True, slots=True)
 class AbsenceStatus:
-    """A worker or a place that left a place `at` which sums it, after so many looks in vain (`events`; 0: all
-    that it sums left). Times are in s since the job's attempt began; `back_s` and `blocks`, those that were
-    made meanwhile, are None until it is back.
+    """A worker or place that left the place `at`, which sums it, after `events` checks without a contribution
+    (0: all that it sums left). Times are in s since the job's attempt began. `back_s`, and `blocks`, the
+    number of blocks made meanwhile, are None until it is back.
     """
 
     who: str
@@ -45,8 +47,8 @@ class AbsenceStatus:
 
 @dataclass(frozen=True, slots=True)
 class BlocksStatus:
-    """The blocks of a job that is summed by such: how many were made, how many are under way, how many went
-    `without` a worker (by rank) or a place, and who `left`.
+    """The blocks of a job that is summed by block records: how many were made, how many are under way, how
+    many lacked (`without`) a worker (by rank) or a place, and the workers and places that left.
     """
 
     made: int
@@ -66,9 +68,10 @@ class NetworkUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job that holds hosts. `hosts` are its workers', by rank, as is `progress`; `sums` None: no place sums
-    for it. `service` is what the process that serves its workers says of itself, `lines` of it for people
-    (testbed/wire/service_status.py). `waiting` says what its workers wait for, once they wait for long.
+    """A job that holds hosts. `hosts` are its workers' hosts, by rank, as is `progress`. `sums` None: no
+    place sums for it. `service` is the status that its workers' server process reports, with `lines` for
+    people (testbed/wire/service_status.py). `waiting` says what its workers wait for, once they have waited
+    long.
     """
 
     id: int
@@ -90,5 +93,5 @@ class JobStatus:
 
     @property
     def service_lines(self) -> list[str]:
-        """Return what its service says for people."""
+        """Return the lines for people of its server process."""
         return [str(line) for line in self.service["lines"]] if self.service else []

@@ -1,4 +1,4 @@
-"""The journal of a testbed: what became of jobs, links and processes. Pure."""
+"""A testbed's journal: events of jobs, links and processes. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from testbed.messages.verdict import JobVerdict
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that runs since `began` (seconds since 1970), the pairs of units that it joins, by which it uses
-    circuits, and the verdict on its last seconds; None where it is too early for one.
+    """A job that has run since `began` (seconds since 1970), the pairs of units that it joins, which decide
+    the circuits that it uses, and the verdict on its last seconds; None if it is too early for one.
     """
 
     id: int
@@ -23,8 +23,8 @@ class RunningJob:
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """A job that has ended; without a result it has no verdict. `ratio` is the measured time of a round over
-    its bound, where it has one, and `measured_ms` that time; `retransmits` are the packets that its workers
-    sent again; `notes` are the last of those that a reader of the result must know.
+    its bound, if it has one, and `measured_ms` that time; `retransmits` counts the packets that its workers
+    sent again; `notes` are the last of the notes that a reader of the result must know.
     """
 
     id: int
@@ -45,8 +45,8 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An entry, at `time` in seconds since 1970: `text` is a line for people. Numbers begin with 1. One on a
-    job that is over has the `job`.
+    """An entry, at `time` in seconds since 1970: `text` is a line for people. Entries are numbered from 1. An
+    entry about a job that has ended has `job`.
     """
 
     number: int
@@ -57,13 +57,13 @@ class JournalEntry:
 
     @property
     def ended(self) -> EndedJob | None:
-        """Return the job that is over, if it is about one."""
+        """Return the ended job that the entry is about, if any."""
         return None if isinstance(self.job, UnsetType) else self.job
 
 
 @dataclass(frozen=True, slots=True)
 class JournalAnswer:
-    """The entries of a journal after one that was asked for, the oldest first, and the jobs that run."""
+    """The journal's entries after a given one, oldest first, and the jobs that run."""
 
     entries: tuple[JournalEntry, ...]
     running: tuple[RunningJob, ...]

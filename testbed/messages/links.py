@@ -1,4 +1,4 @@
-"""Links: what each carried, and the faults that are set on them. Pure."""
+"""Links: their counters, settings and faults. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from testbed.messages.coding import Number
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """A link's counters since the testbed came up, in bytes with Ethernet headers; up: from its host, port or
-    rack. `rate_mbps` None: it has no rate. `up` says whether it has carrier. `queued_bytes` wait in its two
-    queues now.
+    """A link's counters since the testbed came up, in bytes with Ethernet headers; up is away from its host,
+    port or rack. `rate_mbps` None: it has no rate. `up` says whether it has carrier. `queued_bytes` wait in
+    its two queues now.
     """
 
     name: str
@@ -26,8 +26,8 @@ class LinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class LinkDelta:
-    """A link's counters over a job's time; of the drops, `device_drops` were not those of a full queue, which
-    the first versions did not count.
+    """A link's counters over a job's time. Of the drops, `device_drops` were not caused by a full queue; the
+    first versions did not count them.
     """
 
     name: str
@@ -41,9 +41,7 @@ class LinkDelta:
 
 @dataclass(frozen=True, slots=True)
 class LinkSetting:
-    """A link as the kernel has it, beside the rate that the configuration says and the one that was set by
-    hand.
-    """
+    """A link's state in the kernel, beside its configured rate and the rate that was set by hand."""
 
     link: str
     rate_mbps: Number | None
@@ -55,14 +53,14 @@ class LinkSetting:
 
     @property
     def is_changed(self) -> bool:
-        """Return whether something is set on it by hand."""
+        """Return whether anything is set by hand on it."""
         return self.by_hand_mbps is not None or not self.up or bool(self.delay_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultStatus:
-    """The fault of one direction of a link, rates as shares of its frames, and its counters since it was set
-    (testbed/dataplanes/xdp/link_faults.py, COUNTERS).
+    """The fault of one direction of a link, with rates as shares of its frames (0 to 1), and its counters
+    since it was set (testbed/dataplanes/xdp/link_faults.py, COUNTERS).
     """
 
     link: str

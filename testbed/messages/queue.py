@@ -1,4 +1,4 @@
-"""The queue: a session's policy, slots and jobs. Pure."""
+"""The queue: a session's policy, time slots and jobs. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from testbed.messages.coding import Number
 
 @dataclass(frozen=True, slots=True)
 class QueuedStatus:
-    """A queued job. Times are in s since the session's first slot, None until they come; `progress` is the
-    share of its gradients that is summed; `mode` the system that it is summed by, `inc_unit` the unit whose
-    switch sums for it.
+    """A queued job. Times are in s since the session's first time slot, None until they are reached.
+    `progress` is the share of its gradients that is summed; `mode` is the system that sums it; `inc_unit` is
+    the unit whose switch sums for it.
     """
 
     id: int
@@ -38,8 +38,8 @@ class QueuedStatus:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """A session of jobs that wait for a policy, `seconds` after its first slot. `complaints` are the last on
-    the policy.
+    """A session of jobs under a policy, `seconds` after its first time slot. `complaints` are the last ones
+    about the policy.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""The report of `testbed demo`: its jobs beside each other, as report.json has them. Pure."""
+"""The report of `testbed demo`, report.json: its jobs side by side. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.messages.verdict import JobVerdict
 
 @dataclass(frozen=True, slots=True)
 class ReportHost:
-    """The host that a report's times belong to; `memory` is `memory_bytes`."""
+    """The machine on which the report's times were measured; `memory` equals `memory_bytes`."""
 
     kernel: str
     cores: int
@@ -25,7 +25,7 @@ class ReportHost:
 
 @dataclass(frozen=True, slots=True)
 class ReportClock:
-    """The scale of the configuration, and what is real and what is scaled, in words."""
+    """The configuration's scale, and in words which times and volumes are scaled."""
 
     scale: Number
     times: str
@@ -34,8 +34,8 @@ class ReportClock:
 
 @dataclass(frozen=True, slots=True)
 class JobMeasures:
-    """A job. `iteration_ms` and `comm_ms` are medians over the iterations of the lists beside them. `scale`
-    is what the script says its gradients are divided by, 1 where it says nothing.
+    """A job's measures. `iteration_ms` and `comm_ms` are medians over the iterations of the lists beside
+    them. `scale` is the number by which the script says that it divides its gradients; 1 if it says nothing.
     """
 
     sync: str
@@ -60,7 +60,9 @@ class JobMeasures:
 
 @dataclass(frozen=True, slots=True)
 class ReportedJob(JobMeasures):
-    """A job with what was observed. `scaled`: its gradients are divided by the configuration's scale."""
+    """A job's measures with the testbed's observations. `scaled`: its gradients are divided by the
+    configuration's scale.
+    """
 
     scaled: bool
     verdict: JobVerdict
@@ -70,7 +72,9 @@ class ReportedJob(JobMeasures):
 
 @dataclass(frozen=True, slots=True)
 class ReportedLink:
-    """A link, and what all jobs sent over it, and each, by the job's name in the report."""
+    """A link, with the bytes that all jobs together sent over it, and each, by the job's name in the
+    report.
+    """
 
     name: str
     rate_mbps: Number | None

@@ -1,7 +1,7 @@
-"""The result of a job: what `testbed run --json` prints, records have, and all that judge or show a job read.
-Pure.
+"""The result of a job: printed by `testbed run --json`, kept in records, and read by all code that judges or
+shows a job. Pure.
 
-A field that has a default is one that earlier versions did not write.
+A field with a default is missing in results of earlier versions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 132: "SCTP"}
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """A worker of a job's last start: its log, the file with its stacks, where the job failed, and the
-    statistics that it left, without its timeline.
+    """A worker of a job's last start: its log, the file with its stack traces if the job failed, and the
+    statistics that it wrote, without its timeline.
     """
 
     rank: int
@@ -35,9 +35,7 @@ class WorkerResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupBytes:
-    """The bytes of tensors of a group that a script made beside its first, by the way that they went; its
-    workers by rank.
-    """
+    """The tensor bytes of a group that a script made besides its first, by transport; its workers by rank."""
 
     workers: tuple[int, ...]
     bytes_by: dict[str, int]
@@ -45,7 +43,7 @@ class GroupBytes:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """A start of a job: how long it took, and why it failed, if it did."""
+    """One start of a job: its duration, and why it failed, if it did."""
 
     generation: int
     wall_s: Number
@@ -61,7 +59,7 @@ class OpticalEvents:
 
 @dataclass(frozen=True, slots=True)
 class MedianAndMax:
-    """The median and the largest of several values; None of nothing."""
+    """The median and the largest of several values; None if there are none."""
 
     median: Number | None
     max: Number | None
@@ -69,7 +67,7 @@ class MedianAndMax:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """The ms by which samples came after their deadlines: median, largest, and 99th percentile."""
+    """The lateness of samples, in ms after their deadlines: median, largest, and 99th percentile."""
 
     median: Number | None
     max: Number | None
@@ -78,7 +76,7 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class CoreShares:
-    """The shares of the time with traffic that a core was busy, and in which of its states."""
+    """The shares of the time with traffic that a core was busy, in total and by state."""
 
     core: int
     busy: MedianAndMax
@@ -89,7 +87,9 @@ class CoreShares:
 
 @dataclass(frozen=True, slots=True)
 class SoftnetCounts:
-    """The packets that the kernel dropped, and how often it ended its work on packets early."""
+    """The packets that the kernel dropped, and the times that it cut its work on packets short
+    (/proc/net/softnet_stat).
+    """
 
     dropped: int
     squeezed: int
@@ -97,7 +97,7 @@ class SoftnetCounts:
 
 @dataclass(frozen=True, slots=True)
 class LinkTelemetry:
-    """A link that carried something, as its samples have it (testbed/telemetry/evidence.py, LinkUse)."""
+    """The samples of a link that carried something, summarized (testbed/telemetry/evidence.py, LinkUse)."""
 
     name: str
     rate_mbps: Number | None
@@ -113,7 +113,7 @@ class LinkTelemetry:
 @dataclass(frozen=True, slots=True)
 class JobTelemetry:
     """A summary of a job's samples. Shares are of the time in which links carried traffic, `traffic_s`.
-    `file` has them all, where a file of the result has one beside it.
+    `file` names the file with all samples, if one was written beside the result.
     """
 
     interval_s: Number
@@ -134,7 +134,9 @@ class JobTelemetry:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDelays:
-    """The delays that were injected into a worker, in as many iterations; `typical_s`: of its iterations."""
+    """The delays that were injected into a worker: how many, their seconds in total, in how many iterations.
+    `typical_s` is the duration of its typical iteration.
+    """
 
     rank: int
     delays: int
@@ -145,7 +147,7 @@ class WorkerDelays:
 
 @dataclass(frozen=True, slots=True)
 class JobDelays:
-    """The delays that were injected into a job's workers, by the pattern that was `asked` for."""
+    """The delays that were injected into a job's workers, by the pattern in `asked`."""
 
     asked: str
     delays: int
@@ -156,7 +158,7 @@ class JobDelays:
 
 @dataclass(frozen=True, slots=True)
 class OpticalLosses:
-    """The frames that were lost in the `dark`, and those for which there was no circuit."""
+    """The frames that were lost in dark time, and those that met no circuit."""
 
     dark: int
     unlit: int
@@ -164,9 +166,9 @@ class OpticalLosses:
 
 @dataclass(frozen=True, slots=True)
 class OthersTraffic:
-    """Bytes that crossed a link of the job's, headers included, and those of them that went up: from a host,
-    out of a rack or a unit. Of parallel circuits each counts all. `port`: the lower of the two; 0: the
-    protocol has none.
+    """Other traffic on a link of the job: its bytes with headers, and those of them that went up (from a
+    host, out of a rack or a unit). Parallel circuits each count all of it. `port` is the lower of the two
+    ports; 0: the protocol has none.
     """
 
     link: str
@@ -183,7 +185,7 @@ class OthersTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundResult:
-    """The bound of a job's rounds (testbed/telemetry/bound.py, Bound), and how it was made."""
+    """The bound of a job's rounds (testbed/telemetry/bound.py, Bound), and how it was computed."""
 
     bound_ms: Number
     measured_ms: Number
@@ -202,10 +204,10 @@ class BoundResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A job that has ended. `sync` is the system that it was summed by, `asked_sync` the one that was asked
-    for; `workers` are those of the last of its `attempts`, by rank, and `placement` has their racks. `ocs` is
-    unset for a queued job, whose circuits are its policy's; `blocks` for one that was not summed by such;
-    `series` has all samples, an .npz file in base64, where they were asked for.
+    """A job that has ended. `sync` is the system that summed it, `asked_sync` the system that was requested.
+    `workers` are those of the last of its `attempts`, by rank; `placement` has their racks. `ocs` is unset
+    for a queued job, whose circuits belong to its policy; `blocks` is unset for a job without block records.
+    `series` has all samples, an .npz file in base64, if they were requested.
     """
 
     id: int
@@ -243,22 +245,24 @@ class RunResult:
 
     @property
     def samples(self) -> bytes | None:
-        """Return all samples, an .npz file, if they came along."""
+        """Return the content of the .npz file with all samples, if it is included."""
         return None if isinstance(self.series, UnsetType) else base64.b64decode(self.series)
 
     def with_samples_in(self, file: str) -> RunResult:
-        """Return the result with the name of the file that has all samples, in place of these."""
+        """Replace the samples by the name of the file that holds them."""
         return replace(self, telemetry=replace(self.telemetry, file=file), series=UNSET)
 
     @property
     def events(self) -> tuple[ReconfigurationEvent, ...]:
-        """Return the reconfigurations while it ran, as far as they are its own."""
+        """Return the reconfigurations during the job, as far as they were its own."""
         return () if isinstance(self.ocs, UnsetType) else self.ocs.events
 
 
 @dataclass(frozen=True, slots=True)
 class MeanResult:
-    """The mean of several runs' values, and the interval in which it is with 95 % confidence; None of one."""
+    """The mean of several runs' values, and its 95 % confidence interval; `low` and `high` are None for one
+    value.
+    """
 
     mean: Number
     low: Number | None
@@ -268,7 +272,7 @@ class MeanResult:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRuns:
-    """A job that ran several times, and the means of its runs' numbers, by name."""
+    """The runs of a repeated job, and the means of their numbers, by name."""
 
     runs: tuple[RunResult, ...]
     means: dict[str, MeanResult]

@@ -1,6 +1,7 @@
-"""JSON Schemas of what `--json` prints, made of the messages' types: docs/schemas/, a file for each command.
+"""Make the JSON Schemas of all `--json` output from the messages' types: docs/schemas/, a file for each
+command.
 
-`python -m testbed.messages.schema` writes them; with `--check` it says which one is stale and exits 1.
+`python -m testbed.messages.schema` writes them; with `--check` it names each stale file and exits 1.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Printed(NamedTuple):
-    """All that a command prints: a line on it, the types of which it is one, and whether it may be a list of
-    such.
+    """The JSON output of a command: a line about it, the types that it may have, and whether it may be a list
+    of them.
     """
 
     line: str
@@ -50,7 +51,7 @@ PRINTED = {
 
 
 def schema(command: str) -> dict[str, Any]:
-    """Return the JSON Schema of what a command prints."""
+    """Make the JSON Schema of a command's output."""
     printed = PRINTED[command]
     messages: dict[str, Any] = {}
     for kind in printed.kinds:
@@ -67,8 +68,8 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def _printed(plain: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """Return the schema of a message as it is printed, with its fields in their order: one with a default is
-    there all the same, which a reader may go without. One that may be unset is not required.
+    """Make the schema of a message as it is printed, with its fields in order. A field with a default is
+    always printed, but a field that may be unset is not required.
     """
     fields = dataclasses.fields(kind)
     properties = {field.name: dict(plain["properties"][field.name]) for field in fields}
@@ -79,7 +80,7 @@ def _printed(plain: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Return a schema in which a number is not an integer or a number, and descriptions are lines."""
+    """Simplify a schema: "integer or number" becomes number, and descriptions become single lines."""
     if isinstance(node, list):
         return [_plain(each) for each in node]
     if not isinstance(node, dict):
@@ -94,7 +95,7 @@ def _plain(node: Any) -> Any:
 
 
 def _add_messages(kind: Any, messages: dict[str, Any]) -> None:
-    """Add the messages that a type has in it to those that are known, by name."""
+    """Add the message types inside a type to the known ones, by name."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         for inner in get_args(kind):
             _add_messages(inner, messages)
@@ -105,12 +106,12 @@ def _add_messages(kind: Any, messages: dict[str, Any]) -> None:
 
 
 def rendered() -> dict[Path, str]:
-    """Return what each file in docs/schemas should hold."""
+    """Return the content that each file in docs/schemas should have."""
     return {FOLDER / f"{name}.json": json.dumps(schema(name), indent=2) + "\n" for name in PRINTED}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Return 1 where `--check` finds a stale file."""
+    """Write the stale files, or with `--check` report them and return 1."""
     parser = argparse.ArgumentParser(prog="python -m testbed.messages.schema", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     arguments = parser.parse_args(argv)

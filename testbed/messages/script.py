@@ -1,4 +1,4 @@
-"""The result of `testbed script`: what was done when. Pure."""
+"""The result of `testbed script`: its steps and their times. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from testbed.messages.coding import Number
 
 @dataclass(frozen=True, slots=True)
 class DoneStep:
-    """A step: when it was due, begun and over, in s from the script's begin, its command's exit code, and
-    what that said.
+    """A step: when it was due, started and done, in s since the script's start; its command's exit code and
+    output.
     """
 
     at_s: Number
@@ -24,7 +24,7 @@ class DoneStep:
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
-    """A script's `file`, as it was typed, the testbed, when it began (seconds since 1970), and its steps."""
+    """A script's `file`, as it was typed, the testbed, the start (seconds since 1970), and the steps."""
 
     file: str
     testbed: str
@@ -34,7 +34,7 @@ class ScriptResult:
 
 @dataclass(frozen=True, slots=True)
 class StepOfRun:
-    """A step of a `script` that was done while a run was under way, `run_s` after the run's begin."""
+    """A step that a `script` did while a run was under way, `run_s` after the run's start."""
 
     run_s: Number
     script: str

@@ -1,6 +1,6 @@
-"""The status of a testbed: what `testbed status --json` prints, and the page and the library read. Pure.
+"""A testbed's status: printed by `testbed status --json`, and read by the web page and the library. Pure.
 
-A field that has a default is one that earlier versions did not write.
+A field with a default is missing in the status of earlier versions.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from testbed.messages.queue import QueueStatus
 from testbed.messages.timetable import TimetableStatus
 
 Nothing: TypeAlias = tuple[()]
-"""No unit, host, circuit or job, for readers who look for these alone."""
+"""No unit, host, circuit or job: an empty list, for programs that read only these."""
 
 STARTING, NOT_ANSWERING, DEAD = "starting", "not answering", "dead"
 
 
 @dataclass(frozen=True, slots=True)
 class RackStatus:
-    """A rack of a pod, by its ToR, which was started again so often."""
+    """A rack of a pod; `restarts` counts its ToR's restarts."""
 
     name: str
     hosts: int
@@ -31,9 +31,8 @@ class RackStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitStatus:
-    """A rack or a pod. `planes` has the number of its optical ports by the name of their plane,
-    `link_rates_mbps` the declared rates of links that have one of their own; `racks` are a pod's, and unset
-    of a rack.
+    """A rack or a pod. `planes` has the number of its optical ports by plane; `link_rates_mbps` has the
+    declared rates of the links that have one of their own; `racks` are a pod's racks, unset for a rack.
     """
 
     name: str
@@ -48,13 +47,13 @@ class UnitStatus:
 
     @property
     def tors(self) -> tuple[RackStatus, ...]:
-        """Return the racks of a pod; none of a rack."""
+        """Return the racks of a pod; empty for a rack."""
         return () if isinstance(self.racks, UnsetType) else self.racks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatus:
-    """A host, its link's declared rate, the job that holds it, and the users who run commands at it."""
+    """A host: its link's declared rate, the job that holds it, and the users who run commands in it."""
 
     name: str
     unit: str
@@ -67,15 +66,15 @@ class HostStatus:
 
 @dataclass(frozen=True, slots=True)
 class CoreStatus:
-    """The electrical core, by the declared rate of its links."""
+    """The electrical core, with the declared rate of its links."""
 
     rate_mbps: Number | None
 
 
 @dataclass(frozen=True, slots=True)
 class OpticalModelStatus:
-    """The optical model, where it is not the usual one, and its settings as a configuration has them: of all,
-    and the ones that a plane or a port has of its own.
+    """The optical model, if it is not the default one, and its settings as in the configuration: those for
+    all, and those of single planes and ports.
     """
 
     name: str
@@ -94,8 +93,8 @@ class CircuitUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerStatus:
-    """The controller: `state` is running or away, `lacks` says what it waits for, `error` why it is away. As
-    far as it answered.
+    """The controller: `state` is running or away, `lacks` names what it waits for, `error` says why it is
+    away. Fields are unset where it did not answer.
     """
 
     state: str
@@ -109,9 +108,9 @@ class ControllerStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A testbed that answers. `circuits` and `dark` are None while its controller is away, `schedule` while
-    nothing is queued, `cores_busy` while no job runs. `kept_apart` has by host the frames that were dropped
-    on their way to hosts of other users' jobs, and is None where hosts are not kept apart; `gone_links` by
-    link the device that somebody deleted.
+    nothing is queued, `cores_busy` while no job runs. `kept_apart` counts, by host, the frames dropped on
+    their way to hosts of other users' jobs; None if hosts are not kept apart. `gone_links` has, by link, the
+    device that was deleted from outside.
     """
 
     name: str
@@ -149,7 +148,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class SilentStatus:
-    """A testbed that does not answer, by what its main process wrote; `error` says why it does not."""
+    """A testbed that does not answer, described by its main process's file; `error` says why it does not."""
 
     name: str
     pid: int
@@ -165,7 +164,7 @@ class SilentStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenStatus:
-    """A testbed whose main process has not even written of itself yet."""
+    """A testbed whose main process has not yet written its file."""
 
     name: str
     pid: None
@@ -180,7 +179,9 @@ class UnwrittenStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeadStatus:
-    """A testbed that died: why, when in s since 1970 (None: nobody saw it), and the logs that it left."""
+    """A testbed that died: the reason, the time in s since 1970 (None: not noted), and the logs that it
+    left.
+    """
 
     name: str
     pid: int | None

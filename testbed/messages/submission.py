@@ -1,4 +1,4 @@
-"""The result of queued jobs: what `testbed submit --json` prints, and records have. Pure."""
+"""The result of queued jobs: printed by `testbed submit --json`, and kept in records. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.queue import QueuedStatus
 from testbed.messages.result import RunResult
 
-PortCounts = tuple[tuple[int, int, int], ...]  # of two units, by their indices, and the circuits between them
+PortCounts = tuple[tuple[int, int, int], ...]  # (unit index, unit index, circuits between the two)
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedRun(QueuedStatus):
-    """A queued job that has ended, its times in s, and by slot the rates that it was given; `run` is its own
-    result, None of one that did not run.
+    """A queued job that has ended: its times in s, the rate that it was given in each time slot, and its own
+    result `run`; None if it did not run.
     """
 
     waiting_s: Number | None
@@ -31,7 +31,7 @@ class QueuedRun(QueuedStatus):
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """Circuits between two units that a rotation lights for so long."""
+    """A turn of a rotation: the circuits between units, and how long they are lit."""
 
     ports: PortCounts
     lasts_ms: Number
@@ -39,7 +39,7 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class RotationRecord:
-    """Turns that follow each other by the data plane's clock."""
+    """A sequence of turns by the data plane's clock."""
 
     guard_ms: Number
     turns: tuple[TurnRecord, ...]
@@ -47,8 +47,8 @@ class RotationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRecord:
-    """A slot: how long the policy took (None: its last decision stayed in force), how many connections were
-    `set_up`, and the rates by job, the circuits and the rotation that it decided on.
+    """A time slot: the policy's computing time (None: its last decision stayed in force), how many circuits
+    were `set_up`, and the decision: rates by job, circuits and rotation.
     """
 
     slot: int
@@ -70,8 +70,8 @@ class QueueModel:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionResult:
-    """All jobs that were queued at once; circuits and the policy's times are the whole session's. `lost` says
-    why a file of the result is lacking, and is no part of such a file.
+    """All jobs of one submission; circuits and the policy's times are those of the whole session. `lost` says
+    why a file of the result is missing; it is not part of such a file.
     """
 
     policy: str
@@ -100,12 +100,12 @@ class SubmissionResult:
 
     @property
     def loss(self) -> str | None:
-        """Return why a file of the result is lacking, if one is."""
+        """Return why a file of the result is missing; None if all are there."""
         return None if isinstance(self.lost, UnsetType) else self.lost
 
     @property
     def why_failed(self) -> str | None:
-        """Return why the submission failed; None where no job of it did."""
+        """Return why the submission failed; None if none of its jobs did."""
         failed = [job for job in self.jobs if job.failure and not job.cancelled]
         if not failed:
             return None
@@ -116,8 +116,8 @@ class SubmissionResult:
         )
 
     def verdict(self) -> tuple[str | None, bool | None]:
-        """Return how many of the jobs that were judged are trustworthy, in a line, and whether all are; None
-        where none was judged.
+        """Return a line that counts the trustworthy jobs among those judged, and whether all are; None, None
+        if none was judged.
         """
         verdicts = [job.run.verdict.trustworthy for job in self.jobs if job.run and not job.failure]
         judged = [each for each in verdicts if each is not None]
@@ -128,6 +128,6 @@ class SubmissionResult:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """The numbers of jobs that were queued, and that nobody waits for."""
+    """The numbers of jobs that were queued without a waiting client."""
 
     jobs: tuple[int, ...]

@@ -9,7 +9,7 @@ from testbed.messages.coding import Number
 
 @dataclass(frozen=True, slots=True)
 class MatchingStatus:
-    """The circuits that are lit together, from `start_ms` of a timetable's period on."""
+    """A matching, lit from `start_ms` of the timetable's period on."""
 
     start_ms: Number
     circuits: tuple[tuple[str, str], ...]
@@ -17,7 +17,7 @@ class MatchingStatus:
 
 @dataclass(frozen=True, slots=True)
 class TimetableStatus:
-    """Matchings that take turns by the clock. Circuits are dark for `guard_ms` at each turn."""
+    """Matchings lit in turn by the clock. Circuits are dark for `guard_ms` at the start of each time slot."""
 
     period_ms: Number
     guard_ms: Number

@@ -1,4 +1,4 @@
-"""The verdict on a job, which says whether its links set the result. Pure."""
+"""The verdict on a job: whether its links determined the result. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`name` is for programs and stays; `text` has the numbers."""
+    """A reason or note. `name` is for programs and does not change between versions; `text` has the
+    numbers.
+    """
 
     name: str
     text: str
@@ -15,8 +17,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class JobVerdict:
-    """The verdict, which says whether links set a result: `trustworthy` is None for a job that sent next to
-    nothing. Reasons make a result not trustworthy, notes need not.
+    """The verdict on a job's result. `trustworthy` is None for a job that sent next to nothing. Each reason
+    makes the result not trustworthy; notes do not.
     """
 
     trustworthy: bool | None
@@ -26,5 +28,5 @@ class JobVerdict:
 
     @property
     def text(self) -> str:
-        """Return the line without the word that begins it."""
+        """Return the line without the prefix "verdict: "."""
         return self.line.removeprefix("verdict: ")

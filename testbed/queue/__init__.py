@@ -1,3 +1,3 @@
-"""The queue of jobs, and the policy that decides slot by slot who starts when (docs/scheduling.md). What a
-job is and how it lives is testbed/jobs/'s, below.
+"""The queue of jobs, and the policy that decides in each time slot which of them start (docs/scheduling.md).
+testbed/jobs/, below, runs each job.
 """

@@ -1,4 +1,4 @@
-"""The account of a session of the queue: the rules that it decides by, and what it did. Pure."""
+"""A session's rules and its counters. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _MOST_COMPLAINTS = 20
 
 
 def kind_of(complaint: str) -> str:
-    """Return a complaint without its slot, which is all that differs in one that comes at every slot."""
+    """Return a complaint without its slot number, so that complaints that recur each time slot compare
+    equal.
+    """
     return _SLOT.sub("slot", complaint)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a session: a policy, by the name that it was asked for by and by its own, the limits as
-    the policy sees it, and the seed of all draws.
+    """A session's rules: its policy (the requested name and the policy's own name), the limits that the
+    policy sees, and the seed of all draws.
     """
 
     asked_policy: str
@@ -33,25 +35,25 @@ class Rules:
 
 @dataclass(slots=True)
 class Account:
-    """The counts of what a session did, for results and `status`."""
+    """Counters of a session's decisions and complaints, for results and `status`."""
 
     connections: int = 0
     reconfigurations: int = 0
     policy_s: list[float] = field(default_factory=list)
     overruns: int = 0
-    failures: int = 0  # of the policy, to answer with a valid decision
+    failures: int = 0  # time slots in which the policy gave no valid decision
     last_failure: str | None = None
     late_slots: int = 0
-    # by kind, the last kinds that came: how it was said last, and how often
+    # by kind, the most recent kinds last: the latest text, and the count
     complaints_by_kind: dict[str, tuple[str, int]] = field(default_factory=dict)
     slots: list[SlotRecord] = field(default_factory=list)
 
     def fail(self, why: str) -> None:
-        """Count a decision that there was not, or that was not valid."""
+        """Count a missing or invalid decision."""
         self.failures, self.last_failure = self.failures + 1, why
 
     def complain(self, text: str) -> None:
-        """Count a complaint, of another slot than those of its kind before."""
+        """Count a complaint together with those of its kind, which differ in their slot only."""
         kind = kind_of(text)
         _, count = self.complaints_by_kind.pop(kind, ("", 0))
         self.complaints_by_kind[kind] = text, count + 1
@@ -60,7 +62,7 @@ class Account:
 
     @property
     def complaints(self) -> list[str]:
-        """The last complaints, each kind once, as it was said last and with its number."""
+        """The most recent complaints, each kind once, with its latest text and its count."""
         return [
             text if count == 1 else f"{text} ({count} times)"
             for text, count in self.complaints_by_kind.values()
@@ -68,12 +70,12 @@ class Account:
 
 
 def port_counts(ports: Mapping[Pair, int]) -> PortCounts:
-    """Return what a result says of circuits, in the order of their units."""
+    """Convert circuits to their form in a result, ordered by units."""
     return tuple(sorted(_indices(ports)))
 
 
 def rotation_record(rotation: Rotation) -> RotationRecord:
-    """Return what a result says of a rotation."""
+    """Convert a rotation to its form in a result."""
     turns = (TurnRecord(_indices(turn.ports), float(turn.lasts_ms)) for turn in rotation.turns)
     return RotationRecord(float(rotation.guard_ms), tuple(turns))
 

@@ -1,5 +1,5 @@
-"""The layouts that policies can decide on, of those that systems make: their circuits join one unit, the hub,
-with the workers' units. Pure.
+"""Check which layouts policies can decide on: those with all circuits between one unit, the hub, and the
+workers' units. Pure.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from testbed.wire.transports import SERVER
 
 
 def hub_of(layout: Layout) -> Unit:
-    """Return the unit where a job's circuits meet: its server's, or, without one, that of the top of its
-    forest or of one of its workers. RequestError where they do not all join it to a unit with workers, which
-    is all that policies decide on.
+    """Return the unit where a job's circuits meet: its server's unit; without a server, that of a tree's top
+    or of a worker. Raises RequestError unless all circuits join it to a unit with workers, because policies
+    decide only on such circuits.
     """
     tops = [tree.top.place.unit for tree in layout.forest.trees] if layout.forest else []
     able = [layout.server[0]] if layout.server else [*tops, *layout.units]
@@ -51,21 +51,21 @@ def hub_of(layout: Layout) -> Unit:
 
 
 def meeting_of(layout: Layout) -> int:
-    """Return how many of its streams meet in one queue, at most."""
+    """Return the largest number of a job's streams that meet in one queue."""
     if layout.forest is not None:
         return layout.forest.meeting()
     return len(layout.workers) if layout.transport == SERVER else 1
 
 
 def served_where_asked(layout: Layout, unit: Unit | None) -> bool:
-    """Return whether the job's server, if it has any, is in the unit that was asked for, if any was."""
+    """Return whether the job's server, if it has one, is in the requested unit, if one was requested."""
     return layout.server is None or unit is None or layout.server[0] == unit
 
 
 def check_circuits(layout: Layout, policy: str, topology: Topology) -> None:
-    """Raise RequestError where units lack optical ports for the circuits of a layout, which a job needs all
-    at once: no decision could let it run. It may do without them where there is a core, where its workers
-    are in one unit, whose switch may sum them, and with a user's own policy, whose circuits may take turns.
+    """Raise RequestError if units lack optical ports for all circuits of a layout at once: no decision could
+    let the job run. Not checked if there is a core, if all workers are in one unit (its switch may sum for
+    them), or for a user's own policy (its circuits may rotate).
     """
     if topology.core_link or is_users(policy) or len({unit for unit, _ in layout.workers}) == 1:
         return
@@ -73,8 +73,8 @@ def check_circuits(layout: Layout, policy: str, topology: Topology) -> None:
 
 
 def check_choice(policy: str, between: Choice, topology: Topology) -> None:
-    """Raise RequestError where the system by which switches are to sum, as this policy chooses, names a
-    program for an engine of this testbed that the engine does not have.
+    """Raise RequestError if this policy's system for sums at switches names a program that an engine of this
+    testbed lacks.
     """
     for engine in sorted({unit.engine for unit in topology.units}):
         program, known = between.with_inc.programs.get(engine), programs_for(engine)
@@ -126,7 +126,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
 
 
 def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
-    """Raise RequestError where the job's packets do not fit, or its policy may have a switch sum that has no
+    """Raise RequestError if the job's packets do not fit, or if its policy may let a switch sum that has no
     program for them.
     """
     summing = {unit.index: unit.engine for unit in topology.units if unit.engine in between.with_inc.programs}
@@ -142,9 +142,9 @@ def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
 
 
 def _has_server(job: JobSpec, lay_out: Callable[[Unit | None], Layout | None]) -> bool:
-    """Return whether there is a host for the job's parameter server on an empty testbed, if it needs any.
-    RequestError where its system has no layout, or one that policies cannot decide on; a user's own system is
-    asked when the job is to have hosts.
+    """Return whether an empty testbed has a host for the job's parameter server, if it needs one. Raises
+    RequestError if its system has no layout, or one that policies cannot decide on. A user's own system is
+    asked only when the job gets hosts.
     """
     if job.sync is not None and is_users(job.sync):
         return True
@@ -155,8 +155,8 @@ def _has_server(job: JobSpec, lay_out: Callable[[Unit | None], Layout | None]) -
 def _laid_out(
     job: JobSpec, racks: Sequence[Rack], topology: Topology, without_inc: System, ps: Unit | None
 ) -> Layout | None:
-    """Return a job's layout on an empty testbed, with a server in `ps`, or anywhere; None where no host is
-    left for it.
+    """Lay out a job on an empty testbed, with its server in `ps` or anywhere; None if no host is left for
+    it.
     """
     engines = {unit.index: unit.engine for unit in topology.units}
     if job.sync is None:
@@ -177,7 +177,9 @@ def _laid_out(
 
 
 def _check_one_is_possible(job: JobSpec, layouts: Sequence[Layout], policy: str, topology: Topology) -> None:
-    """Raise RequestError where none of a job's layouts can have its circuits, with what the first lacks."""
+    """Raise RequestError, with the first layout's shortage, if none of a job's layouts can have its
+    circuits.
+    """
     lacks = []
     for layout in layouts:
         try:

@@ -1,9 +1,9 @@
-"""The process that a policy runs in: `python -m testbed.queue.policy_host POLICY --seed N`, as the user who
-submitted the jobs.
+"""The process of a policy: `python -m testbed.queue.policy_host POLICY --seed N`, as the user who submitted
+the jobs.
 
-On the socket that is its standard input come states, a JSON object a line, and go decisions. What the policy
-prints goes to its log. A policy is one of the catalogue's names, or FILE.py:CLASS, or MODULE:CLASS. Modules
-are found in FILE's folder and in the working one.
+It reads states from the socket that is its standard input, one JSON object a line, and writes decisions to
+it. The policy's own output goes to its log. POLICY is a name of the catalogue, FILE.py:CLASS, or
+MODULE:CLASS. Modules are imported from FILE's folder and the working folder.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from testbed.scheduling.model import Decision, Policy
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """The answer to the state of a number: the policy's decision, as JSON has it, and how long it took; or
-    the error that it raised, in one line.
+    """The answer to the state with this number: the policy's decision as JSON data and its computing time in
+    seconds, or the error that it raised, in one line.
     """
 
     number: int
@@ -39,14 +39,14 @@ class PolicyAnswer:
     raised: str | None = None
 
     def as_data(self) -> Mapping[str, object]:
-        """Return what JSON has of it: all that there is."""
+        """Return the fields that are set, as JSON data."""
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: value for name, value in values if value is not None}
 
 
 def policy_of(name: str, seed: int) -> Policy:
-    """Return a policy by its name, by FILE.py:CLASS, or by FILE.py:CLASS/NAME, the policy NAME of a system.
-    RequestError names what is wrong with it.
+    """Make a policy by its name, by FILE.py:CLASS, or by FILE.py:CLASS/NAME, the policy NAME of a system.
+    Raises RequestError with the reason.
     """
     if not is_users(name):
         return make(name, seed)
@@ -66,8 +66,8 @@ def policy_of(name: str, seed: int) -> Policy:
 
 
 def _of_system(system: System, name: str, seed: int) -> Policy:
-    """Return a policy of a user's system. ValueError for one that the queue cannot serve: it lays jobs out by
-    the systems of the usual policy.
+    """Make a policy of a user's system. Raises ValueError for one that the queue cannot serve, because it
+    lays jobs out by the systems of the default policy.
     """
     brought: Policies | None = getattr(system, "policies", None)
     if brought is None or name not in brought.factories:
@@ -84,7 +84,7 @@ def _of_system(system: System, name: str, seed: int) -> Policy:
 
 
 def main(argv: list[str]) -> int:
-    """Answer states by decisions until the other end closes."""
+    """Answer states with decisions until the other end closes."""
     parser = argparse.ArgumentParser(prog="python -m testbed.queue.policy_host", description=__doc__)
     parser.add_argument("policy", help=f"FILE.py:CLASS, MODULE:CLASS, or one of {', '.join(policies())}")
     parser.add_argument("--seed", type=int, default=1)
@@ -113,7 +113,7 @@ def main(argv: list[str]) -> int:
                 if not isinstance(decision, Decision):
                     raise TypeError(f"decide returned {type(decision).__name__}, which is no Decision")
                 answer = replace(answer, decision=decision_to_json(decision))
-            except Exception as error:  # a policy may raise anything, and is asked again in the next slot
+            except Exception as error:  # a policy may raise anything; it is asked again in the next time slot
                 traceback.print_exc()
                 answer = replace(answer, raised=in_a_line(error))
             say(**answer.as_data())

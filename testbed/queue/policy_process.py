@@ -1,5 +1,5 @@
-"""The daemon's side of a policy's process: asks it within a time limit, and starts it again when it ended or
-hangs.
+"""The daemon's side of a policy's process: it requests decisions within a time limit, and restarts a process
+that ended or hangs.
 """
 
 from __future__ import annotations
@@ -31,37 +31,35 @@ _STUCK_S = 10.0
 _STUCK_SLOTS = 10
 _END_S = 2.0
 _TICK_S = 0.2
-_LONGEST_LINE_BYTES = (
-    8 << 20
-)  # a decision of 1,400 jobs has 0.1 MB; while it is parsed, the daemon does nothing else
+_LONGEST_LINE_BYTES = 8 << 20  # a decision for 1,400 jobs has 0.1 MB; parsing blocks the daemon
 
 Spawn = Callable[..., Spawned]
 
 
 class PolicyError(TestbedError):
-    """There is no decision for this slot: the policy raised, ended, or answered something that is no
+    """There is no decision for this time slot: the policy raised, ended, or gave an answer that is no
     decision.
     """
 
 
 class OverrunError(PolicyError):
-    """There is no decision yet, and the time for it is over."""
+    """There is no decision yet, and its time is over."""
 
 
 class GoneError(PolicyError):
-    """There will be no decision any more: it ended too often."""
+    """There will be no further decision: the policy ended too often."""
 
 
 class _Lines:
-    """Lines, put together from the pieces that come. Each byte is looked at once, however it comes."""
+    """Joins received pieces into lines, and searches each byte only once."""
 
     def __init__(self) -> None:
         self.whole: deque[bytes] = deque()
-        self.begun_bytes = 0  # of the line whose end is still to come
+        self.begun_bytes = 0  # of the incomplete last line
         self._begun: list[bytes] = []
 
     def add(self, piece: bytes) -> None:
-        """Take the piece that came next."""
+        """Append the next piece."""
         first, *others = piece.split(b"\n")
         self._begun.append(first)
         for following in others:
@@ -76,7 +74,7 @@ def _yes() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A policy by name, FILE.py:CLASS or MODULE:CLASS, its seed, whose process it is, and where it prints."""
+    """A policy (name, FILE.py:CLASS or MODULE:CLASS) and its seed, the user of its process, and its log."""
 
     policy: str
     seed: int
@@ -87,8 +85,8 @@ class Options:
 
 
 class PolicyProcess:
-    """A context manager around a policy's life. Calls come from one thread. `spawn(argv, **options)` starts a
-    process; `wanted` is asked all the time while it starts first, and False ends that.
+    """A context manager for a policy's process. All calls must come from one thread. `spawn(argv, **options)`
+    starts a process; `wanted` is polled during the first start, and returns False to abort it.
     """
 
     def __init__(self, spawn: Spawn, options: Options, wanted: Callable[[], bool] = _yes) -> None:
@@ -99,12 +97,12 @@ class PolicyProcess:
         self._lines = _Lines()
         self._number = 0
         self._ready = False
-        self._asked_at: float | None = None  # of a state that was not answered yet, or of the start
+        self._asked_at: float | None = None  # when the unanswered state was sent, or the process started
         self.restarts = 0
 
     def __enter__(self) -> Self:
-        """Start it and wait until it is ready. RequestError when there is no such policy, or it cannot be
-        made.
+        """Start the process and wait until it is ready. Raises RequestError if there is no such policy, or it
+        cannot be made.
         """
         self._start()
         try:
@@ -122,14 +120,14 @@ class PolicyProcess:
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool] = _yes
     ) -> tuple[Decision, float]:
-        """Return a decision, and the time that the policy took. OverrunError at the deadline (of
-        time.monotonic), when the answer is given up, and when it is not `wanted` any longer; PolicyError when
-        it has none.
+        """Return a decision, and the policy's computing time in seconds. Raises OverrunError at the deadline
+        (of time.monotonic) or once the decision is no longer `wanted`; either way the answer is abandoned.
+        Raises PolicyError if the policy has no decision.
         """
-        self._see_to_it(slot_s)
+        self._restart_if_needed(slot_s)
         while (
             self._asked_at is not None
-        ):  # it starts, or is at an earlier state still: that answer is too late
+        ):  # it starts, or still works on an earlier state, for which its answer is too late
             self._next(deadline, wanted)
             self._ready, self._asked_at = True, None
         self._number += 1
@@ -138,7 +136,7 @@ class PolicyProcess:
             json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline
         )
         answer = self._next(deadline, wanted)
-        while answer.get("number") != self._number:  # to a state that was given up
+        while answer.get("number") != self._number:  # the answer to an abandoned state
             answer = self._next(deadline, wanted)
         self._asked_at = None
         if "raised" in answer:
@@ -148,7 +146,7 @@ class PolicyProcess:
         except (KeyError, TypeError, ValueError) as error:
             raise PolicyError(f"policy {self.policy}: {error}") from error
 
-    def _see_to_it(self, slot_s: float) -> None:
+    def _restart_if_needed(self, slot_s: float) -> None:
         if self._process is not None and self._asked_at is not None:
             busy_s = time.monotonic() - self._asked_at
             if busy_s > (max(_STUCK_S, _STUCK_SLOTS * slot_s) if self._ready else READY_S):
@@ -191,7 +189,7 @@ class PolicyProcess:
         self._socket, self._lines, self._ready, self._asked_at = ours, _Lines(), False, time.monotonic()
 
     def _end(self) -> int:
-        """End the process, if there is any, and return its exit code."""
+        """End the process, if there is one, and return its exit code."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -201,8 +199,8 @@ class PolicyProcess:
         return process.end()
 
     def _ended(self) -> PolicyError:
-        """Return why there is no answer, after the end of the socket, which comes a little before the
-        process's.
+        """Make the error for a closed socket: wait for the process's end, which comes a little later, and
+        report its exit.
         """
         if self._process is not None:
             pidfd = os.pidfd_open(self._process.pid)
@@ -218,7 +216,7 @@ class PolicyProcess:
         assert self._socket is not None
         while data:
             if not ready([], deadline - time.monotonic(), writing=[self._socket.fileno()]):
-                # half a state cannot be taken back: it starts afresh
+                # half a state cannot be withdrawn: restart the process
                 self._end()
                 raise OverrunError(
                     f"policy {self.policy} did not take its state in time, and is started again"
@@ -229,7 +227,7 @@ class PolicyProcess:
                 raise self._ended() from error
 
     def _next(self, deadline: float, wanted: Callable[[], bool]) -> dict[str, Any]:
-        """Return the next message of the process."""
+        """Receive the next message of the process."""
         assert self._socket is not None
         while not self._lines.whole:
             rest_s = deadline - time.monotonic()
@@ -255,7 +253,7 @@ class PolicyProcess:
         try:
             message = dict(json.loads(self._lines.whole.popleft()))
         except (TypeError, ValueError, RecursionError) as error:
-            self._asked_at = None  # that was its answer
+            self._asked_at = None  # it has answered
             raise PolicyError(f"policy {self.policy} wrote what is no answer: {error}") from error
         if "refused" in message:
             self._end()

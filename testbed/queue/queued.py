@@ -1,6 +1,4 @@
-"""A job in the queue: what was asked for, its states and when it came to them, and what policies see
-of it.
-"""
+"""A job in the queue: its request, its states with their times, and its view for policies."""
 
 from __future__ import annotations
 
@@ -34,13 +32,14 @@ from testbed.topology.units import Unit
 
 @dataclass(slots=True, eq=False)
 class Queued:
-    """A job in the queue, from its submission to its end. Times are seconds since the session's first slot.
+    """A job in the queue, from its submission to its end. Times are seconds since the session's first time
+    slot.
 
     `state` goes from coming (not arrived) to queued (no hosts yet), starting (its processes start), ready
     (shown to the policy), running, leaving (its workers have left their process group, and their processes
-    end), finishing (its result is made) and ended. `arrival` is the first slot that it was shown in; `inc`
-    the unit, from 0, whose switch sums for it by the policy's choice; `rates` are the slots in which its rate
-    changed, each with the new one in declared Gb/s.
+    end), finishing (its result is computed) and ended. `arrival` is the first time slot in which policies saw
+    it; `inc` is the unit, from 0, whose switch sums for it by the policy's choice; `rates` are the time slots
+    in which its rate changed, each with the new rate in declared Gb/s.
     """
 
     id: int
@@ -54,11 +53,11 @@ class Queued:
     hub: Unit | None = None  # where its circuits meet, once it has hosts
     meeting: int = 0  # see testbed/scheduling/model.py
     links_gbps: tuple[float, float] = (math.inf, math.inf)  # see live.host_limits
-    refused_beside: frozenset[Host] | None = None  # the hosts that were busy when it had no layout
+    refused_beside: frozenset[Host] | None = None  # the busy hosts with which it had no layout
     arrival: int | None = None
     started: int | None = None
     inc: UnitIndex | None = None
-    mode: str | None = None  # the system that it is summed by, once it was started
+    mode: str | None = None  # the system that sums it, once it is started
     rates: list[tuple[int, float]] = field(default_factory=list)
     placed_s: float | None = None
     ready_s: float | None = None
@@ -66,13 +65,13 @@ class Queued:
     trained_s: float | None = None
     ended_s: float | None = None
     failure: str | None = None
-    was_cancelled: bool = False  # somebody asked for its end before it had ended
+    was_cancelled: bool = False  # a user or the testbed cancelled it before it had ended
     run: RunResult | None = None
     done_share: float = 0.0
 
     @property
     def is_cancelled(self) -> bool:
-        """Say whether it ended because somebody asked for that."""
+        """Return whether it ended because it was cancelled."""
         return self.was_cancelled and self.failure is not None
 
     @property
@@ -80,9 +79,9 @@ class Queued:
         return self.rates[-1][1] if self.state == "running" else 0.0
 
     def lay_out(self, jobs: Jobs, between: Choice, busy: frozenset[Host]) -> Layout | None:
-        """Return its layout beside others, who have the hosts that are `busy`, by the system that it asks
-        for, or one of those `between` which its policy chooses; None while there are too few hosts.
-        RequestError where its system has no layout, or one that policies cannot decide on.
+        """Lay the job out beside the hosts that are `busy`, by the system that it names, or by one of those
+        `between` which its policy chooses; None while there are too few hosts. Raises RequestError if its
+        system has no layout, or one that policies cannot decide on.
         """
         racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
         if spec.sync is None:
@@ -100,14 +99,14 @@ class Queued:
     # ------------------------------------------------------------------ its states
 
     def place(self, job: Job, topology: Topology, now_s: float) -> None:
-        """Give it the job that holds its hosts."""
+        """Assign the job that holds its hosts."""
         self.job, self.state, self.placed_s = job, "starting", now_s
         self.hub = hub_of(job.layout)
         self.links_gbps = live.host_limits(topology, job.layout.workers, job.layout.server)
         self.meeting = 0 if self.spec.sync is None else meeting_of(job.layout)
 
-    def see_ready(self, slot: int, now_s: float) -> None:
-        """Note whether it waits to be told how it runs, and since which slot."""
+    def update_ready(self, slot: int, now_s: float) -> None:
+        """Update whether it is ready to run, and note the first time slot in which it was."""
         if self.state not in ("starting", "ready") or self.job is None:
             return
         self.state = "ready" if self.job.is_ready() else "starting"
@@ -115,8 +114,8 @@ class Queued:
             self.arrival, self.ready_s = slot, now_s
 
     def run_from(self, slot: int, inc: UnitIndex | None, mode: str, rate_gbps: float, began_s: float) -> None:
-        """Note that its job was started in this slot, and how its policy has it run: summed by the system
-        `mode`, at a rate; `began_s` as for `look`.
+        """Note that its job was started in this time slot, summed by the system `mode` at a rate, as its
+        policy decided; `began_s` as for `update_progress`.
         """
         assert self.job is not None
         assert self.job.started_at is not None
@@ -126,9 +125,11 @@ class Queued:
         self.state = "running"
 
     def finish(self, began_s: float) -> None:
-        """Note that its hosts are free, and its result is about to be made; `began_s` as for `look`."""
+        """Note that its hosts are free and its result will be computed; `began_s` as for
+        `update_progress`.
+        """
         assert self.job is not None
-        self.look(began_s)
+        self.update_progress(began_s)
         self.state = "finishing"
         self.ended_s = (self.job.ended_at or time.monotonic()) - began_s
 
@@ -136,9 +137,10 @@ class Queued:
         """Note that it ended without hosts."""
         self.state, self.failure, self.ended_s = "ended", why, now_s
 
-    def look(self, began_s: float) -> None:
-        """Note how far it is; `began_s` is the session's first slot by the system's monotonic clock. A job
-        that may start again keeps what its decision gave it until its processes have ended.
+    def update_progress(self, began_s: float) -> None:
+        """Update its progress. `began_s` is the time of the session's first slot on the system's monotonic
+        clock. A job that may start again keeps the rate and circuits of its decision until its processes have
+        ended.
         """
         if self.job is None or self.started is None:
             return
@@ -161,7 +163,7 @@ class Queued:
         return replace(job, meeting=self.meeting)
 
     def progress(self, slot_s: float) -> Progress:
-        """Return how far it is, as policies see it, once it was shown to them."""
+        """Return its progress as policies see it, once they have seen the job."""
         assert self.arrival is not None
         slot_gigabits = self.rate_gbps * slot_s
         remaining = live.remaining_gigabits(self.gigabits, self.done_share, slot_gigabits)
@@ -169,7 +171,7 @@ class Queued:
 
 
 def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
-    """Return the request of a job of a submission, whose own request is common to all of them."""
+    """Make the request of one job from the request that all jobs of its submission share."""
     return replace(
         request,
         script=spec.script,
@@ -183,7 +185,7 @@ def requested(request: JobRequest, spec: JobSpec) -> JobRequest:
 
 
 def describe(queued: Queued) -> QueuedStatus:
-    """Return the job for `status` and the result."""
+    """Describe the job for `status` and the result."""
     job = queued.job
     units = dict.fromkeys(unit for unit, _ in job.layout.workers) if job else []
     return QueuedStatus(

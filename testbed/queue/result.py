@@ -1,4 +1,4 @@
-"""The result of a submission, and the status of a session. Pure: reads what the session kept."""
+"""The result of a submission, and the status of a session, from the session's data. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COMPLAINTS_SHOWN = 3
 
 
 def of_session(session: Session) -> QueueStatus:
-    """Return a session's status."""
+    """Make a session's status."""
     account = session.account
     with session.lock:
-        session.look()
+        session.update_progress()
         return QueueStatus(
             policy=session.rules.policy,
             slot=session.slot,
@@ -37,7 +37,7 @@ def of_session(session: Session) -> QueueStatus:
 
 
 def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> SubmissionResult:
-    """Return a submission's result. Circuits and the policy's times are the whole session's."""
+    """Make a submission's result. Circuits and the policy's times are those of the whole session."""
     account = session.account
     done = [queued for queued in jobs if queued.failure is None and queued.ended_s is not None]
     started = [queued.started_s for queued in done if queued.started_s is not None]
@@ -72,13 +72,13 @@ def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> Su
 
 
 def _end_s(queued: Queued) -> float:
-    """Return when a job's workers left their process group; where they had none, when they had ended."""
+    """Return when a job's workers left their process group; if they never joined one, when the job ended."""
     return queued.trained_s or queued.ended_s or 0.0
 
 
 def _job(queued: Queued) -> QueuedRun:
-    """Return a job's times since the session's first slot. JCT is waiting, which is for hosts, start-up and
-    the policy, and training.
+    """Make a job's result. Its times count from the session's first time slot. JCT is waiting (for hosts,
+    start-up and the policy) plus training.
     """
     described = describe(queued)
     waiting_s = start_up_s = training_s = jct_s = None
@@ -86,7 +86,7 @@ def _job(queued: Queued) -> QueuedRun:
         start_up_s = queued.ready_s - queued.placed_s
     if (
         queued.ended_s is not None and queued.ended_s >= queued.arrival_s
-    ):  # else it was ended before it arrived
+    ):  # otherwise it was ended before it arrived
         jct_s = _end_s(queued) - queued.arrival_s
     if queued.started_s is not None and queued.ended_s is not None:
         waiting_s = queued.started_s - queued.arrival_s

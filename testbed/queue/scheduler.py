@@ -1,8 +1,8 @@
-"""The scheduler: `testbed submit` and `testbed cancel` in the daemon, the submissions, the session that they
-share, and what is said of them.
+"""The scheduler: `testbed submit` and `testbed cancel` in the daemon; the submissions, their common session,
+and the news about them.
 
-One session at a time: its policy, slot length and seed are those of the submission that began it, and it ends
-with its last job.
+There is one session at a time. Its policy, slot length and seed are those of the submission that started it,
+and it ends with its last job.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from testbed.scheduling.model import Limits
 from testbed.topology.model import Topology
 
 _JOIN_S = 5.0
-_END_S = 8.0  # longer than a worker has to end when it is asked to
+_END_S = 8.0  # longer than the time that a worker has to end on request
 _WENT_AWAY = "the command that submitted it went away"
 
 
 @dataclass(slots=True)
 class Batch:
-    """The jobs that one `testbed submit` queued. `left` are the numbers of the jobs whose end was not told
-    yet; `said` are the events for it, None at its end; `complaints` are those among them, by kind, each as it
-    was told, once, and how often it came; `lost` is why a file of the result is lacking.
+    """The jobs of one `testbed submit`. `left` are the numbers of the jobs without reported end. `news` has
+    the events for its client, then None at its end. `complaints` has the reported complaints by kind, each
+    with its text and count. `lost` says why a file of the result is missing.
     """
 
     caller: Caller
@@ -60,18 +60,20 @@ class Batch:
     left: set[int]
     complaints: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: str | None = None
-    said: queue.SimpleQueue[QueueNews | None] = field(default_factory=queue.SimpleQueue)
+    news: queue.SimpleQueue[QueueNews | None] = field(default_factory=queue.SimpleQueue)
 
 
 class Scheduler:
-    """Thread-safe. A policy's log is in `folder`; `note` tells the user of `up`."""
+    """Accepts submissions and runs the session. Thread-safe. A policy's log is in `folder`; `note` reports to
+    the user of `up`.
+    """
 
     def __init__(self, topology: Topology, jobs: Jobs, folder: Path, note: Callable[[str], None]) -> None:
         self._topology, self._jobs, self._folder, self._note = topology, jobs, folder, note
         self._submitting = (
             threading.Lock()
-        )  # one submission at a time: as long as a policy's start; taken before _lock
-        self._lock = threading.Lock()  # the fields below; taken after a session's, never before
+        )  # one submission at a time, for as long as a policy's start; acquired before _lock
+        self._lock = threading.Lock()  # guards the fields below; acquired after a session's lock, not before
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
         self._batches: list[Batch] = []
@@ -83,8 +85,8 @@ class Scheduler:
     def submit(
         self, request: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event
     ) -> Any:
-        """Queue jobs, which run as `caller`. Return the result, as JSON has it, when they have ended, or,
-        unless the request has `wait`, their numbers at once.
+        """Queue jobs, which run as `caller`. Return their result as JSON data when they have ended or, unless
+        the request has `wait`, their numbers at once.
         """
         submitted = asked(SubmitRequest, request)
         wanted = submission.parse(submitted.submission)
@@ -96,12 +98,12 @@ class Scheduler:
         numbers, rules = tuple(queued.id for queued in batch.jobs), batch.session.rules
         emit(BatchQueued(numbers, rules.policy, rules.limits.slot_s, submission.kinds(wanted)))
         if not submitted.wait:
-            if disconnected.is_set():  # nobody has learned that they are queued
+            if disconnected.is_set():  # the client has not learned that they are queued
                 batch.session.cancel(set(numbers), _WENT_AWAY)
             return as_json(QueuedJobs(numbers))
         while True:
             with suppress(queue.Empty):
-                event = batch.said.get(timeout=0.2)
+                event = batch.news.get(timeout=0.2)
                 if event is None:
                     result = of_batch(batch.jobs, batch.session, self._topology)
                     return as_json(replace(result, lost=batch.lost))
@@ -110,8 +112,8 @@ class Scheduler:
                 batch.session.cancel(set(numbers), _WENT_AWAY)
 
     def cancel(self, ids: list[int], reason: str, asker: Caller) -> list[int]:
-        """End queued and running jobs of that user, by number, or all of them; return the numbers of those
-        that had not ended.
+        """End the user's queued and running jobs, by number, or all of them; return the numbers of those that
+        had not ended.
         """
         with self._lock:
             batches = list(self._batches)
@@ -134,8 +136,8 @@ class Scheduler:
         return None if session is None else of_session(session)
 
     def end(self, reason: str) -> None:
-        """Cancel everything, and wait until it has ended and the results are written. A policy that is being
-        started is given up.
+        """Cancel all jobs, and wait until they have ended and the results are written. Aborts the start of a
+        policy.
         """
         deadline = time.monotonic() + _END_S
         with self._lock:
@@ -169,12 +171,12 @@ class Scheduler:
                 self._batches.append(batch)
             if session.add(batch.jobs):
                 return batch
-            with self._lock:  # the jobs before have just ended
+            with self._lock:  # the earlier jobs have just ended, and the session with them
                 self._batches.remove(batch)
 
     def _lasting_session(self) -> Session | None:
-        """Return the session whose jobs have not all ended; a session that is about to end, whose result may
-        just have been read, is waited for.
+        """Return the session if some of its jobs have not ended. If all have, wait until the session has
+        ended, because its result may just have been read.
         """
         session, thread = self._session, self._thread
         if session is None or thread is None or not session.is_done():
@@ -185,7 +187,7 @@ class Scheduler:
         return None
 
     def _check_alike(self, session: Session, limits: Limits, wanted: Submission) -> None:
-        """Raise RequestError unless what is wanted is what the session has."""
+        """Raise RequestError unless the submission has the session's rules."""
         rules = session.rules
         if (wanted.policy, limits, wanted.seed) == (rules.asked_policy, rules.limits, rules.seed):
             return
@@ -203,7 +205,7 @@ class Scheduler:
         submitted: SubmitRequest,
         disconnected: threading.Event,
     ) -> Batch:
-        """Begin a session with these jobs: start the policy, and the slots when it is ready."""
+        """Open a session with these jobs: start the policy, then, when it is ready, the time slots."""
         with ExitStack() as undo:
             undo.enter_context(self._jobs.means.supply.left_to_policy())
             policy = undo.enter_context(self._policy(wanted, request, disconnected))
@@ -269,7 +271,7 @@ class Scheduler:
             with held:
                 session.begin()
                 session.run(policy)
-        except Exception as error:  # a defect: the jobs must not wait for ever, and the log must show it
+        except Exception as error:  # a defect: the jobs must not wait forever, and the log must show it
             session.cancel(
                 {queued.id for queued in session.all},
                 f"scheduler: {type(error).__name__}: {error}",
@@ -282,13 +284,13 @@ class Scheduler:
                 self._session = None
 
     def _tell(self, queued: Queued, what: str) -> None:
-        """Tell whoever submitted a job what became of it. It may be called under the session's lock, and
-        waits for nobody.
+        """Queue news about a job for the client that submitted it. Never blocks; may be called with the
+        session's lock held.
         """
         with self._lock:
             for batch in [batch for batch in self._batches if queued.id in batch.left]:
                 at_s = batch.session.clock()
-                batch.said.put(QueueNews(job=queued.id, name=queued.spec.name, at_s=at_s, what=what))
+                batch.news.put(QueueNews(job=queued.id, name=queued.spec.name, at_s=at_s, what=what))
                 if queued.state == "ended":
                     batch.left.remove(queued.id)
                 if not batch.left:
@@ -298,7 +300,7 @@ class Scheduler:
                     writing.start()
 
     def _complain(self, text: str) -> None:
-        """Tell the user of `up`, and those who wait for jobs, unless they were told the same of another
+        """Report a complaint to the user of `up` and to waiting clients, unless they got the same for another
         slot.
         """
         kind, line = kind_of(text), text.removeprefix("scheduler: ")
@@ -307,19 +309,19 @@ class Scheduler:
             is_new = not any(kind in batch.complaints for batch in batches)
             for batch in batches:
                 if kind not in batch.complaints:
-                    batch.said.put(QueueNews(at_s=batch.session.clock(), what=line))
+                    batch.news.put(QueueNews(at_s=batch.session.clock(), what=line))
                 first, count = batch.complaints.get(kind, (line, 0))
                 batch.complaints[kind] = first, count + 1
         if is_new:
             self._note(text)
 
     def _tell_counts(self, batch: Batch) -> None:
-        """Tell how often each complaint came that came again."""
+        """Report the count of each complaint that recurred."""
         for first, count in batch.complaints.values():
             if count > 1:
                 what = f"{first}: {count} times in all"
-                batch.said.put(QueueNews(at_s=batch.session.clock(), what=what))
-                with suppress(OSError):  # as the session's notes
+                batch.news.put(QueueNews(at_s=batch.session.clock(), what=what))
+                with suppress(OSError):  # as for the session's notes
                     self._note(f"scheduler: {what}")
 
     def _finish(self, batch: Batch) -> None:
@@ -334,8 +336,8 @@ class Scheduler:
                 except OSError as error:
                     batch.lost = f"result {file}: {error.strerror}"
                     self._note(f"scheduler: {batch.lost}")
-        finally:  # whatever else went wrong: who waits must not wait for ever
-            batch.said.put(None)
+        finally:  # whatever else failed, the client must not wait forever
+            batch.news.put(None)
 
 
 def _terms(policy: str, limits: Limits, seed: int) -> str:

@@ -1,9 +1,9 @@
-"""A session of the scheduler: the slots in which a policy decides, from the first job submitted to the end of
-the last.
+"""A session of the scheduler: the time slots in which a policy decides, from the first submission to the end
+of the last job.
 
-Each slot: jobs that have arrived get hosts, in the order of arrival; those whose processes are ready are
-shown to the policy; its decision is checked and carried out: rates that fall, circuits, rates that rise,
-starts. Without a decision the last one stays in force.
+In each time slot, jobs that have arrived get hosts, in the order of arrival; jobs with ready processes are
+shown to the policy; its decision is checked and carried out: lower rates, circuits, higher rates, starts.
+Without a decision the last one stays in force.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MOST_FAILING_SLOTS, _LEAST_FAILING_S = 20, 10.0
 
 
 class Asking(Protocol):
-    """The policy's process, which has the decisions (testbed/queue/policy_process.py)."""
+    """The policy's process, which returns decisions (testbed/queue/policy_process.py)."""
 
     def ask(
         self, state: State, slot_s: float, deadline: float, wanted: Callable[[], bool]
@@ -56,7 +56,9 @@ class Asking(Protocol):
 
 
 class Session:
-    """The slots of one policy. `run` is its thread's; the other calls are anybody's."""
+    """The time slots of one policy. The session's own thread calls `run`; any thread may call the other
+    methods.
+    """
 
     def __init__(
         self,
@@ -66,33 +68,33 @@ class Session:
         note: Callable[[str], None],
         tell: Callable[[Queued, str], None],
     ) -> None:
-        """`note` is for the user of `up`, `tell` for whoever submitted a job."""
+        """`note` reports to the user of `up`, `tell` to the client that submitted a job."""
         self._topology, self.rules, self._jobs, self._note, self._tell = topology, rules, jobs, note, tell
         self._between = choice(rules.asked_policy)
         self._supply, self._controller = jobs.means.supply, jobs.means.controller
         self.lock = threading.RLock()
         self._moved = threading.Condition(self.lock)
-        self._moves = 0  # how often it was notified
+        self._moves = 0  # how often _moved was notified
         self._began = time.monotonic()
         self.slot = 0
         self.all: list[Queued] = []
         self.decision = Decision()
         self.account = Account()
-        # of the first slot in which the controller was there
+        # the circuits in the first time slot in which the controller answered
         self.initial_ports: dict[Pair, int] | None = None
         self._ports = topology.scheduled_ports
-        self._others: frozenset[Circuit] = frozenset()  # as they were when they were last looked at
+        self._others: frozenset[Circuit] = frozenset()  # other planes' circuits, when last read
         self._theirs = {port for ports in self._ports.values() for port in ports}
         self._turning = Turning(self._controller, self._ports)
         self._failing_s: list[float] = []  # the last slots, if the policy failed in all of them
         self._ending = self._over = False
 
     def clock(self) -> float:
-        """Return the seconds since the first slot."""
+        """Return the seconds since the first time slot."""
         return time.monotonic() - self._began
 
     def add(self, coming: Sequence[Queued]) -> bool:
-        """Take jobs with their times of arrival; return False when the session is over, or ends."""
+        """Add jobs with their times of arrival; return False if the session is over or ends."""
         with self._moved:
             if self._over or self._ending:
                 return False
@@ -102,8 +104,8 @@ class Session:
             return True
 
     def cancel(self, ids: set[int], reason: str, failing: bool = False) -> list[int]:
-        """End those jobs, whatever their state; return the numbers of those that had not ended. They are
-        cancelled, or with `failing` have failed.
+        """End those jobs, whatever their state; return the numbers of those that had not ended. They count as
+        cancelled or, with `failing`, as failed.
         """
         ended = []
         with self.lock:
@@ -120,7 +122,7 @@ class Session:
         return ended
 
     def end(self) -> None:
-        """Start nothing more, and let `run` return when all jobs have ended."""
+        """Start no more jobs, and let `run` return when all have ended."""
         with self._moved:
             self._ending = True
             self._has_moved()
@@ -136,11 +138,11 @@ class Session:
     # ------------------------------------------------------------------ slots
 
     def begin(self) -> None:
-        """Start time: slot 0 begins now."""
+        """Start the clock: slot 0 begins now."""
         self._began = time.monotonic()
 
     def run(self, policy: Asking) -> None:
-        """Decide slot by slot, until no job is left."""
+        """Run the time slots until no job is left."""
         try:
             self._run_slots(policy)
         finally:
@@ -157,15 +159,15 @@ class Session:
                 self._wait_until(began_s)
                 if not self._over:
                     self._one_slot(policy, self._began + began_s + slot_s)
-            except TestbedError as error:  # of the controller or a link: what is so stays so
+            except TestbedError as error:  # from the controller or a link: the state stays as it is
                 self._complain(f"slot {self.slot}: {error}")
-            following = max(self.slot + 1, round(self.clock() / slot_s))  # a little late is not too late
+            following = max(self.slot + 1, round(self.clock() / slot_s))  # a small delay skips no slot
             self.account.late_slots += following - self.slot - 1
             self.slot = following
 
     def _wait_until(self, at_s: float) -> None:
-        """Wait; meanwhile, jobs that arrive get hosts, and so do those that wait for hosts once some
-        are free.
+        """Wait until that time. Meanwhile, give hosts to jobs that arrive, and to waiting jobs once hosts are
+        free.
         """
         while True:
             seen = self._moves
@@ -186,12 +188,12 @@ class Session:
         self._place()
         with self.lock:
             for queued in self.all:
-                queued.see_ready(self.slot, self.clock())
+                queued.update_ready(self.slot, self.clock())
         lit = self._lit()
         if self.initial_ports is None:
             self.initial_ports = live.ports_of(counted(lit))
         with self.lock:
-            self._look()
+            self._update_progress()
             shown = [queued for queued in self.all if queued.state in ("ready", "running")]
             progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in shown)
             state = State(self._limits_now(shown), self.slot, progress, live.ports_of(counted(lit)))
@@ -201,9 +203,8 @@ class Session:
         self._carry_out(state, decision, {queued.id: queued for queued in shown}, lit, took_s)
 
     def _place(self) -> None:
-        """Place the jobs that have arrived on hosts; one that cannot be placed holds up those behind it.
-
-        No lock is held while hosts are chosen: a user's own system may take its time.
+        """Place the jobs that have arrived on hosts, in order: a job that cannot be placed blocks those
+        behind it. No lock is held while hosts are chosen, because a user's own system may be slow.
         """
         with self.lock:
             for queued in self.all:
@@ -216,7 +217,7 @@ class Session:
                 return
 
     def _placed(self, queued: Queued) -> bool:
-        """Return whether it has hosts now, or needs none any more."""
+        """Place a job; return whether it has hosts now, or needs none any more."""
         busy = self._jobs.means.holdings.busy(user=queued.request.caller.uid)
         if queued.refused_beside == busy:
             return False
@@ -229,7 +230,7 @@ class Session:
         if job is None:
             return False
         with self.lock:
-            if queued.state != "queued":  # it was cancelled meanwhile
+            if queued.state != "queued":  # cancelled meanwhile
                 self._jobs.forget(job)
                 return True
             queued.place(job, self._topology, self.clock())
@@ -238,15 +239,15 @@ class Session:
         return True
 
     def _chosen(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
-        """Return a layout beside others that a decision can let run; None while there are too few hosts."""
+        """Return a layout on free hosts that a decision can let run; None while there are too few hosts."""
         layout = queued.lay_out(self._jobs, self._between, busy)
         if layout is not None:
             check_circuits(layout, self.rules.asked_policy, self._topology)
         return layout
 
     def _refused(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
-        """Return whether a job without a layout is done with: beside others it waits until there are
-        fewer.
+        """Note that a job has no layout; return whether that is final. If hosts are busy, the job waits until
+        that changes.
         """
         with self.lock:
             if busy:
@@ -261,11 +262,11 @@ class Session:
     # ------------------------------------------------------------------ a job's thread
 
     def _terms(self, queued: Queued) -> Terms:
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, JobNote):
                 self._note(f"scheduler: job {queued.id} ({queued.spec.name}): {event.note}")
 
-        return Terms(start=None, emit=hear, freed=partial(self._freed, queued))
+        return Terms(start=None, emit=on_event, freed=partial(self._freed, queued))
 
     def _live(self, queued: Queued, job: Job) -> None:
         try:
@@ -277,7 +278,7 @@ class Session:
             queued.failure = f"{type(error).__name__}: {error}; the daemon's log says more"
             raise
         finally:
-            with self.lock:  # who sees that it has ended can rely on its having been told
+            with self.lock:  # a thread that sees the state "ended" can rely on the news having been sent
                 queued.state = "ended"
                 self._changed(queued)
 
@@ -288,25 +289,27 @@ class Session:
 
     # ------------------------------------------------------------------ what policies see
 
-    def look(self) -> None:
-        """Note how far all jobs are."""
+    def update_progress(self) -> None:
+        """Update the progress of all jobs."""
         with self.lock:
-            self._look()
+            self._update_progress()
 
-    def _look(self) -> None:
+    def _update_progress(self) -> None:
         for queued in self.all:
-            queued.look(self._began)
+            queued.update_progress(self._began)
 
     def _lit(self) -> frozenset[Circuit]:
-        """Return the circuits of the plane that policies decide on; those of others stay as they are."""
+        """Return the circuits of the policies' plane; note the other planes' circuits, which stay
+        unchanged.
+        """
         lit = decode(LitCircuits, self._controller("circuits"), "circuits")
         every = checked(lit.circuits, self._topology.planes)
         self._others = frozenset(each for each in every if each.a not in self._theirs)
         return every - self._others
 
     def _limits_now(self, shown: Sequence[Queued]) -> Limits:
-        """Return the limits with the places that jobs of `testbed run` leave; in a pod, at the switch where
-        most are taken.
+        """Return the limits without the INC places that jobs of `testbed run` occupy; in a pod, at its
+        fullest switch.
         """
         ours = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
@@ -332,7 +335,7 @@ class Session:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
             self._fail_waiting(str(error))
         except OverrunError as error:
-            if self.is_done():  # nobody waits for it
+            if self.is_done():  # no job needs the decision
                 return Decision(), None
             self.account.overruns += 1
             self._complain(f"slot {state.slot}: {error}; the last decision stays in force")
@@ -419,7 +422,7 @@ class Session:
 
     def _start(self, queued: Queued, inc: UnitIndex | None, rate_gbps: float) -> None:
         try:
-            with self.lock:  # that it has ended is not told before this
+            with self.lock:  # so that its end is not reported before its start
                 job = queued.job
                 if queued.state != "ready" or job is None:
                     return
@@ -429,11 +432,11 @@ class Session:
                     return
                 queued.run_from(self.slot, inc, layout.system, rate_gbps, self._began)
                 self._tell(queued, f"{queued.mode} at {rate_gbps:g} Gb/s")
-        except (NoRoomError, TestbedError) as error:  # it is shown to the policy again
+        except (NoRoomError, TestbedError) as error:  # the policy sees it again in the next time slot
             self._complain(f"slot {self.slot}: job {queued.id} ({queued.spec.name}) was not started: {error}")
 
     def _in_unit(self, layout: Layout, packets: Packets) -> Layout:
-        """Return the layout of a job that a switch is to sum for, in whose unit all its workers are."""
+        """Lay out a job for sums at the switch of the one unit that has all its workers."""
         nowhere_else = Site((), frozenset(), frozenset())
         return self._supply.lay_out(self._between.with_inc, layout.workers, nowhere_else, packets)
 

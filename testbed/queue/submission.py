@@ -1,5 +1,5 @@
-"""A submission: the jobs file of `testbed submit`, read and checked, its draws made. Pure; docs/scheduling.md
-is its reference.
+"""Read and check a submission, the jobs file of `testbed submit`, and make its random draws. Pure;
+docs/scheduling.md is its reference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOGETHER = "together"
 MAX_JOBS = 10_000
 MAX_NAME = 64
 _TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
-# options of `testbed run` that are keys of a job by the same name, and where the others are
+# options of `testbed run` that are keys of a job with the same name; for the others, the replacement
 SAME_AS_RUN = ("script", "arguments", "place", "ps", "sync", *OPTIONS)
 ELSEWHERE = {
     "timeout": "its key in a jobs file is limit_s",
@@ -45,9 +45,9 @@ _OF_A_JOB = (
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job to come. `arrival_s` counts from the submission; `place` are (unit, workers), None: automatic,
-    `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is the system
-    that sums it, None: as the policy decides, a switch or its parameter server.
+    """A job of a submission. `arrival_s` counts from the submission. `place` are (unit, workers), None:
+    automatic, `together` in one unit; `ps` is the unit of its parameter server, None: automatic; `sync` is
+    the system that sums it, None: a switch or its parameter server, as the policy decides.
     """
 
     name: str
@@ -68,7 +68,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Jobs in the order of arrival. `step_gbps` None: a quarter of an optical port."""
+    """Jobs in the order of arrival. `step_gbps` None: a quarter of an optical port's rate."""
 
     policy: str
     slot_s: float
@@ -78,8 +78,8 @@ class Submission:
 
 
 def parse(data: Any) -> Submission:
-    """Return the submission that parsed YAML asks for. RequestError names the first thing that is wrong. The
-    same data gives the same jobs, to the last draw.
+    """Make the submission that parsed YAML describes. Raises RequestError for the first fault. The same data
+    gives the same jobs, to the last draw.
     """
     top = _mapping(data, "jobs file", _TOP)
     seed = integer(top, "seed", 1, low=0, high=2**32 - 1)
@@ -154,8 +154,8 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
 
 
 def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return keys and values that are accepted. RequestError names an option of `testbed run` that is said
-    elsewhere, with where.
+    """Return a mapping with accepted keys only. Raises RequestError; for an option of `testbed run` that goes
+    elsewhere, it says where.
     """
     for key in ELSEWHERE if isinstance(raw, dict) else ():
         if key in raw and key not in accepted:
@@ -244,7 +244,7 @@ def _at(job: JobSpec, time_s: float) -> JobSpec:
 
 
 def kinds(submission: Submission) -> str:
-    """Return in words what was submitted, for who did."""
+    """Describe the submitted jobs in words, for the user."""
     sizes = sorted({job.workers for job in submission.jobs})
     jobs = "1 job" if len(submission.jobs) == 1 else f"{len(submission.jobs)} jobs"
     return f"{jobs} of {listed(str(size) for size in sizes)} worker{'s' * (sizes != [1])}"

@@ -1,4 +1,4 @@
-"""The rotation of a session on the optical switch: begun, replaced and ended through the controller."""
+"""Start, replace and end a session's rotation on the optical switch, through the controller."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from testbed.scheduling.model import Rotation
 
 
 class Turning:
-    """The optical switch keeps what a policy answers; a user's own timetable is left alone."""
+    """The rotation that the controller runs for a session; a user's own timetable is not touched."""
 
     def __init__(self, controller: Callable[..., Any], ports: PortTable) -> None:
         self._controller, self._ports = controller, ports
         self.rotation: Rotation | None = None
 
     def follow(self, rotation: Rotation | None) -> bool:
-        """Have this rotation, or none; return whether that was a change. Raises what the controller refuses;
-        none is kept then.
+        """Start this rotation, or end the present one (None); return whether that was a change. Raises the
+        controller's refusal; no rotation runs then.
         """
         if rotation == self.rotation:
             return False

@@ -1,4 +1,4 @@
-"""The constraints that a policy's answer must keep, slot by slot: equations (2), (3), (5) and (6) of
+"""Check a policy's decision against the constraints of each time slot: equations (2), (3), (5) and (6) of
 P4INC-AOI, section IV. Pure.
 """
 
@@ -15,8 +15,8 @@ from testbed.scheduling.model import Decision, Limits, Load, Pair, State, pair, 
 
 
 def check_decision(state: State, decision: Decision, name: str) -> None:
-    """Check a decision of the policy `name` against each constraint; TestbedError says what it breaks,
-    RequestError that the state cannot be.
+    """Check a decision of the policy `name` against each constraint. Raises TestbedError with the broken
+    constraint, or RequestError if the state itself is invalid.
     """
     form.require(
         state.limits, [progress.job for progress in state.jobs], state.ports, f"{name}, slot {state.slot}"
@@ -27,8 +27,8 @@ def check_decision(state: State, decision: Decision, name: str) -> None:
 
 
 def check_form(state: State, decision: Decision, name: str) -> None:
-    """Check the fields before anything is compared: with NaN every comparison is false, and so no constraint
-    broken.
+    """Check the form of all fields before any comparison: comparisons with NaN are false, so NaN would break
+    no constraint.
     """
     for fault in form.of_decision(state.limits, decision):
         raise TestbedError(f"{name}, slot {state.slot}: {fault}")
@@ -41,7 +41,9 @@ def check_form(state: State, decision: Decision, name: str) -> None:
 
 
 def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> None:
-    """Equations (2), (3), (5) and (6), the core's links, and that jobs run on as they started."""
+    """Check equations (2), (3), (5) and (6), the core's links, and that running jobs keep their mode and do
+    not stop.
+    """
 
     def broken(what: str) -> TestbedError:
         return TestbedError(f"{name}, slot {state.slot}: {what}")
@@ -68,15 +70,16 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
             raise broken(f"job {job.id} may not use INC in unit {unit}; it may in {job.inc_units(limits)}")
         if unit is not None:
             places[unit] -= 1
-        its = loads.of(limits, job, unit)
-        limit = possible_gbps(limits, its) if decision.rotation is None else its.ends_gbps
+        job_load = loads.of(limits, job, unit)
+        limit = possible_gbps(limits, job_load) if decision.rotation is None else job_load.ends_gbps
         if rate > limit * (1 + SLACK):
             raise broken(
-                f"job {job.id} has a rate of {rate} Gb/s; at most {limit} is possible{_short(limits, its)}"
+                f"job {job.id} has a rate of {rate} Gb/s; at most {limit} is possible"
+                f"{_short(limits, job_load)}"
             )
-        for at, count in its.switches:
+        for at, count in job_load.switches:
             switch[at] += count * rate
-        for pair_, count in its.links:
+        for pair_, count in job_load.links:
             links[pair_] = links.get(pair_, 0.0) + count * rate
     if seen < len(rates):
         here = {progress.job.id for progress in state.jobs}
@@ -109,13 +112,13 @@ def check_rates(state: State, decision: Decision, loads: Loads, name: str) -> No
             raise broken(f"the link {pair_} has {gbps} Gb/s, and circuits for {most}")
 
 
-def _short(limits: Limits, its: Load) -> str:
-    """Return in words where a job's links have too few optical ports; nothing where they have enough, or a
+def _short(limits: Limits, job_load: Load) -> str:
+    """Say where a job's links have too few optical ports; empty if they have enough, or if there is a
     core.
     """
     if limits.core_gbps:
         return ""
-    needs = Counter(unit for pair_, _ in its.links for unit in pair_)
+    needs = Counter(unit for pair_, _ in job_load.links for unit in pair_)
     lacks = [
         f"unit {unit} has {limits.ports[unit]} optical ports, and {count} of its links meet there"
         for unit, count in sorted(needs.items())
@@ -125,8 +128,8 @@ def _short(limits: Limits, its: Load) -> str:
 
 
 def check_meetings(state: State, decision: Decision, who: str) -> None:
-    """Check that each two units of a job that runs have circuits in some turn of a rotation: its workers
-    speak to each other, too, and a turn may have no way through a third unit.
+    """Check that each two units of a running job have circuits in some turn of a rotation: its workers also
+    talk to each other, and a turn may offer no path through a third unit.
     """
     circuits = decision.circuits
     for job in (progress.job for progress in state.jobs if progress.job.id in decision.rates):
@@ -138,14 +141,14 @@ def check_meetings(state: State, decision: Decision, who: str) -> None:
 
 
 def check_circuits(limits: Limits, decision: Decision, who: str) -> None:
-    """Check that units have ports for a decision's circuits, in each turn of a rotation."""
+    """Check that units have enough ports for a decision's circuits, in each turn of a rotation."""
     check_ports(limits, decision.ports, who)
     for number, turn in enumerate(decision.rotation.turns if decision.rotation else ()):
         check_ports(limits, turn.ports, f"{who}: rotation.turns[{number}]")
 
 
 def check_ports(limits: Limits, ports: Mapping[Pair, int], who: str) -> None:
-    """Equation (6), second part: whether units have ports for the circuits."""
+    """Check equation (6), second part: units have enough ports for the circuits."""
     used = [0] * len(limits.ports)
     for (a, b), count in ports.items():
         used[a] += count

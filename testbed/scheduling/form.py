@@ -1,9 +1,8 @@
-"""The kind and the range of every field that limits, jobs, circuits and decisions may have. Pure; decides
-nothing.
+"""Check the type and range of every field of limits, jobs, circuits and decisions. Pure; makes no decisions.
 
 Python lets `Limits` have 1.5 ports and a decision NaN circuits, and comparisons with NaN are false, so that a
-check of capacities lets them pass. Who takes a schedule, a decision or an instance from somebody asks here
-first; what is left to check after that are the equations. A bool is no number here; NumPy's numbers are.
+check of capacities would pass them. Code that receives a schedule, a decision or an instance checks it here
+first; then only the equations remain to be checked. A bool is not accepted as a number; NumPy's numbers are.
 """
 
 from __future__ import annotations
@@ -19,20 +18,22 @@ from testbed.ocs.timetable import LONGEST_MS, MAX_MATCHINGS, SHORTEST_MS
 from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, RotationTurn, UnitIndex
 
 MOST = 1_000_000
-"""Ports or places of a unit, its workers of a job, and circuits between two units."""
+"""The largest number of a unit's ports or places, of its workers of a job, and of circuits between two
+units.
+"""
 MOST_SLOT = 2**31 - 1
 MOST_ID = 2**63 - 1
 LEAST_REAL, MOST_REAL = 1e-12, 1e15
-"""Of what has to be above 0; and of all numbers: sums and products of them stay far from what a float cannot
-hold."""
+"""The least of numbers that must be above 0, and the largest of all: sums and products of them stay far from
+the limits of a float."""
 SHOWN = 40
-"""Characters of a value that is refused."""
+"""The most characters shown of a value that is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A field that cannot be: `value` as it is shown, and what is `accepted`. `job`, `unit` or `link` where
-    it belongs to one.
+    """A field with an invalid value: `value` as text, and what is `accepted`; `job`, `unit` or `link` if it
+    belongs to one.
     """
 
     field: str
@@ -62,7 +63,7 @@ class _Whole:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A number from `least` on, or above 0 if that is None; with `infinite` also one without an end."""
+    """A number of at least `least`, or above 0 if that is None; with `infinite`, also infinity."""
 
     least: float | None = LEAST_REAL
     infinite: bool = False
@@ -76,7 +77,7 @@ class _Number:
             return False
         if value == math.inf:
             return self.infinite
-        number: Any = value  # to mypy a Real has no order beside an int
+        number: Any = value  # to mypy, a Real and an int cannot be compared
         high_enough = number > 0 if self.least is None else number >= self.least
         return bool(high_enough and number <= MOST_REAL)  # NaN is neither
 
@@ -105,19 +106,19 @@ _OPTIONAL = ("unit_port_gbps",)  # may be empty
 
 
 def of_limits(limits: object) -> Iterator[Fault]:
-    """Yield what is wrong with limits."""
+    """Yield the faults of limits."""
     if not isinstance(limits, Limits):
         yield Fault("limits", shown(limits), "Limits")
         return
     units = len(limits.ports) if isinstance(limits.ports, Sequence) and limits.ports else 1
     for name, accepted in _UNITS.items():
-        its = getattr(limits, name)
-        if name in _OPTIONAL and its == ():
+        values = getattr(limits, name)
+        if name in _OPTIONAL and values == ():
             continue
-        if not isinstance(its, Sequence) or isinstance(its, str | bytes) or len(its) != units:
-            yield Fault(f"limits.{name}", shown(its), f"a number for each unit, {units} of them,")
+        if not isinstance(values, Sequence) or isinstance(values, str | bytes) or len(values) != units:
+            yield Fault(f"limits.{name}", shown(values), f"a number for each unit, {units} of them,")
             continue
-        for unit, value in enumerate(its):
+        for unit, value in enumerate(values):
             if not accepted.accepts(value):
                 yield Fault(f"limits.{name}[{unit}]", shown(value), str(accepted), unit=UnitIndex(unit))
     for name, accepted in _LIMITS.items():
@@ -129,7 +130,7 @@ def of_limits(limits: object) -> Iterator[Fault]:
 
 
 def of_job(limits: Limits, job: object) -> Iterator[Fault]:
-    """Yield what is wrong with a job, under limits with which nothing is."""
+    """Yield the faults of a job, given valid limits."""
     if not isinstance(job, Job):
         yield Fault("a job", shown(job), "a Job")
         return
@@ -167,7 +168,7 @@ def of_job(limits: Limits, job: object) -> Iterator[Fault]:
 
 
 def of_jobs(limits: Limits, jobs: object) -> Iterator[Fault]:
-    """Yield what is wrong with jobs, each by itself and together."""
+    """Yield the faults of jobs, each alone and all together."""
     if not isinstance(jobs, Iterable):
         yield Fault("jobs", shown(jobs), "a list of jobs")
         return
@@ -182,7 +183,7 @@ def of_jobs(limits: Limits, jobs: object) -> Iterator[Fault]:
 
 
 def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
-    """Yield what is wrong with the circuits between units, numbers of ports aside."""
+    """Yield the faults of the circuits between units, except too few ports."""
     if not isinstance(ports, Mapping):
         yield Fault("circuits", shown(ports), "a count for each two units")
         return
@@ -200,7 +201,7 @@ def of_ports(limits: Limits, ports: object) -> Iterator[Fault]:
 
 
 def of_rotation(limits: Limits, rotation: object, ports: Mapping[Pair, int]) -> Iterator[Fault]:
-    """Yield what is wrong with a rotation beside a decision's circuits, numbers of ports aside."""
+    """Yield the faults of a rotation beside a decision's circuits, except too few ports."""
     if not isinstance(rotation, Rotation):
         yield Fault("rotation", shown(rotation), "a Rotation")
         return
@@ -234,7 +235,7 @@ def of_rotation(limits: Limits, rotation: object, ports: Mapping[Pair, int]) -> 
 
 
 def of_decision(limits: Limits, decision: object) -> Iterator[Fault]:
-    """Yield what is wrong with a decision, its circuits aside (`of_ports`)."""
+    """Yield the faults of a decision, except its circuits' (`of_ports`)."""
     if not isinstance(decision, Decision):
         yield Fault("a decision", shown(decision), "a Decision")
         return
@@ -243,11 +244,11 @@ def of_decision(limits: Limits, decision: object) -> Iterator[Fault]:
         ("rate", decision.rates, RATE),
         ("unit of INC", decision.inc, unit_),
     )
-    for name, its, accepted in parts:
-        if not isinstance(its, Mapping):
-            yield Fault(f"the {name} of each job", shown(its), f"a {name} for each job")
+    for name, values, accepted in parts:
+        if not isinstance(values, Mapping):
+            yield Fault(f"the {name} of each job", shown(values), f"a {name} for each job")
             continue
-        for id_, value in its.items():
+        for id_, value in values.items():
             if not ID.accepts(id_):
                 yield Fault(f"a job with a {name}", shown(id_), str(ID))
             elif not accepted.accepts(value):
@@ -255,13 +256,15 @@ def of_decision(limits: Limits, decision: object) -> Iterator[Fault]:
 
 
 def require(limits: Limits, jobs: Sequence[Job], ports: Mapping[Pair, int], who: str) -> None:
-    """Raises RequestError, in one line, for the first field of an instance that cannot be."""
+    """Raise RequestError, in one line, for an instance's first fault."""
     for fault in of_instance(limits, jobs, ports):
         raise RequestError(f"{who}: {fault}")
 
 
 def of_instance(limits: Limits, jobs: object, ports: object) -> Iterator[Fault]:
-    """Yield what is wrong with limits; if nothing is, with the jobs and the circuits lit at the start."""
+    """Yield the faults of limits; if there are none, those of the jobs and of the circuits lit at the
+    start.
+    """
     wrong = list(of_limits(limits))
     yield from wrong
     if not wrong:
@@ -270,7 +273,7 @@ def of_instance(limits: Limits, jobs: object, ports: object) -> Iterator[Fault]:
 
 
 def shown(value: object) -> str:
-    """A value in a line: short, whatever it is."""
+    """Format any value in at most SHOWN characters."""
     if isinstance(value, int) and abs(value) > MOST_ID:
         return f"a whole number of {value.bit_length()} bits"
     text = " ".join((value if isinstance(value, str) and "," in value else repr(value)).split())

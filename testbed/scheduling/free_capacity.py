@@ -1,5 +1,5 @@
-"""The capacity that running jobs take, and the room that they leave: equations (3), (5) and (6) of P4INC-AOI,
-section IV. Pure.
+"""Compute the capacity that running jobs use, and the capacity that is left: equations (3), (5) and (6) of
+P4INC-AOI, section IV. Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from testbed.scheduling.model import Job, Limits, Load, Pair, Progress, UnitIndex, load
 
 SLACK = 1e-9
-"""Of a capacity: sums of rates in another order differ by less."""
+"""A share of a capacity: sums of rates in another order differ by less."""
 
 
 class Loads:
-    """`model.load` of each job and mode, computed once per limits."""
+    """A cache of `model.load` by job and mode, for one set of limits."""
 
     def __init__(self) -> None:
         self._limits: Limits | None = None
@@ -33,8 +33,8 @@ class Loads:
 
 
 class Room:
-    """The limits less what was taken. Circuits are counted as needed: an idle one can be torn down, so it
-    takes no port here.
+    """The capacity left of the limits. Circuits count only as far as they are needed: an idle one can be
+    cleared, so it uses no port here.
 
     With `fixed` circuits, links have these and no others.
     """
@@ -53,32 +53,32 @@ class Room:
     def beside(
         cls, limits: Limits, running: Iterable[tuple[Progress, Load]], fixed: Mapping[Pair, int] | None = None
     ) -> Room:
-        """Return the room that is left beside the jobs that run, each at its rate."""
+        """Compute the capacity that is left beside the jobs that run, each at its rate."""
         room = cls(limits, fixed)
-        for progress, its in running:
-            room.take(its, progress.rate_gbps)
-            if its.inc is not None:
-                room.inc_left[its.inc] -= 1
+        for progress, job_load in running:
+            room.take(job_load, progress.rate_gbps)
+            if job_load.inc is not None:
+                room.inc_left[job_load.inc] -= 1
         return room
 
-    def limit(self, its: Load) -> float:
-        """The largest rate that a job could have here, alone."""
-        if self.fixed is None or not its.links:
-            return its.limit_gbps
+    def limit(self, job_load: Load) -> float:
+        """Return the largest rate that a job could have here, alone."""
+        if self.fixed is None or not job_load.links:
+            return job_load.limit_gbps
         circuit_gbps = self.limits.circuit_gbps
         return min(
-            its.limit_gbps,
-            *(self.fixed.get(pair, 0) * circuit_gbps(pair) / count for pair, count in its.links),
+            job_load.limit_gbps,
+            *(self.fixed.get(pair, 0) * circuit_gbps(pair) / count for pair, count in job_load.links),
         )
 
-    def fits(self, its: Load, gbps: float) -> bool:
-        """Return whether each worker of a job could have `gbps` more; INC places aside."""
+    def fits(self, job_load: Load, gbps: float) -> bool:
+        """Return whether each worker of a job could have `gbps` more; INC places are not considered."""
         used, most = self.switch_used, self._switch_most
-        for unit, count in its.switches:
+        for unit, count in job_load.switches:
             if used[unit] + count * gbps > most[unit]:
                 return False
         grown: dict[int, int] = {}
-        for pair, count in its.links:
+        for pair, count in job_load.links:
             more = self._circuits(pair, self.link_used.get(pair, 0.0) + count * gbps) - self.circuits.get(
                 pair, 0
             )
@@ -94,11 +94,11 @@ class Room:
                     return False
         return True
 
-    def take(self, its: Load, gbps: float) -> None:
-        """Takes `gbps` more for each worker of a job; whether that fits is not asked."""
-        for unit, count in its.switches:
+    def take(self, job_load: Load, gbps: float) -> None:
+        """Subtract `gbps` more for each worker of a job, without checking that it fits."""
+        for unit, count in job_load.switches:
             self.switch_used[unit] += count * gbps
-        for pair, count in its.links:
+        for pair, count in job_load.links:
             used = self.link_used.get(pair, 0.0) + count * gbps
             self.link_used[pair] = used
             needed, had = self._circuits(pair, used), self.circuits.get(pair, 0)
@@ -107,22 +107,22 @@ class Room:
                 self.ports_used[pair[0]] += needed - had
                 self.ports_used[pair[1]] += needed - had
 
-    def largest(self, its: Load, ceiling_gbps: float) -> float:
-        """The largest rate up to `ceiling_gbps` that still fits."""
+    def largest(self, job_load: Load, ceiling_gbps: float) -> float:
+        """Return the largest rate up to `ceiling_gbps` that still fits."""
         rate = ceiling_gbps
-        for unit, count in its.switches:
+        for unit, count in job_load.switches:
             rate = min(rate, (self.limits.switch_gbps[unit] - self.switch_used[unit]) / count)
-        if rate <= 0 or not its.links:
+        if rate <= 0 or not job_load.links:
             return max(rate, 0.0)
-        given = {pair: self.circuits.get(pair, 0) for pair, _ in its.links}
+        given = {pair: self.circuits.get(pair, 0) for pair, _ in job_load.links}
         left = {unit: self.limits.ports[unit] - self.ports_used[unit] for pair in given for unit in pair}
 
         def bears(pair: Pair, count: int) -> float:
             return (given[pair] * self.limits.circuit_gbps(pair) - self.link_used.get(pair, 0.0)) / count
 
-        # one circuit after the other to the link that limits: every larger rate needs it there
+        # add one circuit at a time to the link that limits: every larger rate needs it there
         while True:
-            least, pair = min((bears(pair, count), pair) for pair, count in its.links)
+            least, pair = min((bears(pair, count), pair) for pair, count in job_load.links)
             if least >= rate:
                 return rate
             if self.fixed is not None:

@@ -1,8 +1,8 @@
-"""A running testbed in the terms of the model, and a decision in the testbed's. Pure.
+"""Convert a running testbed to the scheduling model's terms, and a decision back to the testbed's. Pure.
 
-Policies see the declared rates, and volumes that are multiplied by the scale: what takes a second at a
-declared 40 Gb/s takes a second at the emulated 200 Mb/s. Units are indices from 0 there, and numbers from 1
-in the testbed: one becomes the other here (`index_of`, `unit_at`) and nowhere else.
+Policies see the declared rates, and volumes multiplied by the scale: a transfer that takes a second at a
+declared 40 Gb/s takes a second at the emulated 200 Mb/s. The model's units are indices from 0, the testbed's
+are numbers from 1; only `index_of` and `unit_at` convert between them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _HEADERS_BYTES = (
     14 + 20 + 8
 )  # Ethernet, IPv4, UDP; TCP's are 10 bytes longer with timestamps, and its packets carry no header of ours
 LEAST_SHARE = 1e-3
-"""Of a job's volume: what is left of it, as policies see it, while its processes still run."""
+"""The least share of a job's volume that policies see as remaining while its processes still run."""
 
 
 def limits_of(
     topology: Topology, slot_s: float, step_gbps: float | None, programs: Mapping[str, str]
 ) -> Limits:
-    """Return the limits that a topology declares. `programs`, by engine, are those of the system that sums at
-    switches (System.programs): where a unit's engine is not among them, no job can use INC. RequestError
-    where links have no rate.
+    """Compute the limits that a topology declares. `programs`, by engine, are those of the system that sums
+    at switches (System.programs): in a unit with another engine, no job can use INC. Raises RequestError if
+    links have no rate.
     """
     ports_gbps = tuple(_port_gbps(topology, unit) for unit in topology.units)
     port_gbps = min(ports_gbps)
@@ -67,7 +67,7 @@ def _core_gbps(topology: Topology) -> float:
 
 
 def _port_gbps(topology: Topology, unit: UnitSpec) -> float:
-    """Return the rate of a unit's slowest optical port; that of all, where it has none."""
+    """Return the rate of a unit's slowest optical port; the topology's optical rate if it has none."""
     ports = unit.ports_in(topology.first_plane)
     if not ports:
         return _gbps("optical_rate_mbps", topology.optical_link.rate_mbps)
@@ -77,7 +77,7 @@ def _port_gbps(topology: Topology, unit: UnitSpec) -> float:
 
 
 def _key(topology: Topology, link: str, usual: str) -> str:
-    """Return the key of a configuration that says the rate of a link."""
+    """Return the configuration key that sets the rate of a link."""
     return f"links.{link}" if link in topology.link_rates else usual
 
 
@@ -104,20 +104,20 @@ def _host_gbps(topology: Topology, host: Host) -> float:
 
 def host_limits(topology: Topology, workers: Sequence[Host], server: Host | None) -> tuple[float, float]:
     """Return the declared Gb/s of the slowest link of a job's workers, and of its server's link; without a
-    server, what meets does so at a worker's.
+    server, a worker's link twice, because the job's streams meet there.
     """
     slowest = min(_host_gbps(topology, host) for host in workers)
     return slowest, slowest if server is None else _host_gbps(topology, server)
 
 
 def gigabits(topology: Topology, megabytes: float, iterations: int, lanes: int | None = None) -> float:
-    """Return the Gb that a worker sends, headers included, as at the declared rates, when its script sends
-    `megabytes` in an iteration, in packets of so many lanes; None: as many as the MTU holds.
+    """Compute the Gb that a worker sends at the declared rates, headers included, if its script sends
+    `megabytes` in an iteration, in packets of `lanes` lanes; None: as many as the MTU holds.
     """
     lanes = lanes or lanes_for(topology.mtu)
     with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (
         4 * lanes
-    )  # TCP's share is that of full packets, to half a per cent
+    )  # TCP's full packets have the same overhead, to within half a per cent
     return megabytes * 8e-3 * iterations * topology.scale * with_headers
 
 
@@ -134,8 +134,8 @@ def model_job(
     arrival: int,
     links_gbps: tuple[float, float] = (math.inf, math.inf),
 ) -> Job:
-    """`hosts` are its workers' (unit, host), `ps_unit` its parameter server's, as the testbed counts
-    units; `links_gbps` is as `host_limits` returns them.
+    """Make the model's job. `hosts` are its workers' (unit, host) and `ps_unit` its parameter server's unit,
+    in the testbed's numbers; `links_gbps` is the result of `host_limits`.
     """
     counts: dict[UnitIndex, int] = {}
     for unit, _ in hosts:
@@ -154,37 +154,37 @@ def model_job(
 
 
 def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:
-    """Return the Gb that a job has left, as policies see it: at least what its rate carries in a slot
-    (`slot_gigabits`), for it holds that to the slot's end in any case, and a rate lowered to what is left in
-    a fluid would keep real workers at it for slots more.
+    """Return the Gb that a job has left, as policies see it: at least the volume that its rate carries in a
+    time slot (`slot_gigabits`). It holds that rate to the end of the time slot in any case. A rate lowered to
+    the rest of a fluid would keep real workers busy for further time slots.
     """
     left = volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
     return max(left, min(volume_gigabits, slot_gigabits))
 
 
 def index_of(unit: Unit) -> UnitIndex:
-    """Return the model's index, from 0, of a unit of the testbed, from 1."""
+    """Convert a unit of the testbed (from 1) to the model's index (from 0)."""
     return UnitIndex(unit - 1)
 
 
 def unit_at(index: UnitIndex) -> Unit:
-    """Return the unit of the testbed, from 1, at an index of the model, from 0."""
+    """Convert an index of the model (from 0) to the testbed's unit (from 1)."""
     return Unit(index + 1)
 
 
 def ports_of(lit: Mapping[UnitPair, int]) -> dict[Pair, int]:
-    """Return circuits between the testbed's units as the model's."""
+    """Convert circuits between the testbed's units to the model's."""
     return {(index_of(a), index_of(b)): count for (a, b), count in sorted(lit.items())}
 
 
 def circuits_of(ports: Mapping[Pair, int]) -> dict[UnitPair, int]:
-    """Return circuits between the model's units as the testbed's."""
+    """Convert circuits between the model's units to the testbed's."""
     return {(unit_at(a), unit_at(b)): count for (a, b), count in sorted(ports.items()) if count}
 
 
 def timetable_of(rotation: Rotation, ports: PortTable) -> Timetable:
-    """Return a rotation as matchings of the testbed's optical ports: a circuit of two turns that follow each
-    other keeps its ports. The rotation must have been checked.
+    """Convert a checked rotation to matchings of the testbed's optical ports: a circuit of two consecutive
+    turns keeps its ports.
     """
     matchings: list[Matching] = []
     lit: frozenset[Circuit] = frozenset()
@@ -198,8 +198,8 @@ def timetable_of(rotation: Rotation, ports: PortTable) -> Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """The changes that a decision asks for: jobs to start, with INC or not; rates that fall, to be set before
-    circuits change; rates that rise, after it. Gb/s by job.
+    """The changes that a decision requests: jobs to start, with INC in a unit or without; rates to lower
+    before circuits change; rates to raise after. Gb/s by job.
     """
 
     start: Mapping[int, UnitIndex | None]
@@ -209,7 +209,7 @@ class Actions:
 
 
 def actions(state: State, decision: Decision) -> Actions:
-    """The decision must have been checked against the state."""
+    """Compute the changes that a checked decision requests."""
     running = {progress.job.id: progress.rate_gbps for progress in state.jobs if progress.started is not None}
     return Actions(
         start={job: decision.inc.get(job) for job in decision.rates if job not in running},
@@ -220,7 +220,7 @@ def actions(state: State, decision: Decision) -> Actions:
 
 
 def lasting(decision: Decision, present: Sequence[int]) -> Decision:
-    """The last decision, for the jobs that are still there: what stays in force when there is no new one."""
+    """Restrict the last decision to the jobs still present; it stays in force while there is no new one."""
     return Decision(
         {job: rate for job, rate in decision.rates.items() if job in present},
         {job: unit for job, unit in decision.inc.items() if job in present},

@@ -1,4 +1,4 @@
-"""States and decisions as JSON, for policies that run in a process of their own. Pure."""
+"""Encode states and decisions as JSON, for policies in a process of their own. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def limits_to_json(limits: Limits) -> dict[str, Any]:
 
 
 def limits_from_json(data: Mapping[str, Any]) -> Limits:
-    """Return the limits, also of a result that an earlier version wrote."""
+    """Decode limits, also those in a result of an earlier version."""
     return from_json(Limits, data, defaults=True)
 
 
@@ -24,7 +24,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 
 def job_from_json(data: Mapping[str, Any]) -> Job:
-    """Return the job, also of a result that an earlier version wrote."""
+    """Decode a job, also one in a result of an earlier version."""
     return from_json(Job, data, defaults=True)
 
 
@@ -41,14 +41,14 @@ def state_from_json(data: Mapping[str, Any]) -> State:
 
 
 def decision_to_json(decision: Decision) -> dict[str, Any]:
-    """Numbers of NumPy's kinds become Python's. ValueError or TypeError for what is no number, or no whole
-    one where one is needed.
+    """Encode a decision; NumPy's numbers become Python's. Raises ValueError or TypeError for anything but a
+    number, or a whole number where one is needed.
     """
     return dict(to_json(decision))
 
 
 def decision_from_json(data: Any) -> Decision:
-    """ValueError when it is no decision: whoever wrote it need not be one of ours."""
+    """Decode a decision. Raises ValueError if it is none: any program may have written it."""
     try:
         decision = from_json(Decision, data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

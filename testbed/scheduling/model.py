@@ -1,8 +1,8 @@
-"""Jobs, limits, decisions and schedules in the notation of P4INC-AOI, section IV, as frozen data. Owns no
-decision.
+"""Jobs, limits, decisions and schedules in the notation of P4INC-AOI, section IV, as frozen data. Makes no
+decisions.
 
-Units are indices from 0. Time is in slots (TS) of `Limits.slot_s`; rates are Gb/s, volumes Gb, both per
-worker unless said otherwise: all workers of a job send at one rate (section IV-B, B_j^i).
+Units are indices from 0. Time is in time slots (TS) of `Limits.slot_s`; rates are Gb/s, volumes Gb, both per
+worker unless noted: all workers of a job send at one rate (section IV-B, B_j^i).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NewType, Protocol, cast
 
 UnitIndex = NewType("UnitIndex", int)
-"""A unit's place in `Limits.ports`, from 0. The testbed's units count from 1, and are another type."""
+"""A unit's index in `Limits.ports`, from 0. The testbed's units count from 1, and have another type."""
 Pair = tuple[UnitIndex, UnitIndex]
 """Two units, the smaller number first: circuits are duplex (equation 6)."""
 
@@ -24,27 +24,26 @@ def pair(a: UnitIndex, b: UnitIndex) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The means that jobs share: the units, what joins them, and the slots in which it is given out.
+    """The resources that jobs share: the units, the links between them, and the time slots.
 
     `ports[v]` is P_oxc,v; `inc[v]` is N_INC,v, in jobs; `switch_gbps[v]` is B_PDP,v, up- and downlink
     together; `port_gbps` is B_port; `slot_s` is the length of a TS; `reconfiguration_s` is epsilon;
     `step_gbps` is delta B, per worker.
 
-    The paper bounds no rate by a server's interface. `host_gbps` does, for a worker; `ps_gbps` does, for all
-    streams into a parameter server together; a job's own say the same of its hosts alone. Infinite, they
-    leave the paper's model. `partial_inc` allows
-    equation (2) as it is printed, with INC for the workers of one unit of a job that has workers elsewhere
-    too; without it, only jobs with all workers in one unit use INC, as section VI-A has it. The circuits
-    between two units add up, as in equation (6).
+    The paper bounds no rate by a server's interface. Here `host_gbps` bounds a worker's rate, and `ps_gbps`
+    all streams into a parameter server together; a job's own fields bound those of its hosts alone. If
+    infinite, they leave the paper's model. `partial_inc` allows equation (2) as printed: INC for the workers
+    of one unit of a job that also has workers elsewhere. Without it, only jobs with all workers in one unit
+    use INC, as in section VI-A. The circuits between two units add up, as in equation (6).
 
-    Where the testbed's optical ports are unequal, which the paper's are not, `unit_port_gbps` has the rate of
-    each unit's slowest port, and `port_gbps` is the least of them: a policy that knows of nothing else asks
-    no circuit for more than it carries.
+    The testbed's optical ports may be unequal, unlike the paper's. Then `unit_port_gbps` has the rate of each
+    unit's slowest port, and `port_gbps` is the least of them: a policy that reads only that never asks a
+    circuit for more than it carries.
 
-    `core_gbps` is the rate of each unit's link to the electrical core beside the optical switch, the slowest
-    one's; 0: there is none. Two units that a decision gives no circuit reach each other over it, and what all
-    of its jobs send so from and to a unit is at most that. The paper has no core, and its policies leave it
-    unused.
+    `core_gbps` is the rate of each unit's link to the electrical core beside the optical switch (the slowest
+    one's); 0: there is no core. Two units without a circuit in a decision communicate over the core, and all
+    jobs together send at most that rate from and to a unit over it. The paper has no core, and its policies
+    do not use it.
     """
 
     ports: tuple[int, ...]
@@ -74,7 +73,7 @@ class Limits:
         switch_gbps: float = math.inf,
         **others: float,
     ) -> Limits:
-        """All units alike. `others` are further fields."""
+        """Make limits with equal units. `others` are further fields."""
         return cls((ports,) * units, (inc,) * units, (switch_gbps,) * units, port_gbps, **others)  # type: ignore[arg-type]
 
     def circuit_gbps(self, between: Pair) -> float:
@@ -84,29 +83,29 @@ class Limits:
         return min(self.unit_port_gbps[between[0]], self.unit_port_gbps[between[1]])
 
     def optical_gbps(self, unit: UnitIndex) -> float:
-        """Return the rate that all circuits of a unit together do not exceed."""
+        """Return the largest rate of all circuits of a unit together."""
         each = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
         return self.ports[unit] * each
 
     def port_weight(self, unit: UnitIndex, between: Pair) -> float:
-        """Return how much of a unit's optical capacity (`optical_gbps`) each Gb/s of a circuit takes there:
-        more than 1 where the other end is slower, since the circuit holds a whole port.
+        """Return how much of a unit's optical capacity (`optical_gbps`) each Gb/s of a circuit uses: more
+        than 1 if the other end is slower, because the circuit occupies a whole port.
         """
         if not self.unit_port_gbps:
             return 1.0
         return self.unit_port_gbps[unit] / self.circuit_gbps(between)
 
     def host_gbps_of(self, job: Job) -> float:
-        """Return the rate that no worker of a job exceeds."""
+        """Return the largest rate of a job's worker."""
         return min(self.host_gbps, job.host_gbps)
 
     def ps_gbps_of(self, job: Job) -> float:
-        """Return the rate that all streams into a job's parameter server do not exceed together."""
+        """Return the largest rate of all streams into a job's parameter server together."""
         return min(self.ps_gbps, job.ps_gbps)
 
     def full_mesh(self) -> dict[Pair, int]:
-        """The uniform connectivity of section VII-C: as many circuits between each two units, as all have
-        ports for.
+        """Make the uniform connectivity of section VII-C: equally many circuits between each two units, as
+        many as all units have ports for.
         """
         each = min(self.ports) // max(1, len(self.ports) - 1)
         return {(a, b): each for a in self.units for b in self.units if a < b and each}
@@ -114,18 +113,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it comes: its placement is given (section IV-A).
+    """A job at its arrival, with its placement given (section IV-A).
 
     `workers` are (unit, W_v^j), units ascending; `ps` is the unit of its parameter server; `gigabits` is the
     volume of each worker; `update_s` is a_j, the time of the parameter update unless switches do it;
-    `arrival` is its first slot.
+    `arrival` is its first time slot.
 
-    `meeting` is above 0 for a job that is summed in a way of its own, whatever a policy decides, which the
-    paper does not have: how many of its streams meet in one queue. INC is then not offered to it, and `ps` is
-    the unit where its circuits meet.
+    `meeting` is above 0 for a job with a way of summing of its own, whatever a policy decides (not in the
+    paper): the number of its streams that meet in one queue. INC is then not offered to it, and `ps` is the
+    unit where its circuits meet.
 
-    `host_gbps` is the rate of the slowest link of its workers, `ps_gbps` that of its server's link: hosts
-    may differ, and bound this job's rates as those of `Limits` bound all.
+    `host_gbps` is the rate of the slowest link of its workers, `ps_gbps` that of its server's link: hosts may
+    differ. They bound this job's rates as the fields of `Limits` bound all jobs'.
     """
 
     id: int
@@ -144,7 +143,9 @@ class Job:
         return len(self.workers) == 1
 
     def inc_units(self, limits: Limits) -> tuple[UnitIndex, ...]:
-        """Return the units where it may use INC: by equation (2), and section VI-A but for `partial_inc`."""
+        """Return the units where it may use INC: by equation (2), and by section VI-A unless `partial_inc` is
+        set.
+        """
         if self.meeting or (not self.is_local and not limits.partial_inc):
             return ()
         return tuple(unit for unit, _ in self.workers if limits.inc[unit] > 0)
@@ -152,12 +153,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The capacity that a job takes for each Gb/s of its rate, once its mode (INC in a unit, or none) is
-    chosen.
+    """The capacity that a job uses for each Gb/s of its rate, in a given mode (INC in a unit, or none).
 
-    `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit whose switch it takes a
-    place of. `update_s` follows its last byte; `limit_gbps` is the largest rate that it could have, alone in
-    the network; `ends_gbps` is that of its hosts and switches, whatever circuits there are at once.
+    `links` are Gb/s between two units, `switches` Gb/s of B_PDP; `inc` is the unit in whose switch it
+    occupies a place. `update_s` follows its last byte. `limit_gbps` is the largest rate that it could have
+    alone in the network; `ends_gbps` is the limit by its hosts and switches alone, without the circuits'.
     """
 
     links: tuple[tuple[Pair, int], ...]
@@ -169,7 +169,9 @@ class Load:
 
 
 def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
-    """Equations (4) and (5) for one job and mode, with what docs/p4inc-aoi.md says of their misprints."""
+    """Compute a job's load in a mode by equations (4) and (5), with their misprints corrected
+    (docs/p4inc-aoi.md).
+    """
     if inc is not None and job.is_local:
         ((unit, count),) = job.workers
         limit = min(limits.host_gbps_of(job), limits.switch_gbps[unit] / count)
@@ -190,23 +192,28 @@ def load(limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
     return Load(links, tuple(sorted(switches.items())), inc, job.update_s, lit, limit)
 
 
-def possible_gbps(limits: Limits, its: Load) -> float:
+def possible_gbps(limits: Limits, job_load: Load) -> float:
     """Return the largest rate that a job could have alone, over the core too, where all of its links meet at
     the server's unit.
     """
-    if not limits.core_gbps or not its.links:
-        return its.limit_gbps
-    return max(its.limit_gbps, min(its.ends_gbps, limits.core_gbps / sum(count for _, count in its.links)))
+    if not limits.core_gbps or not job_load.links:
+        return job_load.limit_gbps
+    return max(
+        job_load.limit_gbps,
+        min(job_load.ends_gbps, limits.core_gbps / sum(count for _, count in job_load.links)),
+    )
 
 
 def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, int]]) -> float:
-    """The largest rate at which every link has whole ports enough, with no other job beside it."""
+    """Compute the largest rate at which whole ports suffice for every link, with no other job in the
+    network.
+    """
     if not links:
         return math.inf
     room = {pair_: limits.ports[pair_[0] if pair_[1] == ps else pair_[1]] for pair_, _ in links}
     given = dict.fromkeys(room, 0)
     weight = dict(links)
-    # one port after the other to the link that limits
+    # add one port at a time to the link that limits
     for _ in range(limits.ports[ps]):
         least = min(given, key=lambda p: (given[p] * limits.circuit_gbps(p) / weight[p], p))
         if given[least] == room[least]:
@@ -217,10 +224,11 @@ def _optical_limit(limits: Limits, ps: UnitIndex, links: Sequence[tuple[Pair, in
 
 @dataclass(slots=True)
 class Progress:
-    """A job that has arrived and is not finished. Policies read it; who runs the jobs writes it.
+    """A job that has arrived and is not finished. Policies read it; the scheduler that runs the jobs writes
+    it.
 
-    `started` is its first slot with a rate; from then on its mode `inc` stays, and its rate stays above 0
-    (the set of durations in section IV-B: a transfer runs continuously until it is finished).
+    `started` is its first time slot with a rate; from then on its mode `inc` stays, and its rate stays above
+    0 (the set of durations in section IV-B: a transfer runs continuously until it is finished).
     """
 
     job: Job
@@ -232,8 +240,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a policy knows at the beginning of a slot: `jobs` in the order of arrival, `ports` the
-    circuits lit between two units.
+    """All that a policy knows at the start of a time slot: `jobs` in the order of arrival; `ports`, the
+    circuits lit between each two units.
     """
 
     limits: Limits
@@ -244,7 +252,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class RotationTurn:
-    """Circuits between two units that a rotation lights for so long, its guard time included."""
+    """A turn of a rotation: circuits between units, and how long they last, guard time included."""
 
     ports: Mapping[Pair, int]
     lasts_ms: float
@@ -252,8 +260,8 @@ class RotationTurn:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Turns that follow each other by the data plane's clock, again and again; each is dark for `guard_ms`
-    first. The paper has none.
+    """A sequence of turns that repeats by the data plane's clock; each is dark for `guard_ms` first. Not in
+    the paper.
     """
 
     turns: tuple[RotationTurn, ...]
@@ -264,7 +272,7 @@ class Rotation:
         return math.fsum(turn.lasts_ms for turn in self.turns)
 
     def circuits(self) -> dict[Pair, int]:
-        """Return the circuits that two units have while they have any, in the turn with the fewest."""
+        """Return the fewest circuits that each two units have in any turn in which they have one."""
         least: dict[Pair, int] = {}
         for turn in self.turns:
             for link, count in turn.ports.items():
@@ -273,7 +281,7 @@ class Rotation:
         return least
 
     def share(self, links: Sequence[Pair]) -> float:
-        """Return the share of time in which the pair of these that is lit least has circuits."""
+        """Return the share of the period in which the least lit of these pairs has circuits."""
         of_each = (
             math.fsum(turn.lasts_ms - self.guard_ms for turn in self.turns if turn.ports.get(link))
             for link in links
@@ -283,14 +291,14 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's answer for a slot.
+    """A policy's answer for a time slot.
 
-    `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit for each of
-    them that uses INC. `ports` are the circuits between two units during the slot (P_v,u), those without
+    `rates` has the Gb/s of each job that runs; a job that is not in it waits. `inc` has the unit of each job
+    that uses INC. `ports` are the circuits between each two units during the time slot (P_v,u), those without
     traffic included.
 
-    With a `rotation` its turns are the circuits, and `ports` is empty; a rate over circuits is then that
-    of the time in which they are lit.
+    With a `rotation`, its turns are the circuits, and `ports` is empty; a rate over circuits then counts for
+    the time in which they are lit.
     """
 
     rates: Mapping[int, float] = field(default_factory=dict)
@@ -300,20 +308,20 @@ class Decision:
 
     @property
     def circuits(self) -> Mapping[Pair, int]:
-        """Return the circuits over which rates are given."""
+        """Return the circuits to which rates refer."""
         return self.ports if self.rotation is None else self.rotation.circuits()
 
 
 ALL, NEEDED = "all", "needed"
 STEPS = (ALL, NEEDED)
-"""How many steps of delta B a job gets, where a policy gives out steps: all that fit, as algorithm 2 is
-printed (lines 19 to 31), or those alone that it needs to end within the slot: more would hold ports that it
-cannot use."""
+"""How many steps of delta B a policy that allocates in steps gives a job: all that fit, as algorithm 2 is
+printed (lines 19 to 31), or only those that it needs to end within the time slot: more would occupy ports
+that it cannot use."""
 
 
 class Policy(Protocol):
-    """Decides slot by slot. Its answer depends on its settings, its seed and the states that it was shown, on
-    nothing else.
+    """Decides one time slot after the other. Its answer depends only on its settings, its seed and the states
+    that it got.
     """
 
     @property
@@ -324,7 +332,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A whole run: jobs, the circuits lit before it, and what was done in each slot from 0."""
+    """A whole run: jobs, the circuits lit before it, and the decision of each time slot from 0."""
 
     limits: Limits
     jobs: tuple[Job, ...]
@@ -340,10 +348,10 @@ def lost_gigabits(
     before: Mapping[Pair, int],
     now: Mapping[Pair, int],
 ) -> float:
-    """Return the Gb that a worker could not send in a slot because circuits were being set up: the last term
-    of equation (10).
+    """Compute the Gb that a worker could not send in a time slot because circuits were being set up: the last
+    term of equation (10).
 
-    A rate that grows over a pair of units whose circuits grow comes into force epsilon late.
+    A rate that grows over a pair of units whose circuits grow takes effect epsilon late.
     """
     grown = rate_now - rate_before
     if grown <= 0 or not any(now.get(p, 0) > before.get(p, 0) for p, _ in links):
@@ -352,7 +360,5 @@ def lost_gigabits(
 
 
 def set_up(before: Mapping[Pair, int], now: Mapping[Pair, int]) -> int:
-    """Return how many circuits a reconfiguration sets up: the reconfigured connections that section VII
-    counts.
-    """
+    """Count the circuits that a reconfiguration sets up: the reconfigured connections of section VII."""
     return sum(max(0, count - before.get(p, 0)) for p, count in now.items())

@@ -1,13 +1,14 @@
-"""Requests over a unix socket: one JSON object a line. Imports nothing of the project but errors.
+"""Requests over a unix socket, one JSON object per line. Imports nothing of the project but errors.
 
-A request is {"op": ..., other arguments}. While it is worked on, lines {"event": {...}} may come, one with
-"passes": true beside a descriptor (SCM_RIGHTS); descriptors go to clients, and none is taken from them. The
-last line is {"ok": true, "result": ...} or {"ok": false, "exit_code": ..., "error": "one line"}, after which
-the server closes the connection. One connection carries one request; closing it early tells the handler so.
+A request is {"op": ..., other arguments}. While the server works on it, it may send lines {"event": {...}};
+an event with "passes": true comes with a descriptor (SCM_RIGHTS). Descriptors go to clients only; the server
+accepts none. The last line is {"ok": true, "result": ...} or {"ok": false, "exit_code": ..., "error": "one
+line"}; then the server closes the connection. A connection carries one request; if the client closes it
+early, the handler is notified.
 
-Who asks is what the kernel says of the connection (peer.py); nothing in a request adds to it. Nobody waits
-for a client: what it does not read is kept up to a bound (connection.py), and an event {"missed": {"lines":
-..., "bytes": ...}} stands for what was beyond it.
+The kernel says who asks (peer.py); nothing in a request adds to that. No thread waits for a slow client:
+unread output is buffered up to a bound (connection.py), and an event {"missed": {"lines": ..., "bytes": ...}}
+replaces the output beyond it.
 """
 
 from testbed.client.rpc.client import AbsentError, SilentError, call, require_answer

@@ -1,4 +1,4 @@
-"""The asking side of testbed/client/rpc."""
+"""The client of testbed/client/rpc."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from testbed.client.environment import typed
 from testbed.client.terminal_text import line
 from testbed.errors import OwnerError, TestbedError, from_exit_code
 
-_DYING_S = 15.0  # from when its server is gone until it is seen that a testbed died: jobs are ended first
+_DYING_S = 15.0  # from a server's end until its testbed's death is written down: jobs are ended first
 _LOOK_S = 0.05
 _PIECE_BYTES = 1 << 16
-SILENT_S = 10.0  # a server says in milliseconds whether it is ready
+SILENT_S = 10.0  # a healthy server says in milliseconds whether it is ready
 
 
 class SilentError(TestbedError):
-    """A server takes requests, and does not answer in time."""
+    """A server accepts requests but does not answer in time."""
 
 
 class AbsentError(TestbedError):
-    """A server ended before it answered, or none is there."""
+    """No server listens, or it ended before it answered."""
 
 
 def call(
@@ -38,20 +38,20 @@ def call(
     timeout_s: float | None = 60.0,
     **arguments: Any,
 ) -> Any:
-    """Ask, and return the result. Raises the error that the server raised, or TestbedError when it does not
-    answer. `on_event` gets an event, and the descriptor that came with it, which is then its own to close.
+    """Send a request, and return its result. Raises the error that the server raised, or TestbedError if it
+    does not answer. `on_event` gets each event and its descriptor, if any, which it must close.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             if (
                 timeout_s is not None
-            ):  # a full queue of connections is waited for: a socket with a timeout of Python's would not
+            ):  # this waits while the queue of connections is full; a Python socket timeout would not
                 whole, rest = divmod(timeout_s, 1)
                 limit = struct.pack("@ll", int(whole), int(rest * 1e6))
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             connection.connect(str(path))
             connection.settimeout(timeout_s)
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused early: the reply says why
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused early: the reply has the reason
                 connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
             with closing(_lines(connection)) as lines:
                 for answered, fds in lines:
@@ -74,7 +74,7 @@ def call(
             raise SilentError(f"{op} at {path}: no answer in {timeout_s:g} s") from error
         except ValueError as error:  # half a line: the server died while it wrote
             raise TestbedError(f"{op} at {path}: the answer is no JSON: {error}") from error
-        except BrokenPipeError:  # of `on_event`, whose reader has gone: nothing else is written here
+        except BrokenPipeError:  # from `on_event`, whose output has no reader: nothing else is written here
             raise
         except OSError as error:
             raise TestbedError(f"{op} at {path}: {error.strerror or error}") from error
@@ -82,24 +82,24 @@ def call(
 
 
 def _absent(path: Path, op: str) -> TestbedError:
-    """Return the error of a server that is not there: why its testbed died, if it did."""
+    """Make the error for a missing server: why its testbed died, if it did."""
     return _died(path, op, was_up=False) or AbsentError(
         f"{op}: nobody answers at testbed {path.parent.name!r}: it comes up or goes down ({path})"
     )
 
 
 def _gone(path: Path, op: str) -> TestbedError:
-    """Return the error of a server that went away: why its testbed died, if it did."""
+    """Make the error for a server that went away: why its testbed died, if it did."""
     return _died(path, op, was_up=True) or AbsentError(
         f"{op} at {path}: the server went away before it answered"
     )
 
 
 def _died(path: Path, op: str, was_up: bool) -> TestbedError | None:
-    """Return why a testbed died whose daemon is gone, which is written down last; None where it ends in
-    order, or comes up, or it is another server that is gone.
+    """Return why the testbed of a gone daemon died, waiting up to _DYING_S until that is written down; None
+    if it ends normally or comes up, or the server is not a daemon.
     """
-    from testbed.client.runtime import Runtime  # which knows callers, and they the peers of this package
+    from testbed.client.runtime import Runtime  # late: it imports callers, which import this package's peers
 
     runtime, deadline = Runtime(path.parent.name, path.parent), time.monotonic() + _DYING_S
     while path == runtime.socket:
@@ -117,8 +117,8 @@ def _died(path: Path, op: str, was_up: bool) -> TestbedError | None:
 
 
 def require_answer(path: Path, what: str, state: str = "ready") -> bool:
-    """Return whether what serves there is in a state. Raises SilentError in seconds where it does not answer
-    at all, so that nobody waits for that as long as for its work.
+    """Return whether the server is in a state. Raises SilentError after SILENT_S seconds without an answer,
+    so that a caller does not wait for a dead server as long as for its work.
     """
     try:
         return bool(call(path, state, timeout_s=SILENT_S))
@@ -129,8 +129,8 @@ def require_answer(path: Path, what: str, state: str = "ready") -> bool:
 
 
 def _lines(connection: socket.socket) -> Generator[tuple[bytes, list[int]], None, None]:
-    """Yield each line, with the descriptors that have come and that nobody has taken out of the list yet;
-    what is left in it is closed in the end.
+    """Yield each line with the list of received descriptors; the consumer removes those that it takes, and
+    the rest are closed at the end.
     """
     rest, fds = b"", list[int]()
     try:

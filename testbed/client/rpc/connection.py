@@ -1,8 +1,8 @@
-"""One connection of a server: its request, within a time and a size; its handler, on a thread of its own;
-what goes to its client.
+"""One connection of a server: it reads the request within a time and a size, runs the handler in a thread of
+its own, and sends events and the reply.
 
-Owns the thread that reads and writes. Whoever has something to say puts it into a bounded buffer and goes on:
-a client that is stopped, or slow, or never reads, is waited for by this thread alone.
+Owns the thread that reads and writes. Senders append to a bounded buffer and continue: only this thread waits
+for a client that is stopped, is slow, or never reads.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from testbed.errors import RequestError, TestbedError, disk_is_full
 
 MAX_REQUEST_BYTES = 1 << 20
 REQUEST_S = 10.0  # from the connection to the end of the request's line
-# What a client has not read yet. Output beyond the first is missed, and any event beyond the second; the
-# reply never is.
+# Bounds on unread data. Output beyond the first is dropped, and any event beyond the second; the reply never
+# is.
 BACKLOG_BYTES, MOST_BACKLOG_BYTES = 1 << 20, 4 << 20
 _PIECE_BYTES = 1 << 16
 
 
 class Emit(Protocol):
-    """Send an event, and a descriptor with it if given, which stays the caller's. Waits for nobody."""
+    """Send an event, with a descriptor if given, which stays the caller's. Never blocks."""
 
     def __call__(self, event: dict[str, Any], fd: int | None = None) -> None: ...
 
 
 class Handler(Protocol):
-    """Answer a request with something JSON-able, or with JSON (bytes, one line), or raises a TestbedError.
-    `disconnected` is set when the client goes away. `emit` may be called from any thread and waits for
-    nobody.
+    """Answer a request with data that json can encode, or with JSON (bytes, one line); raises a TestbedError.
+    `disconnected` is set when the client goes away. `emit` may be called from any thread and never blocks.
     """
 
     def __call__(
@@ -57,8 +56,8 @@ class Phase(enum.Enum):
 
 
 class Connection:
-    """A connection; `run` is its thread's, the other calls are anybody's. `closed` is called once, when its
-    client and its handler are done with it.
+    """A connection. Its own thread calls `run`; any thread may call the other methods. `closed` is called
+    once, when both its client and its handler are done.
     """
 
     def __init__(
@@ -70,14 +69,14 @@ class Connection:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()  # the fields below
         self.state = Phase.ASKING
-        self.since = time.monotonic()  # in which it is in that state
-        self._backlog: deque[tuple[bytes, int | None]] = deque()  # a line, and a descriptor of its own
+        self.since = time.monotonic()  # when it entered that state
+        self._backlog: deque[tuple[bytes, int | None]] = deque()  # lines, each with a descriptor that it owns
         self._backlog_bytes = 0
         self._missed_lines = self._missed_bytes = 0
         self._threads = 1
 
     def run(self) -> None:
-        """Serve the request, from its first byte to the last of the reply."""
+        """Serve the request, from its first byte to the reply's last."""
         try:
             if self.state is Phase.ASKING:
                 self._begin()
@@ -86,7 +85,7 @@ class Connection:
             with self._lock:
                 self.state = Phase.CLOSED
                 for _, fd in self._backlog:
-                    _let_go(fd)
+                    _close_fd(fd)
                 self._backlog.clear()
                 os.close(self._wake)
                 self._close()
@@ -94,8 +93,8 @@ class Connection:
             self._leave()
 
     def _close(self) -> None:
-        """Take what is still sent, which a kernel's buffer bounds: with that unread the client's end of the
-        reply would be an error.
+        """Close the socket after reading what the client still sends, at most a kernel buffer: with unread
+        data the client would see an error in place of the reply's end.
         """
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
@@ -120,7 +119,7 @@ class Connection:
                     self.refuse("no thread can be started on this machine: ask again")
 
     def _leave(self) -> None:
-        """Note that a thread leaves; the last says that the connection is over."""
+        """Note that a thread is done; the last one reports the connection as over."""
         with self._lock:
             self._threads -= 1
             last = self._threads == 0
@@ -128,11 +127,13 @@ class Connection:
             self._closed(self)
 
     def refuse(self, why: str, exit_code: int = RequestError.exit_code) -> None:
-        """Make this error the reply."""
+        """Send this error as the reply."""
         self._reply({"ok": False, "exit_code": exit_code, "error": why})
 
     def start(self) -> None:
-        """Start a thread that runs it. Where the system has none to give its client sees it closed."""
+        """Start the thread that runs the connection. If the system can start no thread, close the
+        connection.
+        """
         try:
             threading.Thread(target=self.run, name="connection", daemon=True).start()
         except RuntimeError:
@@ -140,14 +141,14 @@ class Connection:
             self.run()
 
     def give_up(self) -> None:
-        """End it now, whatever its client has read; its thread ends soon."""
+        """Close the connection, whatever its client has read; its thread ends soon."""
         self._become(Phase.CLOSED)
 
     # ------------------------------------------------------------------ the request
 
     def _request(self) -> dict[str, Any] | None:
-        """Return the request, None when the server gave it up. ValueError or OSError for what is no
-        request.
+        """Read the request; None if the server gave the connection up. Raises ValueError or OSError for a
+        malformed one.
         """
         pieces: list[bytes] = []
         size = 0
@@ -183,7 +184,7 @@ class Connection:
             if isinstance(error, OSError) and (full := disk_is_full(error)):
                 self._reply({"ok": False, "exit_code": full.exit_code, "error": str(full)})
                 return
-            # a defect: the client must not hang on it, and the server's log must show it
+            # a defect: the client must not hang, and the server's log must show it
             traceback.print_exc(file=sys.stderr)
             self._reply(
                 {"ok": False, "exit_code": 1, "error": f"{request['op']}: {type(error).__name__}: {error}"}
@@ -231,24 +232,24 @@ class Connection:
         self._backlog_bytes += len(line)
 
     def _pump(self) -> None:
-        """Send what there is until the reply has been read as far as the kernel's buffer, or the client or
-        the server gives it up.
+        """Send the backlog until the reply is in the kernel's buffer, or the client or the server gives
+        up.
         """
         reading, piece = True, b""
         passed: int | None = None
         while True:
             with self._lock:
                 if self.state is Phase.CLOSED:
-                    return _let_go(passed)
+                    return _close_fd(passed)
                 if not piece and self._backlog:
                     piece, passed = self._next_piece()
                 if not piece and self.state is Phase.ANSWERED:
                     return
             ready = self._poll((select.POLLIN if reading else 0) | (select.POLLOUT if piece else 0), None)
             if ready & select.POLLIN and reading:
-                reading = self._look()
+                reading = self._read_more()
             if ready & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
-                return _let_go(passed)
+                return _close_fd(passed)
             if ready & select.POLLOUT and piece:
                 try:
                     piece = piece[
@@ -256,14 +257,14 @@ class Connection:
                     ]
                 except BlockingIOError:
                     continue
-                except OSError:  # it went away
-                    return _let_go(passed)
-                _let_go(passed)  # it went with the first byte
+                except OSError:  # the client went away
+                    return _close_fd(passed)
+                _close_fd(passed)  # it was sent with the first byte
                 passed = None
 
     def _next_piece(self) -> tuple[bytes, int | None]:
-        """Return the next lines, and the descriptor that goes with them: a line that has a descriptor begins
-        a piece.
+        """Take the next lines off the backlog, with the descriptor that goes with them: a line with a
+        descriptor begins a piece.
         """
         line, fd = self._backlog.popleft()
         taken, size = [line], len(line)
@@ -273,9 +274,9 @@ class Connection:
         self._backlog_bytes -= size
         return b"".join(taken), fd
 
-    def _look(self) -> bool:
-        """Note whether the client has closed its side. What comes after a request is nothing, and is not
-        looked at again.
+    def _read_more(self) -> bool:
+        """Return whether to read on, and note if the client has closed its side. Data after a request is
+        ignored, and reading stops there.
         """
         try:
             if self._socket.recv(_PIECE_BYTES):
@@ -288,7 +289,9 @@ class Connection:
         return False
 
     def _poll(self, events: int, timeout_s: float | None) -> int:
-        """Wait until the socket is ready, or somebody has something to say; return what it is ready for."""
+        """Wait until the socket is ready or another thread wakes this one; return the socket's ready
+        events.
+        """
         poll = select.poll()
         poll.register(self._socket, events)
         poll.register(self._wake, select.POLLIN)
@@ -299,7 +302,7 @@ class Connection:
         return ready.get(self._socket.fileno(), 0)
 
     def _become(self, state: Phase) -> bool:
-        """Change the state; return False where it is closed already."""
+        """Change the state; return False if it is closed already."""
         with self._lock:
             if self.state is Phase.CLOSED:
                 return False
@@ -308,7 +311,7 @@ class Connection:
             return True
 
 
-def _let_go(fd: int | None) -> None:
+def _close_fd(fd: int | None) -> None:
     if fd is not None:
         os.close(fd)
 

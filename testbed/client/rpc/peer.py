@@ -1,4 +1,4 @@
-"""The peer at the other end of a unix socket, as the kernel noted it when the connection was made."""
+"""The peer at the other end of a unix socket, as the kernel noted it at the time of the connection."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The user that the process which connected was then, its group and its other groups. They are the
-    process's own, whatever the user database says: of a process in another PID namespace, too, whose number
-    this one cannot look up.
+    """The user, group and other groups of the connecting process, at the time it connected. They are the
+    process's own, whatever the user database says, also for a process in another PID namespace, whose pid
+    this process cannot look up.
     """
 
     uid: int
@@ -28,15 +28,15 @@ class Peer:
 
     @classmethod
     def of(cls, connection: socket.socket) -> Peer:
-        """Return the peer. Raises OSError for what is no connected unix socket."""
+        """Read the peer's credentials. Raises OSError if this is no connected unix socket."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("=iII"))
         _pid, uid, gid = struct.unpack("=iII", credentials)
         return cls(uid, gid, _groups(connection))
 
 
 def _groups(connection: socket.socket) -> tuple[int, ...]:
-    """Return the peer's other groups. Python's own getsockopt takes 1,024 bytes at most. A kernel before 4.13
-    does not say: then there are none.
+    """Read the peer's other groups, by libc, because Python's own getsockopt reads at most 1,024 bytes.
+    Kernels before 4.13 do not report them: then there are none.
     """
     groups, size = (ctypes.c_uint32 * _MOST_GROUPS)(), ctypes.c_uint32(_MOST_GROUPS * _GID_BYTES)
     if _libc.getsockopt(connection.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(size)):

@@ -1,4 +1,4 @@
-"""The serving side of requests on a unix socket, a bounded number of connections at a time."""
+"""The server of requests on a unix socket, with a bounded number of connections at a time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from testbed.client.rpc.peer import Peer
 from testbed.errors import OwnerError, RequestError
 
 MAX_CONNECTIONS = 128
-MOST_LASTING = 96  # of them: the other places are for requests that are answered at once, such as to cancel
-_LAST_WORDS_S = 1.0  # at the server's end, for replies that are on their way
-_PATIENCE_S = 1.0  # of a full server with a client that does not send its request, or read its reply
+MOST_LASTING = 96  # of the connections; the rest are for requests answered at once, such as to cancel
+_LAST_WORDS_S = 1.0  # how long the server waits at its end for replies that are under way
+_PATIENCE_S = 1.0  # how long a full server waits for a client to send its request or read its reply
 _PAUSE_S = 0.1
 
 
@@ -27,9 +27,9 @@ _PAUSE_S = 0.1
 def serve(
     path: Path, handler: Handler, uid: int | None = None, lasting: Collection[str] = ()
 ) -> Iterator[None]:
-    """Serve until the block ends, each request on a thread of its own. The socket is for root and `uid`
-    only, by its file's mode and by what the kernel says of who connects. `lasting` are the operations whose
-    requests last as long as their clients like: they have MOST_LASTING places at most.
+    """Serve until the block ends, each request in a thread of its own. Only root and `uid` may connect: the
+    socket file's mode and the kernel's credentials of the peer enforce it. `lasting` names the operations
+    that last as long as their clients like: at most MOST_LASTING of them run at once.
     """
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -66,8 +66,8 @@ class _Server:
         self._listener, self._handler, self._users = listener, handler, users
         self._operations = frozenset(lasting)
         self._connections: set[Connection] = set()
-        self._lasting = 0  # requests that are worked on
-        self._changed = threading.Condition()  # the two above
+        self._lasting = 0  # lasting requests under way
+        self._changed = threading.Condition()  # guards the two above
 
     def accept(self, stop: int) -> None:
         """Accept connections until `stop` is readable."""
@@ -80,7 +80,7 @@ class _Server:
                     connection, _ = self._listener.accept()
                 except BlockingIOError:
                     continue
-                except OSError:  # no descriptor is left, or the client has gone: the others are served on
+                except OSError:  # no descriptor is left, or the client has gone: go on serving the others
                     time.sleep(_PAUSE_S)
                     continue
                 self._take(connection)
@@ -88,7 +88,7 @@ class _Server:
     def _take(self, connection: socket.socket) -> None:
         try:
             peer = Peer.of(connection)
-            taken = Connection(connection, peer, self._answer, self._forget)
+            taken = Connection(connection, peer, self._answer, self._remove)
         except OSError:
             connection.close()
             return
@@ -118,8 +118,8 @@ class _Server:
                 self._lasting -= 1
 
     def _make_room(self) -> bool:
-        """Give up the connection that has waited longest for its own client, to send or to read, if one
-        does.
+        """Give up the connection that has waited longest on its client, to send or to read; return whether
+        there was one.
         """
         waiting = [
             each
@@ -132,13 +132,13 @@ class _Server:
         longest.give_up()
         return True
 
-    def _forget(self, connection: Connection) -> None:
+    def _remove(self, connection: Connection) -> None:
         with self._changed:
             self._connections.discard(connection)
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Close all connections; replies that are made within a moment still go out."""
+        """Close all connections, after a moment in which replies under way can still be sent."""
         with self._changed:
             self._changed.wait_for(self._is_idle, _LAST_WORDS_S)
             left = list(self._connections)
