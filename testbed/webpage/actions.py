@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.api.circuits import ANSWER_TIMEOUT_S, demands_of
+from testbed.api.circuits import ANSWER_TIMEOUT_S
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.messages.coding import decode
-from testbed.messages.controller import CircuitsMade
+from testbed.messages.controller import CircuitsMade, LitCircuits
 from testbed.messages.status import Status
 from testbed.webpage.view import change_text
 
@@ -26,16 +26,26 @@ class PageActions:
     uid: int  # as whom, which the daemon heeds from root alone
     call: Callable[..., Any] = rpc.call
 
-    def request_circuits(self, text: str, force: bool) -> str:
-        """Connect units, as `testbed circuits request`: "u1-u3 u2-u4"."""
-        words = text.replace(",", " ").split()
-        answer = self._ask(
-            "circuits",
-            action="request",
-            force=force,
-            demands=demands_of("request", words),
-            timeout_s=ANSWER_TIMEOUT_S,
-        )
+    def light(self, a: str, b: str, force: bool) -> str:
+        """Set up a circuit between two optical ports, in the place of those that either has, by
+        `testbed circuits set`.
+        """
+        return self._set([*self._others(a, b), [a, b]], force)
+
+    def clear(self, circuit: str, force: bool) -> str:
+        """Clear a circuit, such as "u1o1-u2o1"."""
+        a, _, b = circuit.partition("-")
+        return self._set(self._others(a, b), force)
+
+    def _others(self, *ports: str) -> list[list[str]]:
+        """Return the circuits now that end at none of these ports."""
+        answer = self.call(self.runtime.controller_socket, "circuits", timeout_s=ANSWER_TIMEOUT_S)
+        lit = decode(LitCircuits, answer, "circuits").circuits
+        return [list(circuit) for circuit in lit if not {*circuit} & {*ports}]
+
+    def _set(self, circuits: list[list[str]], force: bool) -> str:
+        asked: dict[str, Any] = {"action": "set", "circuits": circuits} if circuits else {"action": "clear"}
+        answer = self._ask("circuits", force=force, timeout_s=ANSWER_TIMEOUT_S, **asked)
         made = decode(CircuitsMade, answer, "circuits")
         lost = "".join(f"; job {loss.job} lost circuits" for loss in made.lost)
         what = change_text(made.event) if made.event else "nothing had to change"
@@ -43,7 +53,7 @@ class PageActions:
 
     def end_job(self, text: str) -> str:
         """End a job, which is queued or runs."""
-        if not text.strip().isdecimal():
+        if not text.isdecimal():
             raise RequestError(f"job {text!r}: the number of a job is accepted")
         number = int(text)
         status = decode(Status, self._ask("status"), "status")

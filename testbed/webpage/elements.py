@@ -20,6 +20,7 @@ OF_TIMELINE = (
     "Circuits have the colour of the job that uses them, and a dark edge where they were dark. Drag the "
     "picture to go back, turn the wheel to zoom, click twice for all of it."
 )
+END, CLEAR, PORT = "end", "clear", "port"  # what buttons do, to a job, a circuit and a port
 Parts = list[str | Component]
 Content = str | Component | Parts
 
@@ -53,11 +54,26 @@ def legend() -> Component:
     )
 
 
+def button(what: str, of: str, label: str) -> Component:
+    """Return a button that the stylesheet shows to whoever may act."""
+    return html.Button(label, id={"act": what, "of": of}, className="act")
+
+
+def ports(view: View) -> list[Component]:
+    """Return a button for each optical port, by unit. It is the same for as long as the units are."""
+    rows = [
+        html.Div([html.Span(unit.name, className="unit"), *(button(PORT, port, port) for port in unit.ports)])
+        for unit in view.units
+        if unit.ports
+    ]
+    return [html.Div(rows, className="ports")]
+
+
 def jobs(view: View) -> list[Component]:
     """Return the table of jobs that run, and after them those that are over."""
     if not view.jobs:
         return [html.P("no jobs", className="empty")]
-    names = ("job", "state", "summed by", "script", "hosts", "progress", "circuits", "verdict")
+    names = ("job", "state", "summed by", "script", "hosts", "progress", "circuits", "verdict", "")
     return [_table("jobs", names, [_job_row(job) for job in view.jobs])]
 
 
@@ -70,7 +86,12 @@ def _job_row(job: JobLine) -> list[Content]:
     lines = [html.Span(job.verdict, className="verdict"), html.Ul([html.Li(line) for line in job.attention])]
     verdict.append(html.Details([html.Summary(_notes_in_words(len(job.attention))), *lines]))
     number: Parts = [dot, f" {job.number}"]
-    return [number, job.state, job.sync, job.script, job.hosts, job.progress, job.uses, verdict]
+    end = _end(job.number, job.is_over)
+    return [number, job.state, job.sync, job.script, job.hosts, job.progress, job.uses, verdict, end]
+
+
+def _end(number: int, is_over: bool) -> Content:
+    return "" if is_over else [button(END, str(number), "end")]
 
 
 def _notes_in_words(count: int) -> str:
@@ -81,7 +102,7 @@ def queue(view: View) -> list[Component]:
     """Return what the policy did, and the table of its jobs."""
     if not view.queue_lines:
         return [html.P("nothing is queued", className="empty")]
-    names = ("job", "name", "state", "mode", "Gb/s", "done", "hosts")
+    names = ("job", "name", "state", "mode", "Gb/s", "done", "hosts", "")
     return [
         *(html.P(line) for line in view.queue_lines),
         _table("queue", names, [_queue_row(job) for job in view.queue]),
@@ -90,7 +111,8 @@ def queue(view: View) -> list[Component]:
 
 def _queue_row(job: ShownQueued) -> list[Content]:
     done: Parts = [html.Progress(value=str(round(job.done, 3)), max="1"), f" {job.done:.0%}"]
-    return [str(job.number), job.name, job.state, job.mode, job.rate, done, job.hosts]
+    end = _end(job.number, job.is_over)
+    return [str(job.number), job.name, job.state, job.mode, job.rate, done, job.hosts, end]
 
 
 def circuits(view: View) -> list[Component]:
@@ -103,12 +125,13 @@ def circuits(view: View) -> list[Component]:
                 html.Td(circuit.name),
                 html.Td("dark" if circuit.is_dark else "lit"),
                 html.Td(" ".join(map(str, circuit.jobs))),
+                html.Td(button(CLEAR, circuit.name, "clear")),
             ],
             className="dark" if circuit.is_dark else "lit",
         )
         for circuit in view.circuits
     ]
-    return [_framed("circuits", ("circuit", "light", "jobs"), rows)]
+    return [_framed("circuits", ("circuit", "light", "jobs", ""), rows)]
 
 
 def cores(view: View) -> list[Component]:

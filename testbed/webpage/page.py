@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 import dash
-from dash import Input, Output, State, dcc, html, no_update
+from dash import ALL, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from testbed.client.terminal_text import line, lines
@@ -36,6 +36,7 @@ SECTIONS = {
     "head": "",
     "fabric": "Units, links and circuits",
     "timeline": "Jobs over circuits",
+    "ports": "Join two ports by a circuit",
     "jobs": "Jobs",
     "queue": "Queue",
     "circuits": "Circuits",
@@ -66,6 +67,7 @@ class Part:
 
 Parts = dict[str, Part]
 Choice = Mapping[str, Any] | None
+Clicks = list[int | None]
 
 
 def made(
@@ -123,6 +125,7 @@ def parts(view: View, choice: Choice = None) -> Parts:
     shown_parts |= {
         "fabric": Part.of([elements.legend(), _graph("fabric", fabric_picture.figure(view))]),
         "timeline": Part(drawn, _digest(repr(of))),
+        "ports": Part.of(elements.ports(view)),
         "jobs": Part.of(elements.jobs(view)),
         "circuits": Part.of(elements.circuits(view)),
         "cores": Part.of(elements.cores(view)),
@@ -160,6 +163,7 @@ def _layout() -> Component:
             *(_section(name, title) for name, title in SECTIONS.items() if name != "head"),
         ],
         className="page",
+        id="page",
     )
 
 
@@ -172,29 +176,15 @@ def _section(name: str, title: str) -> Component:
 
 
 def _action_panel() -> Component:
-    """Return what can be done, which is shown to whoever has the token."""
-    return html.Section(
+    """Return the choices and the answers of actions, which are shown to whoever has the token."""
+    return html.Div(
         [
-            html.H2("Do"),
-            html.Div(
-                [
-                    dcc.Input(id="demands", placeholder="u1-u3 u2-u4"),
-                    dcc.Checklist(["from running jobs, too"], [], id="force"),
-                    html.Button("request circuits", id="request"),
-                ],
-                className="action",
-            ),
-            html.Div(
-                [
-                    dcc.Input(id="ended-job", placeholder="a job's number"),
-                    html.Button("end this job", id="end"),
-                ],
-                className="action",
-            ),
-            html.Output(id="done"),
+            dcc.Checklist(["also circuits that a running job uses"], [], id="force"),
+            html.Output("Press two ports to join them by a circuit.", id="done"),
+            dcc.Store(id="picked"),
         ],
-        id="section-actions",
-        hidden=True,
+        id="actions",
+        className="act",
     )
 
 
@@ -245,16 +235,14 @@ def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:
 
 
 def _act(app: dash.Dash, access: Access, actions: PageActions) -> None:
-    """Do what somebody with the token asks for."""
+    """Do what the buttons say, for somebody with the token."""
 
     def token_of(fragment: str | None) -> str:
         return (fragment or "").removeprefix("#token=")
 
-    @app.callback(
-        Output("section-actions", "hidden"), Input("location", "hash"), Input("location", "pathname")
-    )
-    def show(fragment: str | None, path: str | None) -> bool:
-        return path != "/" or not access.may_act(token_of(fragment))
+    @app.callback(Output("page", "className"), Input("location", "hash"), Input("location", "pathname"))
+    def show(fragment: str | None, path: str | None) -> str:
+        return "page acting" if path == "/" and access.may_act(token_of(fragment)) else "page"
 
     def done(fragment: str | None, act: Callable[[], str]) -> str:
         if not access.may_act(token_of(fragment)):
@@ -264,23 +252,51 @@ def _act(app: dash.Dash, access: Access, actions: PageActions) -> None:
         except TestbedError as error:
             return line(f"refused: {error}")
 
+    presses = [Input({"act": what, "of": ALL}, "n_clicks") for what in (elements.END, elements.CLEAR)]
+
     @app.callback(
         Output("done", "children"),
-        Input("request", "n_clicks"),
+        *presses,
         State("location", "hash"),
-        State("demands", "value"),
         State("force", "value"),
         prevent_initial_call=True,
     )
-    def request(_: int, fragment: str | None, demands: str | None, force: list[str] | None) -> str:
-        return done(fragment, lambda: actions.request_circuits(demands or "", bool(force)))
+    def press(_ends: Clicks, _clears: Clicks, fragment: str | None, force: list[str] | None) -> Any:
+        pressed = ctx.triggered_id
+        if not ctx.triggered[0]["value"] or not isinstance(pressed, dict):  # a table that was made anew
+            return no_update
+        of = str(pressed["of"])
+        if pressed["act"] == elements.END:
+            return done(fragment, lambda: actions.end_job(of))
+        return done(fragment, lambda: actions.clear(of, bool(force)))
+
+    every_port = {"act": elements.PORT, "of": ALL}
 
     @app.callback(
         Output("done", "children", allow_duplicate=True),
-        Input("end", "n_clicks"),
+        Output("picked", "data"),
+        Output(every_port, "className"),
+        Input(every_port, "n_clicks"),
+        State(every_port, "id"),
+        State("picked", "data"),
         State("location", "hash"),
-        State("ended-job", "value"),
+        State("force", "value"),
         prevent_initial_call=True,
     )
-    def end(_: int, fragment: str | None, number: str | None) -> str:
-        return done(fragment, lambda: actions.end_job(number or ""))
+    def join(
+        _clicks: Clicks,
+        ports: list[Mapping[str, str]],
+        first: str | None,
+        fragment: str | None,
+        force: list[str] | None,
+    ) -> tuple[Any, Any, Any]:
+        pressed = ctx.triggered_id
+        if not ctx.triggered[0]["value"] or not isinstance(pressed, dict):
+            return no_update, no_update, [no_update] * len(ports)
+        second = str(pressed["of"])
+        if first in (None, second):
+            picked, text = (second, f"{second} and ...") if first is None else (None, "")
+        else:
+            picked, text = None, done(fragment, lambda: actions.light(str(first), second, bool(force)))
+        names = ["act picked" if port["of"] == picked else "act" for port in ports]
+        return text, picked, names

@@ -137,6 +137,7 @@ def _line(
         badge=badge(verdict, job.failure),
         attention=remarks(job.failure, run.notes if run else (), verdict),
         ratio=run.bound.ratio if run and run.bound else None,
+        is_over=True,
     )
 
 

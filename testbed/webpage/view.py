@@ -107,6 +107,7 @@ class JobLine:
     badge: str
     attention: tuple[str, ...] = ()
     ratio: float | None = None
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class ShownQueued:
     rate: str
     done: float
     hosts: str
+    is_over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,7 @@ def ended_job(job: EndedJob, state: str) -> JobLine:
         badge=badge(verdict, failure),
         attention=remarks(failure if verdict else None, job.notes, verdict),
         ratio=job.ratio,
+        is_over=True,
     )
 
 
@@ -345,6 +348,7 @@ def _queued(job: QueuedStatus) -> ShownQueued:
         f"{job.rate_gbps:g}",
         job.progress,
         hosts_text(job.hosts, job.ps_host),
+        job.state == "ended",
     )
 
 

@@ -59,8 +59,10 @@ class Shown:
             .map(trace => JSON.parse(JSON.stringify(trace)))"""
         return list(self._page.evaluate(read, [picture, kind]))
 
-    def types(self, selector: str, text: str) -> None:
-        self._page.fill(selector, text)
+    def buttons(self) -> list[str]:
+        """Return the labels of the buttons that can be seen."""
+        made = self._page.locator("button.act")
+        return [each.inner_text() for each in made.all() if each.is_visible()]
 
     def clicks(self, selector: str) -> None:
         self._page.click(selector)

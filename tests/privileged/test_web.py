@@ -43,7 +43,7 @@ def circuits_of(status: dict[str, Any]) -> list[list[str]]:
     jobs = {tuple(each["circuit"]): each["jobs"] for each in status["circuit_jobs"]}
     dark = set(status["dark"])
     return [
-        [f"{a}-{b}", "dark" if {a, b} & dark else "lit", " ".join(map(str, jobs[a, b]))]
+        [f"{a}-{b}", "dark" if {a, b} & dark else "lit", " ".join(map(str, jobs[a, b])), "clear"]
         for a, b in status["circuits"]
     ]
 
@@ -89,7 +89,7 @@ def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> No
             wait_for(lambda: "summed" in of_first_job(shown, 5), "the job's progress")
             wait_for(lambda: "so far" in of_first_job(shown, 7), "what the verdict thinks")
             wait_for(lambda: shown.text("#cores").count("core ") >= 1, "the cores")
-            a_circuit_is_requested(shown, testbed)
+            circuits_are_changed(shown, testbed)
             wait_for(lambda: is_shown(shown, testbed), "the new circuits on the page")
             for width, dark in ((WIDE, False), (NARROW, True)):
                 shown.becomes(width, dark)
@@ -101,26 +101,32 @@ def test_the_page_shows_what_status_says(testbed: Testbed, tmp_path: Path) -> No
         assert {*timeline["y"]} >= {"job 1 inc", *(row[0] for row in shown.table("circuits"))}
         its_record_is_opened(shown, json.loads((tmp_path / "result.json").read_text()))
         shown.goes_to("")
-        assert not shown.text("#section-actions"), "nothing can be done without the token"
+        assert shown.buttons() == [], "nothing can be done without the token"
         assert shown.wrong == []
         nobody_acts_without_the_token(addresses["page"], testbed)
         others_are_refused(addresses["page"])
 
 
-def a_circuit_is_requested(shown: Shown, testbed: Testbed) -> None:
-    """Request one under a job, which loses one of its two parallel ones."""
+def circuits_are_changed(shown: Shown, testbed: Testbed) -> None:
+    """Clear one and join two ports, under a job, which has two parallel ones."""
     said(testbed, "circuits", "set", "u1o1-u2o1", "u1o2-u2o2", "--force")
     wait_for(lambda: is_shown(shown, testbed), "the circuits that were set by hand")
     before = said(testbed, "circuits", "list")["circuits"]
-    shown.types("#demands", "u1-u9")
-    shown.clicks("#request")
-    wait_for(lambda: "refused" in shown.text("#done"), "that there is no u9")
+    shown.clicks("#table-circuits button >> nth=0")
+    wait_for(lambda: "refused" in shown.text("#done"), "that a job uses it")
     assert said(testbed, "circuits", "list")["circuits"] == before
-    shown.types("#demands", "u2-u3 u1-u2")
     shown.clicks("#force input")
-    shown.clicks("#request")
-    wait_for(lambda: "reconfiguration" in shown.text("#done"), "the new circuits")
-    assert said(testbed, "circuits", "list")["circuits"] != before
+    shown.clicks("#table-circuits button >> nth=0")
+    wait_for(lambda: "removed" in shown.text("#done"), "the circuit that was cleared")
+    (left,) = said(testbed, "circuits", "list")["circuits"]
+    assert left in before
+    wait_for(lambda: is_shown(shown, testbed), "the circuit that is left")
+    ports = [port for circuit in before if circuit != left for port in circuit]
+    for port in ports:
+        shown.clicks(f"#ports button:text-is('{port}')")
+        wait_for(lambda port=port: port in shown.text("#done"), "the pressed port")  # type: ignore[misc]
+    wait_for(lambda: "added" in shown.text("#done"), "the new circuit")
+    assert sorted(said(testbed, "circuits", "list")["circuits"]) == sorted(before)
     last = said(testbed, "circuits", "history")[-1]
     wait_for(lambda: f"reconfiguration {last['id']}:" in shown.text("#happenings"), "the line on it")
 
@@ -148,15 +154,15 @@ def its_record_is_opened(shown: Shown, result: dict[str, Any]) -> None:
 def nobody_acts_without_the_token(page: str, testbed: Testbed) -> None:
     """Asked past the page, as whoever wrote a page of their own would."""
     before = said(testbed, "circuits", "list")["circuits"]
+    clear = {"act": "clear", "of": "-".join(before[0])}
     body = {
         "output": "done.children",
         "outputs": {"id": "done", "property": "children"},
-        "inputs": [{"id": "request", "property": "n_clicks", "value": 1}],
-        "changedPropIds": ["request.n_clicks"],
+        "inputs": [[], [{"id": clear, "property": "n_clicks", "value": 1}]],
+        "changedPropIds": [f"{json.dumps(clear, separators=(',', ':'))}.n_clicks"],
         "state": [
             {"id": "location", "property": "hash", "value": "#token=guessed"},
-            {"id": "demands", "property": "value", "value": "u1-u3"},
-            {"id": "force", "property": "value", "value": ["from running jobs, too"]},
+            {"id": "force", "property": "value", "value": ["also circuits that a running job uses"]},
         ],
     }
     request = urllib.request.Request(

@@ -253,6 +253,9 @@ class World:
             return {"entries": new, "running": self.running}
         if op == "crossings":
             return {"u1o1": {"lit": 900, "dark": 5, "unlit": 0}, "u1o2": {"lit": 0, "dark": 0, "unlit": 7}}
+        if op == "circuits":
+            lit = {"circuits": [["u1o2", "u3o1"]], "dark": [], "failed_locks": {}}
+            return {"event": None, "lost": []} if arguments else lit
         assert op == "history"
         return [event for event in self.changes if event["id"] > arguments["after"]]
 

@@ -215,32 +215,88 @@ def test_the_page_brings_all_that_it_needs(served: tuple[World, Access]) -> None
     assert ask(access, "/assets/page.css")[0] == 200
 
 
-def act(access: Access, button: str, token: str, **values: Any) -> str:
-    """Return what the page says when somebody presses a button with that token in the address."""
-    layout = {"request": ("demands", "force"), "end": ("ended-job",)}[button]
+def act(access: Access, what: str, of: str, token: str, clicks: int | None = 1) -> str | None:
+    """Return the page's words when somebody presses a button with that token in the address; None where
+    there are none.
+    """
     _, text, _ = ask(access, "/_dash-dependencies")
-    (callback,) = [each for each in json.loads(text) if each["inputs"][0]["id"] == button]
-    state = [{"id": "location", "property": "hash", "value": f"#token={token}"}]
-    state += [{"id": name, "property": "value", "value": values[name.replace("-", "_")]} for name in layout]
+    (callback,) = [each for each in json.loads(text) if each["output"] == "done.children"]
+    button = {"act": what, "of": of}
+    pressed = {"id": button, "property": "n_clicks", "value": clicks}
     body = {
         "output": callback["output"],
-        "outputs": {"id": "done", "property": callback["output"].partition(".")[2]},
-        "inputs": [{"id": button, "property": "n_clicks", "value": 1}],
-        "changedPropIds": [f"{button}.n_clicks"],
-        "state": state,
+        "outputs": {"id": "done", "property": "children"},
+        "inputs": [[pressed] if json.loads(each["id"])["act"] == what else [] for each in callback["inputs"]],
+        "changedPropIds": [f"{json.dumps(button, separators=(',', ':'))}.n_clicks"],
+        "state": [
+            {"id": "location", "property": "hash", "value": f"#token={token}"},
+            {"id": "force", "property": "value", "value": []},
+        ],
+    }
+    status, text, _ = ask(access, "/_dash-update-component", body)
+    assert status in (200, 204), text
+    done = json.loads(text)["response"].get("done") if text else None
+    return str(done["children"]) if done else None
+
+
+def join(access: Access, first: str | None, second: str, token: str) -> Any:
+    """Return the answer to a press on a port's button, `first` being picked."""
+    _, text, _ = ask(access, "/_dash-dependencies")
+    (callback,) = [each for each in json.loads(text) if "picked.data" in each["output"]]
+    ids = [{"act": "port", "of": port} for port in ("u1o1", "u1o2", "u2o1")]
+    words = callback["output"].strip(".").split("...")
+    body = {
+        "output": callback["output"],
+        "outputs": [
+            {"id": "done", "property": words[0].partition(".")[2]},
+            {"id": "picked", "property": "data"},
+            [{"id": each, "property": "className"} for each in ids],
+        ],
+        "inputs": [[{"id": each, "property": "n_clicks", "value": 1} for each in ids]],
+        "changedPropIds": [f'{{"act":"port","of":"{second}"}}.n_clicks'],
+        "state": [
+            [{"id": each, "property": "id", "value": each} for each in ids],
+            {"id": "picked", "property": "data", "value": first},
+            {"id": "location", "property": "hash", "value": f"#token={token}"},
+            {"id": "force", "property": "value", "value": []},
+        ],
     }
     status, text, _ = ask(access, "/_dash-update-component", body)
     assert status == 200, text
-    (said,) = json.loads(text)["response"]["done"].values()
-    return str(said)
+    return json.loads(text)["response"]
 
 
 def test_without_the_token_nothing_is_asked_of_the_testbed(served: tuple[World, Access]) -> None:
     world, access = served
     for token in ("", "guessed", access.token[:-1]):
-        assert act(access, "request", token, demands="u1-u2", force=[]).startswith("refused: the page's")
-        assert act(access, "end", token, ended_job="7").startswith("refused: the page's")
+        for what, of in (("end", "7"), ("clear", "u1o1-u2o1")):
+            assert str(act(access, what, of, token)).startswith("refused: the page's")
+        (text,) = join(access, "u1o1", "u2o1", token)["done"].values()
+        assert text.startswith("refused: the page's")
     assert world.asked == []
+
+
+def test_a_table_that_is_made_anew_presses_no_button(served: tuple[World, Access]) -> None:
+    world, access = served
+    assert act(access, "end", "7", access.token, clicks=None) is None
+    assert world.asked == []
+
+
+def test_two_ports_that_are_pressed_are_joined(served: tuple[World, Access]) -> None:
+    world, access = served
+    first = join(access, None, "u1o1", access.token)
+    assert [*first["done"].values()] == ["u1o1 and ..."]
+    assert first["picked"]["data"] == "u1o1"
+    classes = {key: value["className"] for key, value in first.items() if key.startswith("{")}
+    assert [name for name in classes.values() if name == "act picked"] == ["act picked"]
+    again = join(access, "u1o1", "u1o1", access.token)
+    assert again["picked"]["data"] is None, "pressed twice, it is no longer picked"
+    assert world.asked == []
+    joined = join(access, "u1o1", "u2o1", access.token)
+    assert joined["picked"]["data"] is None
+    assert [*joined["done"].values()] == ["nothing had to change"]
+    both = [["u1o2", "u3o1"], ["u1o1", "u2o1"]]
+    assert world.asked[-1] == ("circuits", {"force": False, "action": "set", "circuits": both})
 
 
 def test_with_it_the_commands_requests_are_sent(tmp_path: Path) -> None:
@@ -249,18 +305,20 @@ def test_with_it_the_commands_requests_are_sent(tmp_path: Path) -> None:
 
     def call(path: Path, op: str, timeout_s: float = 0.0, **arguments: Any) -> Any:
         sent.append((op, arguments))
+        if op == "circuits" and not arguments:
+            return {"circuits": [["u1o1", "u2o1"], ["u1o2", "u3o1"]], "dark": [], "failed_locks": {}}
         if op == "circuits":
             return {"event": None, "lost": [{"job": 7, "circuits": [], "cut_off": []}]}
         return world.status if op == "status" else None
 
     actions = PageActions(world.source._runtime, 1000, call)
-    assert actions.request_circuits("u1-u2, u2-u3", True) == "nothing had to change; job 7 lost circuits"
-    assert actions.end_job(" 7 ") == "job 7 is asked to end"
-    assert [op for op, _ in sent] == ["circuits", "status", "stop"]
-    assert sent[0][1] == {"action": "request", "force": True, "demands": [["u1", "u2"], ["u2", "u3"]]}
-    for wrong in ("", "u1"):
-        with pytest.raises(RequestError, match=r"u1-u3 (is|are) accepted"):
-            actions.request_circuits(wrong, False)
+    assert actions.light("u1o2", "u2o2", True) == "nothing had to change; job 7 lost circuits"
+    actions.clear("u1o1-u2o1", False)
+    assert actions.end_job("7") == "job 7 is asked to end"
+    assert [op for op, _ in sent] == ["circuits", "circuits", "circuits", "circuits", "status", "stop"]
+    both = [["u1o1", "u2o1"], ["u1o2", "u2o2"]]
+    assert sent[1][1] == {"action": "set", "force": True, "circuits": both}
+    assert sent[3][1] == {"action": "set", "force": False, "circuits": [["u1o2", "u3o1"]]}
     with pytest.raises(RequestError, match="the number of a job is accepted"):
         actions.end_job("all")
 
