@@ -1,12 +1,9 @@
-"""Prose as readers expect it: docstrings that are sentences, names that are nouns, lines that end where an
-editor's window does.
-
-Documents end at 100 columns and programs at 110; Python's lines are ruff's.
+"""Lines that end where an editor's window does: documents at 100 columns, programs at 110. Python's lines
+are ruff's. Words are a reader's (CONTRIBUTING.md, Style).
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator
 
@@ -30,7 +27,6 @@ FOLDERS = (
     "workloads",
 )
 DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")])
-MODULES = sorted([ROOT / "setup.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))])
 SOURCES = sorted(
     [
         *(ROOT / name for name in ("Containerfile", "Makefile", "action.yml", "pyproject.toml", ".ci/run")),
@@ -45,73 +41,6 @@ SOURCES = sorted(
     ]
 )
 DOCUMENT_COLUMNS, SOURCE_COLUMNS, TAB = 100, 110, 8
-FRAGMENTS = frozenset(
-    re.findall(
-        r"\w+",
-        """about above across after against among around as at before below beside besides between beyond by
-        during for from how if in instead into like of on once over per since than through to under unless
-        until what when where whether which who whose why with within without""",
-    )
-)
-SAY_NOTHING = frozenset({"one", "found", "there", "told"})
-# tuples, made once: a union is made anew at each of a million nodes
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
-CAPTURES = (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
-
-
-# ---------------------------------------------------------------- docstrings and names
-
-
-def lacking(source: str) -> list[str]:
-    """Return a line for each docstring of a module that is no sentence, and each local that says nothing."""
-    tree = ast.parse(source)
-    wrong = [] if ast.get_docstring(tree) else ["1: a module without a docstring"]
-    for node in ast.walk(tree):
-        if isinstance(node, SCOPES):
-            words = (ast.get_docstring(node) or "").split()
-            if words and words[0].lower().strip(",.:;`") in FRAGMENTS:
-                wrong.append(f"{node.body[0].lineno}: a docstring that begins with {words[0]!r}")
-        wrong += [f"{node.lineno}: a local named {word!r}" for word in _bound(node) if word in SAY_NOTHING]
-    return wrong
-
-
-def _bound(node: ast.AST) -> list[str]:
-    """Return the local names that a node binds."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return [node.id]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, CAPTURES) and node.name:
-        return [node.name]
-    if isinstance(node, FUNCTIONS):
-        return [each.name for each in node.body if isinstance(each, FUNCTIONS)]
-    return []
-
-
-@pytest.mark.parametrize(
-    ("source", "number"),
-    [
-        ('"""The host."""\nfirst = 1', 0),
-        ('"""Of the host."""\n', 1),
-        ("first = 1", 1),
-        ('"""The host."""\ndef f():\n    """Whether it is."""', 1),
-        ('"""The host."""\nclass A:\n    def f(self):\n        """With, perhaps, more."""', 1),
-        ('"""The host."""\ndef f(told, *, other):\n    return [one for one in told]', 2),
-        ('"""The host."""\nwith a as found, b as there:\n    pass', 2),
-        ('"""The host."""\ntry:\n    pass\nexcept OSError as told:\n    pass', 1),
-        ('"""The host."""\ndef f():\n    def one():\n        return found.one(there=1)', 1),
-    ],
-)
-def test_fragments_and_names_that_say_nothing_are_seen(source: str, number: int) -> None:
-    assert len(lacking(source)) == number, lacking(source)
-
-
-def test_docstrings_are_sentences_and_locals_are_nouns() -> None:
-    assert_no_faults(MODULES, lambda path: lacking(path.read_text()))
-
-
-# ---------------------------------------------------------------- lines
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
