@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,11 +30,22 @@ from reproductions.p4inc.live.claims import (
 )
 from reproductions.p4inc.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
 from reproductions.p4inc.live.prediction import Asked, Given, Queue, predict
-from reproductions.p4inc.live.throughput import CASES, PAPER, claims, larger_gains, ratio
+from reproductions.p4inc.live.throughput import (
+    CASES,
+    PAPER,
+    ThroughputReport,
+    ThroughputRow,
+    claims,
+    larger_gains,
+    ratio,
+)
+from reproductions.reports import Trust
 from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE, Tally
 from testbed import reproduce
 from testbed.aggregation.site import Rack
 from testbed.errors import RequestError, TestbedError
+from testbed.messages.coding import as_json, decode, plain
+from testbed.messages.verdict import JobVerdict
 from testbed.plugins.papers import figures_of
 from testbed.queue import submission
 from testbed.scheduling.live import limits_of
@@ -366,19 +378,24 @@ def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:
     assert (first["connections"], first["predicted_connections"]) == (10, 11)
 
 
-def throughput(gains: dict[str, float]) -> list[dict[str, Any]]:
+def throughput(gains: dict[str, float]) -> list[ThroughputRow]:
     """Return rows of figure 5: each model's gain over the server, half as much again at 10 Gb/s; predicted 2
     and 3.
     """
     predicted = {"inc": 100.0, "ps": 200.0, "ring": 100.0, "ps-10g": 300.0}
     return [
-        {
-            "model": model,
-            "case": case.name,
-            "predicted_ms": predicted[case.name],
-            "verdict": results.TRUSTED,
-            "images_per_s": 100 / {"ps": gain, "ps-10g": 1.5 * gain}.get(case.name, 1.0),
-        }
+        ThroughputRow(
+            model=model,
+            case=case.name,
+            images_per_s=100 / {"ps": gain, "ps-10g": 1.5 * gain}.get(case.name, 1.0),
+            iteration_ms=50,
+            compute_ms=40.5,
+            predicted_ms=predicted[case.name],
+            late_ms=0.5,
+            error_over_bound=0.1,
+            verdict=decode(JobVerdict, results.TRUSTED, "a verdict"),
+            fullest_link=0.9,
+        )
         for model, gain in gains.items()
         for case in CASES
     ]
@@ -386,37 +403,45 @@ def throughput(gains: dict[str, float]) -> list[dict[str, Any]]:
 
 def test_gains_of_figure_5() -> None:
     rows = throughput({"resnet50": 1.5, "vgg16": 2.5, "vgg19": 1.01})
-    said = {(claim["model"], claim["over"]): claim for claim in claims(rows)}
+    by = {(claim.model, claim.over): claim for claim in claims(rows)}
     assert ratio(rows, "vgg16", "ps") == pytest.approx(2.5)
-    assert said["resnet50", "ps"]["verdict"] == AGREES
-    assert said["vgg16", "ps-10g"]["ours"] == pytest.approx(3.75)
-    assert said["vgg16", "ps-10g"]["predicted"] == pytest.approx(3)
-    assert [said["vgg16", case]["verdict"] for case in ("ps", "ps-10g")] == [SIZE, AGREES]
-    assert said["vgg19", "ps"]["verdict"] == TIE
+    assert by["resnet50", "ps"].verdict == AGREES
+    assert by["vgg16", "ps-10g"].ours == pytest.approx(3.75)
+    assert by["vgg16", "ps-10g"].predicted == pytest.approx(3)
+    assert [by["vgg16", case].verdict for case in ("ps", "ps-10g")] == [SIZE, AGREES]
+    assert by["vgg19", "ps"].verdict == TIE
     assert larger_gains(rows, "ps") is False
     assert larger_gains(throughput({"resnet50": 1.5, "vgg16": 2.5}), "ps") is True
     assert larger_gains(throughput({"vgg16": 2.5}), "ps") is None
     assert set(PAPER) == set(models.CLASSIFIERS)
 
 
-@pytest.mark.parametrize("figure", ["fig5", "fig6"])
-def test_reports_are_printed_and_drawn(figure: str, tmp_path: Path) -> None:
-    report: dict[str, Any] = {"figure": figure, "scale": 400, "iterations": 5, "runs": 2}
+def test_figure_5_is_read_as_it_was_written_printed_and_drawn(tmp_path: Path) -> None:
+    rows = throughput({"resnet50": 1.5, "vgg16": 2.5})
+    trust = Trust(3, 8, {"saturated": 5})
+    report = ThroughputReport(1, rows, 5, 400, trust, claims(rows), "fig5", True)
+    written = plain(report)
+    again = decode(ThroughputReport, written, "figure 5")
+    assert json.dumps(as_json(again)) == json.dumps(written)
+    text = io.StringIO()
+    tables.show_throughput(again, Console(file=text, width=140))
+    for words in ("3 of 8 jobs trustworthy; not: saturated (5)", "1.50 (2.00)", "agrees"):
+        assert words in text.getvalue()
+    plots.draw_throughput(again, tmp_path / "it.png")
+    assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_reports_are_printed_and_drawn(tmp_path: Path) -> None:
+    report: dict[str, Any] = {"figure": "fig6", "scale": 400, "iterations": 5, "runs": 2}
     report["trust"] = {"trustworthy": 3, "of": 8, "reasons": {"saturated": 5}}
-    if figure == "fig5":
-        rows = throughput({"resnet50": 1.5, "vgg16": 2.5})
-        report |= {"rows": rows, "claims": claims(rows)}
-    else:
-        report |= {"rows": ROWS, "claims": tables.claims(ROWS), "prediction": tables.prediction(ROWS)}
-        report |= {"ahead": {"rows": ROWS, "claims": tables.claims(ROWS)}, "optical_gbps": 20.0}
-        report |= {"optical_ports": 2, "slot_s": 1.0, "costs": asdict(queue.Costs(0.1, 0.5, 0.7)), "inc": 4}
+    report |= {"rows": ROWS, "claims": tables.claims(ROWS), "prediction": tables.prediction(ROWS)}
+    report |= {"ahead": {"rows": ROWS, "claims": tables.claims(ROWS)}, "optical_gbps": 20.0}
+    report |= {"optical_ports": 2, "slot_s": 1.0, "costs": asdict(queue.Costs(0.1, 0.5, 0.7)), "inc": 4}
     text = io.StringIO()
     tables.show(report, Console(file=text, width=140))
     said = text.getvalue()
     assert "3 of 8 jobs trustworthy; not: saturated (5)" in said
-    for words in (
-        ["1.50 (2.00)", "agrees"] if figure == "fig5" else ["-20.0%", "at 0 of 1", "INC-TW", "60.0%"]
-    ):
+    for words in ("-20.0%", "at 0 of 1", "INC-TW", "60.0%"):
         assert words in said
     plots.draw(report, tmp_path / "it.png")
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")

@@ -19,6 +19,7 @@ from workloads import models
 if TYPE_CHECKING:
     from reproductions.p4inc.live.model import JobKind
     from reproductions.p4inc.live.queue import LiveTrial
+    from reproductions.p4inc.live.throughput import ThroughputFinding, ThroughputReport
     from testbed.topology.model import Topology
 
 VERSION = 1
@@ -92,22 +93,19 @@ def _complete(figure: str, options: Namespace) -> None:
         raise RequestError(f"--slot {options.slot:g}: 0.5 to 60 seconds are accepted")
 
 
-def _fig5(options: Namespace, runs: Path) -> dict[str, Any]:
-    from reproductions.live import trust
+def _fig5(figure: str, options: Namespace, out: Path) -> ThroughputReport:
+    from reproductions.live import runs_folder, trust
     from reproductions.p4inc.live import throughput
     from reproductions.progress import progress
-    from testbed.messages.coding import decode
-    from testbed.messages.verdict import JobVerdict
 
     iterations = options.iterations or 12
     with progress("figure 5", len(options.models) * len(throughput.CASES), lines=True) as on_done:
-        rows = throughput.measure(options.models, iterations, options.scale, runs, on_done)
-    return {
-        "rows": rows,
-        "iterations": iterations,
-        "scale": options.scale,
-        "trust": trust([decode(JobVerdict, row["verdict"], "verdict") for row in rows]),
-    }
+        rows = throughput.measure(
+            options.models, iterations, options.scale, runs_folder(out, figure), on_done
+        )
+    return throughput.ThroughputReport(
+        VERSION, rows, iterations, options.scale, trust([row.verdict for row in rows])
+    )
 
 
 def _estimate_s(figure: str, options: Namespace) -> float:
@@ -122,16 +120,26 @@ def _estimate_s(figure: str, options: Namespace) -> float:
 def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
     from reproductions.live import runs_folder
 
-    runs = runs_folder(out, figure)
-    report = _fig5(options, runs) if figure == "fig5" else _queue(figure, options, runs)
-    return {"version": VERSION, **report}
+    return {"version": VERSION, **_queue(figure, options, runs_folder(out, figure))}
 
 
 def _claims(figure: str, report: Report) -> list[dict[str, Any]]:
-    from reproductions.p4inc.live import tables, throughput
+    from reproductions.p4inc.live import tables
 
-    claims = throughput.claims if figure == "fig5" else tables.claims
-    return claims(report["rows"])
+    return tables.claims(report["rows"])
+
+
+def _gains(figure: str, report: ThroughputReport) -> list[ThroughputFinding]:
+    from reproductions.p4inc.live import throughput
+
+    return throughput.claims(report.rows)
+
+
+def _throughput_chart() -> Chart[ThroughputReport]:
+    from reproductions.p4inc.live import plots, tables
+    from reproductions.p4inc.live.throughput import ThroughputReport
+
+    return Chart(ThroughputReport, tables.show_throughput, plots.draw_throughput)
 
 
 def _chart() -> Chart[dict[str, Any]]:
@@ -194,19 +202,15 @@ def _queue(figure: str, options: Namespace, runs: Path) -> dict[str, Any]:
     }
 
 
-EXPERIMENTS = tuple(
-    Experiment(
-        name=name,
-        on_testbed=True,
-        about="Run the paper's experiment (section VII-B) on a testbed that the command brings up and ends. "
-        "Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why: "
-        'docs/studies/p4inc-aoi.md, "The testbed experiment".',
-        declared=EVERY if name == "fig5" else (*EVERY, *QUEUE),
-        rows=_rows,
-        findings=_claims,
-        chart=_chart,
-        complete=_complete,
-        estimate_s=_estimate_s,
-    )
-    for name in NAMES
+ABOUT = (
+    "Run the paper's experiment (section VII-B) on a testbed that the command brings up and ends. "
+    "Figures 6 and 7 are of the same runs: either prints and draws both. What was chosen, and why: "
+    'docs/studies/p4inc-aoi.md, "The testbed experiment".'
+)
+EXPERIMENTS = (
+    Experiment("fig5", True, ABOUT, EVERY, _fig5, _gains, _throughput_chart, _complete, _estimate_s),
+    *(
+        Experiment(name, True, ABOUT, (*EVERY, *QUEUE), _rows, _claims, _chart, _complete, _estimate_s)
+        for name in NAMES[1:]
+    ),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reproductions.p4inc.live.claims import CLAIMS, CONNECTIONS, JCT, reduction
-from reproductions.p4inc.live.throughput import CASES, PAPER, ratio
+from reproductions.p4inc.live.throughput import CASES, PAPER, ThroughputReport, predicted_ratio, ratio
 from reproductions.p4inc.simulated.plots import COLOURS
 from reproductions.reports import FigureReport
 from testbed.figures.verdict_gate import JudgedRow, headline
@@ -33,22 +33,28 @@ _CASES = {"inc": "#0072B2", "ps": "#D55E00", "ring": "#E69F00", "ps-10g": "#8C3B
 
 
 def draw(report: Report, path: Path) -> None:
-    """Writes a PNG."""
+    """Write a PNG of figures 6 and 7."""
     with drawing() as plt:
-        save(plt, throughput(report) if report["figure"] == "fig5" else queue(report), path)
+        save(plt, queue(report), path)
 
 
-def throughput(report: Report) -> Figure:
+def draw_throughput(report: ThroughputReport, path: Path) -> None:
+    """Write a PNG of figure 5."""
+    with drawing() as plt:
+        save(plt, throughput(report), path)
+
+
+def throughput(report: ThroughputReport) -> Figure:
     """Images a second by model and case, INC's ratio over each way without it beside the paper's."""
     import matplotlib.pyplot as plt
 
-    rows: Sequence[dict[str, Any]] = report["rows"]
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    by = {(row["model"], row["case"]): row for row in rows}
+    rows = report.rows
+    models = list(dict.fromkeys(row.model for row in rows))
+    by = {(row.model, row.case): row for row in rows}
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8))
     for order, case in enumerate(CASES):
         places = [at + (order - 1.5) * 0.21 for at in range(len(models))]
-        heights = [by[model, case.name]["images_per_s"] for model in models]
+        heights = [by[model, case.name].images_per_s for model in models]
         left.bar(places, heights, 0.19, color=_CASES[case.name], label=case.title)
     left.set_title("(a) training throughput, images per second of 2 workers")
     for order, (case_name, label) in enumerate(
@@ -57,7 +63,7 @@ def throughput(report: Report) -> Figure:
         places = [at + (order - 1) * 0.28 for at in range(len(models))]
         heights = [ratio(rows, model, case_name) for model in models]
         right.bar(places, heights, 0.26, color=_CASES[case_name], label=label)
-        foreseen = [ratio(rows, model, case_name, "predicted_ms") for model in models]
+        foreseen = [predicted_ratio(rows, model, case_name) for model in models]
         right.plot(places, foreseen, "_", color=INK, markersize=11, label="predicted" if order else None)
     right.bar(
         [at + 0.28 for at in range(len(models))], [PAPER[m] for m in models], 0.26, color=MUTED, label="paper"
@@ -71,7 +77,11 @@ def throughput(report: Report) -> Figure:
     best = max(models, key=lambda model: ratio(rows, model, "ps"))
     same, slow = ratio(rows, best, "ps"), ratio(rows, best, "ps-10g")
     gains = f"{same:.1f} times as fast as a parameter server, {slow:.1f} times"
-    _headline(figure, report, f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s")
+    trusted = f"{report.trust.trustworthy} of {report.trust.of} jobs trustworthy"
+    rates = f"links at a {report.scale}th of the declared rates"
+    detail = f"{report.iterations} iterations, {rates}. Dashes: predicted. {trusted}."
+    finding = f"INC trains {MODELS[best]} {gains} with optics at 10 Gb/s"
+    headline(figure, report, finding, detail, rows)
     figure.subplots_adjust(left=0.055, right=0.985, top=0.79, bottom=0.2, wspace=0.12)
     return figure
 
@@ -170,9 +180,6 @@ def _finding(report: Report) -> str:
 def _detail(report: Report) -> str:
     trust, scale = report["trust"], report["scale"]
     trusted = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
-    if report["figure"] == "fig5":
-        rates = f"links at a {scale}th of the declared rates"
-        return f"{report['iterations']} iterations, {rates}. Dashes: predicted. {trusted}."
     optical = f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s"
     ports = f"{optical} a rack, emulated at a {scale}th"
     return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {trusted}."

@@ -18,7 +18,8 @@ from reproductions.p4inc.live.claims import (
     verdict,
 )
 from reproductions.p4inc.live.plots import MODELS
-from reproductions.p4inc.live.throughput import CASES, PAPER
+from reproductions.p4inc.live.throughput import CASES, PAPER, ThroughputReport
+from reproductions.reports import Trust
 from reproductions.tables import plain
 from reproductions.verdicts import Tally
 from testbed.figures.verdict_gate import JudgedRow, runs_of
@@ -98,36 +99,41 @@ def summed(trusts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def show(report: Report, console: Console) -> None:
-    if report["figure"] == "fig5":
-        _show_throughput(report, console)
-    else:
-        _show_queue(report, console)
-        _show_claims(report, console)
-        _show_prediction(report, console)
-    _show_trust(report, console)
+    """Print figures 6 and 7."""
+    _show_queue(report, console)
+    _show_claims(report, console)
+    _show_prediction(report, console)
+    _show_trust(Trust(**report["trust"]), console)
+    costs = report["costs"]
+    console.print(
+        f"Processes: {costs['start_up_s']:.2f} s to start for each worker of a job, "
+        f"{costs['handling_s']:.2f} s around its training, "
+        f"{costs['leaving_s']:.2f} s until its hosts are free."
+    )
 
 
-def _show_throughput(report: Report, console: Console) -> None:
-    rows = report["rows"]
-    by = {(row["model"], row["case"]): row for row in rows}
-    said = {(claim["model"], claim["over"]): claim for claim in report["claims"]}
+def show_throughput(report: ThroughputReport, console: Console) -> None:
+    """Print figure 5."""
+    by = {(row.model, row.case): row for row in report.rows}
+    findings = {(claim.model, claim.over): claim for claim in report.claims}
     names = [case.title for case in CASES]
     gains = ("gain", "", "gain at 10 Gb/s", "")
     table = plain(
         "Figure 5: images/s of two workers, and INC's gain over noINC", "", *names, "paper's", *gains
     )
-    for model in dict.fromkeys(row["model"] for row in rows):
-        texts = [f"{by[model, case.name]['images_per_s']:.1f}" for case in CASES]
+    for model in dict.fromkeys(row.model for row in report.rows):
+        texts = [f"{by[model, case.name].images_per_s:.1f}" for case in CASES]
         texts.append(f"{PAPER[model]:g}")
         for case in ("ps", "ps-10g"):
-            claim = said[model, case]
-            texts += [f"{claim['ours']:.2f} ({claim['predicted']:.2f})", claim["verdict"]]
+            claim = findings[model, case]
+            texts += [f"{claim.ours:.2f} ({claim.predicted:.2f})", claim.verdict]
         table.add_row(MODELS[model], *texts)
     console.print(table)
     console.print("In parentheses what was predicted.")
     for case in ("ps", "ps-10g"):
-        if claim := said.get((None, case)):
-            console.print(f"{claim['text']}: {claim['ours']} (paper: {claim['paper']}): {claim['verdict']}")
+        if whole := findings.get((None, case)):
+            console.print(f"{whole.text}: {whole.ours} (paper: {whole.paper}): {whole.verdict}")
+    _show_trust(report.trust, console)
 
 
 def _show_queue(report: Report, console: Console) -> None:
@@ -212,17 +218,9 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _show_trust(report: Report, console: Console) -> None:
-    trust = report["trust"]
-    reasons = ", ".join(f"{name} ({count})" for name, count in trust["reasons"].items())
+def _show_trust(trust: Trust, console: Console) -> None:
+    reasons = ", ".join(f"{name} ({count})" for name, count in trust.reasons.items())
     console.print(
-        f"verdict: {trust['trustworthy']} of {trust['of']} jobs trustworthy"
+        f"verdict: {trust.trustworthy} of {trust.of} jobs trustworthy"
         + (f"; not: {reasons}" if reasons else "")
     )
-    if report["figure"] != "fig5":
-        costs = report["costs"]
-        console.print(
-            f"Processes: {costs['start_up_s']:.2f} s to start for each worker of a job, "
-            f"{costs['handling_s']:.2f} s around its training, "
-            f"{costs['leaving_s']:.2f} s until its hosts are free."
-        )

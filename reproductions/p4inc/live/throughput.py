@@ -10,18 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
-from reproductions.example_jobs import LAYERS
+from reproductions.example_jobs import LAYERS, LayersResult
 from reproductions.p4inc.live import setting
 from reproductions.p4inc.live.claims import NOISE
 from reproductions.p4inc.live.model import JobKind, iteration_s
+from reproductions.reports import ByVerdict, NumberedRow, Trust
 from reproductions.verdicts import AGREES, DIFFERS, of_gain
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
-from testbed.figures.verdict_gate import JudgedRow, runs_of
-from testbed.messages.coding import as_json
+from testbed.figures.verdict_gate import runs_of
+from testbed.messages.coding import UNSET, Number, UnsetType, decode
+from testbed.messages.verdict import JobVerdict
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -54,11 +55,59 @@ CASES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ThroughputRow(ByVerdict, NumberedRow):
+    """A model's training by a case. `late_ms` is the median over iterations, `error_over_bound` the largest
+    error of a sum over what is allowed, `fullest_link` the utilisation of the fullest link.
+    """
+
+    model: str
+    case: str
+    images_per_s: Number
+    iteration_ms: Number
+    compute_ms: Number
+    predicted_ms: Number
+    late_ms: Number
+    error_over_bound: Number
+    verdict: JobVerdict
+    fullest_link: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputFinding:
+    """A model's gain with INC over a case, as the paper has it, ours and predicted; or, with a text and no
+    model, a statement on all models.
+    """
+
+    text: str | UnsetType = UNSET
+    model: str | None
+    over: str
+    paper: Number | str
+    ours: Number | str
+    predicted: Number | UnsetType = UNSET
+    verdict: str
+    runs: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputReport:
+    """The report of figure 5, and of its stamp the figure's name and whether its runs are live."""
+
+    version: int
+    rows: Sequence[ThroughputRow]
+    iterations: int
+    scale: int
+    trust: Trust
+    claims: Sequence[ThroughputFinding] = ()
+    figure: str = ""
+    live: bool = False
+
+
 def measure(
     models: Sequence[str], iterations: int, scale: int, folder: Path, on_done: Callable[[str], None]
-) -> list[dict[str, Any]]:
+) -> list[ThroughputRow]:
     """A row for each model and case."""
-    rows: list[dict[str, Any]] = []
+    rows: list[ThroughputRow] = []
     for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
         config = setting.configuration(scale, optical_gbps)
         with live.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
@@ -67,87 +116,89 @@ def measure(
                     if case.optical_gbps == optical_gbps:
                         measure_one = partial(_row, testbed, JobKind(model, iterations), case, folder)
                         rows.append(
-                            finished_runs.row(folder, f"{model}.{case.name}", dict[str, Any], measure_one)
+                            finished_runs.row(folder, f"{model}.{case.name}", ThroughputRow, measure_one)
                         )
                         on_done(f"{model}, {case.title}")
     return rows
 
 
-def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path) -> dict[str, Any]:
+def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path) -> ThroughputRow:
     result, out = folder / f"{kind.model}.{case.name}.run.json", folder / f"{kind.model}.{case.name}.json"
     script = [str(LAYERS), "--model", kind.model, "--iterations", str(kind.iterations)]
     script += ["--scale", str(testbed.topology.scale), "--out", str(out)]
     testbed.command("run", "--place", f"u1:{WORKERS}", "--sync", case.sync, "--json", str(result), *script)
     with Caller.of_this_process().acting():
-        layers, run = json.loads(out.read_text()), live.run_result(result)
+        layers = decode(LayersResult, json.loads(out.read_text()), out.name)
+        run = live.run_result(result)
     predicted_s = iteration_s(kind, kind.volume_gigabits(testbed.topology), case.rate_gbps)
-    return {
-        "model": kind.model,
-        "case": case.name,
-        "images_per_s": layers["images_per_s"],
-        "iteration_ms": layers["iteration_ms"],
-        "compute_ms": layers["compute_ms"],
-        "predicted_ms": predicted_s * 1e3,
-        "late_ms": statistics.median(layers["late_ms_list"]),
-        "error_over_bound": layers["error_over_bound"],
-        "verdict": as_json(run.verdict),
-        "fullest_link": max((each.utilisation.max or 0.0 for each in run.telemetry.links), default=0.0),
-    }
+    return ThroughputRow(
+        model=kind.model,
+        case=case.name,
+        images_per_s=layers.images_per_s,
+        iteration_ms=layers.iteration_ms,
+        compute_ms=layers.compute_ms,
+        predicted_ms=predicted_s * 1e3,
+        late_ms=statistics.median(layers.late_ms_list),
+        error_over_bound=layers.error_over_bound,
+        verdict=run.verdict,
+        fullest_link=max((each.utilisation.max or 0.0 for each in run.telemetry.links), default=0.0),
+    )
 
 
-def ratio(rows: Sequence[dict[str, Any]], model: str, case: str, of: str = "images_per_s") -> float:
-    """INC's throughput in parts of a case's; of predictions with `predicted_ms`."""
-    by = {row["case"]: row for row in rows if row["model"] == model}
-    if of == "images_per_s":
-        return float(by["inc"][of] / by[case][of])
-    return float(by[case][of] / by["inc"][of])
+def ratio(rows: Sequence[ThroughputRow], model: str, case: str) -> float:
+    """Return INC's throughput in parts of a case's."""
+    by = {row.case: row for row in rows if row.model == model}
+    return float(by["inc"].images_per_s / by[case].images_per_s)
 
 
-def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The paper's gain of each model, ours over each way without INC, what was predicted of them, and whether
-    they agree.
+def predicted_ratio(rows: Sequence[ThroughputRow], model: str, case: str) -> float:
+    """Return the throughput that was predicted with INC in parts of a case's."""
+    by = {row.case: row for row in rows if row.model == model}
+    return float(by[case].predicted_ms / by["inc"].predicted_ms)
+
+
+def claims(rows: Sequence[ThroughputRow]) -> list[ThroughputFinding]:
+    """Return the paper's gain of each model, ours over each way without INC, the prediction of it, and
+    whether they agree.
     """
-    findings: list[dict[str, Any]] = []
-    for model in dict.fromkeys(row["model"] for row in rows):
+    findings: list[ThroughputFinding] = []
+    for model in dict.fromkeys(row.model for row in rows):
         paper = PAPER[model]
         for case in ("ps", "ps-10g"):
             ours = ratio(rows, model, case)
-            said = of_gain(ours - 1, paper - 1, NOISE)
-            its = [row for row in rows if row["model"] == model and row["case"] in ("inc", case)]
-            foreseen = ratio(rows, model, case, "predicted_ms")
             findings.append(
-                {
-                    "model": model,
-                    "over": case,
-                    "paper": paper,
-                    "ours": ours,
-                    "predicted": foreseen,
-                    "verdict": said,
-                    "runs": runs_of(map(JudgedRow.of, its)),
-                }
+                ThroughputFinding(
+                    model=model,
+                    over=case,
+                    paper=paper,
+                    ours=ours,
+                    predicted=predicted_ratio(rows, model, case),
+                    verdict=of_gain(ours - 1, paper - 1, NOISE),
+                    runs=runs_of(row for row in rows if row.model == model and row.case in ("inc", case)),
+                )
             )
     for case, at in (("ps", "40"), ("ps-10g", "10")):
         larger = larger_gains(rows, case)
         if larger is not None:
             findings.append(
-                {
-                    "text": f"each VGG gains more than any ResNet, optics at {at} Gb/s",
-                    "model": None,
-                    "over": case,
-                    "paper": "yes",
-                    "ours": "yes" if larger else "no",
-                    "verdict": AGREES if larger else DIFFERS,
-                    "runs": runs_of(JudgedRow.of(row) for row in rows if row["case"] in ("inc", case)),
-                }
+                ThroughputFinding(
+                    text=f"each VGG gains more than any ResNet, optics at {at} Gb/s",
+                    model=None,
+                    over=case,
+                    paper="yes",
+                    ours="yes" if larger else "no",
+                    verdict=AGREES if larger else DIFFERS,
+                    runs=runs_of(row for row in rows if row.case in ("inc", case)),
+                )
             )
     return findings
 
 
-def larger_gains(rows: Sequence[dict[str, Any]], case: str) -> bool | None:
+def larger_gains(rows: Sequence[ThroughputRow], case: str) -> bool | None:
     """Return whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where
     one kind is lacking.
     """
-    gains = {row["model"]: ratio(rows, row["model"], case) for row in rows}
+    gains = {row.model: ratio(rows, row.model, case) for row in rows}
     few, many = (
         [gain for model, gain in gains.items() if model.startswith(kind)] for kind in ("resnet", "vgg")
     )
