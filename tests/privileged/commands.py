@@ -128,9 +128,10 @@ def fresh_name() -> str:
 def running(
     config: str = "default", env: Mapping[str, str] | None = None, *words: str, cwd: Path = ROOT
 ) -> Iterator[Testbed]:
-    """A testbed, up, that ends with the block if it has not by then."""
+    """A testbed, up, that ends with the block if it has not by then, and with this process in any case."""
     name = fresh_name()
-    up = command("testbed.up", "--config", config, "--name", name, "--detach", *words, env=env, cwd=cwd)
+    named = ("--config", config, "--name", name, "--detach", "--ends-with", str(os.getpid()))
+    up = command("testbed.up", *named, *words, env=env, cwd=cwd)
     assert up.returncode == 0, up.stderr
     try:
         yield Testbed(name, int(json.loads(Runtime.of(name).main.read_text())["pid"]))
