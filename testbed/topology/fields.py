@@ -1,4 +1,4 @@
-"""Values from a user's YAML. What is wrong is said in one line: the key, its value, and what is accepted."""
+"""Read values from a user's YAML. An error is one line: the key, its value, and what is accepted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from testbed.topology.yaml_text import written
 
 MOST_NAME = 60
 MOST_BYTES = 1 << 20
-TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
+TOP = ("configuration", "jobs file")  # names of whole files, whose keys have no path before them in errors
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file of at most MOST_BYTES. RequestError if it is not there, is longer, or no
-    text.
+    """Read the lines of a text file of at most MOST_BYTES. Raises RequestError if it is missing, longer, or
+    no text.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
