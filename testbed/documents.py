@@ -101,8 +101,8 @@ def shown_default(parameter: Parameter) -> str:
 def _rows(section: Section, path: str = "") -> Iterator[str]:
     """Yield a row for each key of a section, followed by the rows of its own sections."""
     for each in section.keys:
-        own = [noun for noun, has in (("planes", each.of_planes), ("optical ports", each.of_ports)) if has]
-        meaning = each.help + (f"; {' and '.join(own)} may have their own" if own else "")
+        scopes = [noun for noun, has in (("planes", each.of_planes), ("optical ports", each.of_ports)) if has]
+        meaning = each.help + (f"; {' and '.join(scopes)} may have their own" if scopes else "")
         takes, usual = accepted(each.kind), shown_default(each)
         yield f"| `{path}{each.name}` | {takes} | {usual} | {meaning} |"
         for suffix, inner in _sections(each.kind):

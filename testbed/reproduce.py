@@ -215,17 +215,17 @@ def _announce(figure: Figure, options: argparse.Namespace, runs: Path) -> None:
     from testbed.figures import finished_runs, machine_load
 
     asked = {key: value for key, value in vars(options).items() if key not in ("out", "json")}
-    left = finished_runs.begin(runs, finished_runs.stamp(asked, environment.CHECKOUT))
+    finished = finished_runs.begin(runs, finished_runs.stamp(asked, environment.CHECKOUT))
     lasts_s = getattr(figure, "lasts_s", None)
-    said = [machine_load.said(*machine_load.others(), os.cpu_count() or 1)]
+    lines = [machine_load.said(*machine_load.others(), os.cpu_count() or 1)]
     if lasts_s is not None:
         minutes = lasts_s(options) / 60
-        said.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")
+        lines.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")
     file = runs / finished_runs.FILE
-    said.append(f"what is done is kept in {file}, and the same command goes on behind it")
-    if left:
-        said.append(f"{left} runs of an earlier try are there")
-    for line in said:
+    lines.append(f"what is done is kept in {file}, and the same command goes on behind it")
+    if finished:
+        lines.append(f"{finished} runs of an earlier try are there")
+    for line in lines:
         print(f"{figure.name}: {line}", file=sys.stderr, flush=True)
 
 

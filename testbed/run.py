@@ -331,8 +331,8 @@ class Follower:
         from testbed.messages.events import JobBegun, JobNote, OutputLine, OutputMissed
 
         if isinstance(event, OutputLine):
-            own = raw(self._shown_on)  # not cleaned: the job is the reader's own
-            print(f"[{event.label}] {event.output}", file=own, flush=True)
+            terminal = raw(self._shown_on)  # not cleaned: the job is the reader's own
+            print(f"[{event.label}] {event.output}", file=terminal, flush=True)
         elif isinstance(event, JobBegun):
             self._job, self._logs = event.job, event.logs
             ps = f", {event.service} on {event.ps_host}" if event.ps_host else ""

@@ -66,8 +66,8 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     ]
     if ended:
         if arguments.json:
-            left = [as_json(dead_status(*each)) for each in ended]
-            return json.dumps(left[0] if len(left) == 1 else left, indent=2), False
+            statuses = [as_json(dead_status(*each)) for each in ended]
+            return json.dumps(statuses[0] if len(statuses) == 1 else statuses, indent=2), False
         return "\n".join(dead_page(*each) for each in ended), False
     for runtime in runtimes:
         runtime.require_alive()
@@ -98,8 +98,8 @@ def dead_status(runtime: Runtime, last: LastWords) -> DeadStatus:
     from testbed.client.last_words import logs
     from testbed.messages.status import DEAD, DeadStatus
 
-    left = tuple(str(log) for log in logs(runtime.folder))
-    return DeadStatus(**asdict(last), state=DEAD, logs=left)
+    paths = tuple(str(log) for log in logs(runtime.folder))
+    return DeadStatus(**asdict(last), state=DEAD, logs=paths)
 
 
 def dead_page(runtime: Runtime, last: LastWords) -> str:
@@ -220,8 +220,8 @@ def blocks_lines(blocks: BlocksStatus | None) -> list[str]:
     if not blocks:
         return []
     without = f", some without {shares_without(blocks)}" if blocks.without else ""
-    left = [absence_in_words(absence) for absence in blocks.left]
-    return [f"{blocks.made} blocks and votes, {blocks.active} under way{without}", *left]
+    absences = [absence_in_words(absence) for absence in blocks.left]
+    return [f"{blocks.made} blocks and votes, {blocks.active} under way{without}", *absences]
 
 
 def waiting_lines(job: JobStatus) -> list[str]:
@@ -334,10 +334,10 @@ def optics_text(model: OpticalModelStatus) -> str:
     """Format an optical model that is not the default, with its settings, long ones shortened."""
     from testbed.topology.fields import shown
 
-    said = [f"{name} {shown(value)}" for name, value in model.values.items()]
+    parts = [f"{name} {shown(value)}" for name, value in model.values.items()]
     for kind in (model.planes, model.ports):
-        said += [f"{of} {name} {shown(value)}" for of, own in kind.items() for name, value in own.items()]
-    return f"{model.name}: {', '.join(said)}" if said else model.name
+        parts += [f"{of} {name} {shown(value)}" for of, own in kind.items() for name, value in own.items()]
+    return f"{model.name}: {', '.join(parts)}" if parts else model.name
 
 
 def failed_text(failed: Mapping[str, int]) -> str:
@@ -345,8 +345,8 @@ def failed_text(failed: Mapping[str, int]) -> str:
     most = sorted(failed, key=lambda port: -failed[port])
     more = f" and at {len(most) - 8} ports more" if len(most) > 8 else ""
     count = sum(failed.values())
-    shown = ", ".join(f"{port} {failed[port]}" for port in most[:8])
-    return f"{count} attempt{'s' * (count > 1)} failed: {shown}{more}"
+    worst = ", ".join(f"{port} {failed[port]}" for port in most[:8])
+    return f"{count} attempt{'s' * (count > 1)} failed: {worst}{more}"
 
 
 def jobs_text(jobs: Sequence[int]) -> str:
@@ -382,8 +382,8 @@ def faults_text(faults: Sequence[FaultStatus]) -> str:
         name: sum(fault.counters[name] for fault in faults)
         for name in ("lost", "duplicated", "held", "corrupted")
     }
-    shown = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
-    return f"on {' '.join(links)}: {shown}"
+    counts = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
+    return f"on {' '.join(links)}: {counts}"
 
 
 if __name__ == "__main__":

@@ -147,9 +147,9 @@ def _detach(batch: QueueRequest, runtime: Runtime, caller: Caller, record: Recor
     from testbed.api.submitting import queue
 
     with record.run() as run:
-        left = run.left_to_testbed(batch.names, batch.logs is None)
+        testbeds_part = run.left_to_testbed(batch.names, batch.logs is None)
         with _following(_Follower(runtime, caller), run.hear) as on_event:
-            jobs = queue(runtime, batch, caller, on_event, left)
+            jobs = queue(runtime, batch, caller, on_event, testbeds_part)
     look, end = (environment.typed(words, runtime.name) for words in ("status", "cancel --all"))
     queued = f"queued jobs {_range(jobs)}; look: {look}; end: {end}"
     print(f"testbed submit: {queued}", file=sys.stderr)

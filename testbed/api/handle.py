@@ -52,11 +52,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def _with_job_options(method: Method) -> Method:
     """List the options of `JobOptions` in a method's signature, in place of its `**keywords`."""
     signature = inspect.signature(method)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    said = [
+    parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name]) for name in OPTIONS
     ]
-    method.__dict__["__signature__"] = signature.replace(parameters=[*own, *said])
+    method.__dict__["__signature__"] = signature.replace(parameters=[*parameters, *options])
     return method
 
 
@@ -230,8 +230,8 @@ class Testbed:
     ) -> tuple[int, ...]:
         """Queue jobs as `submit` does, and return their numbers at once."""
         with self._queueing(jobs, preload, logs, record, wait=False) as (batch, recorded):
-            left = recorded.left_to_testbed(batch.names, batch.logs is None)
-            return queue(self._runtime, batch, Caller.of_this_process(), recorded.hear, left)
+            testbeds_part = recorded.left_to_testbed(batch.names, batch.logs is None)
+            return queue(self._runtime, batch, Caller.of_this_process(), recorded.hear, testbeds_part)
 
     def cancel(self, *jobs: int) -> tuple[int, ...]:
         """End queued jobs; without numbers, all that this user queued. Return the numbers of those that had

@@ -170,17 +170,17 @@ class Executor:
         stats: list[Statistics | None] = []
         notes: list[str] = []
         for rank, content in enumerate(self.files.read(paths, caller, result.MOST_BYTES)):
-            left, lack = None, None
+            parsed, lack = None, None
             if isinstance(content, OSError):
                 lack = content.strerror
             elif content is not None:
                 try:
-                    left = result.parse_stats(content)
+                    parsed = result.parse_stats(content)
                 except result.StatsError as error:
                     lack = str(error)
             if lack is not None:
                 notes.append(f"the statistics that worker {rank} left are not in the result: {lack}")
-            stats.append(left)
+            stats.append(parsed)
         return stats, notes
 
     def _specs(self, attempt: Attempt) -> list[ProcessSpec]:

@@ -188,8 +188,8 @@ class JobBoard:
         """Return when the last worker left the process group of the backend `inc`, by the monotonic clock; 0
         before.
         """
-        left = self._records["left_ns"][: self.workers]
-        return int(left.max()) if left.all() else 0
+        times = self._records["left_ns"][: self.workers]
+        return int(times.max()) if times.all() else 0
 
     def standing(self, index: int) -> tuple[GroupState, int, int, int]:
         """Return a worker's phase, how many collectives it has asked for, the number of the one that it waits

@@ -41,14 +41,14 @@ def worker_environment(
     parameter server's. `in_checkout`: import this project's modules from this copy, not from those that
     another environment has installed.
     """
-    ours = str(CHECKOUT) if in_checkout else None
+    checkout = str(CHECKOUT) if in_checkout else None
     env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
     env |= {
         "HOME": caller.home,
         "USER": caller.user,
         "LOGNAME": caller.user,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": ":".join(part for part in (ours, environ.get("PYTHONPATH")) if part),
+        "PYTHONPATH": ":".join(part for part in (checkout, environ.get("PYTHONPATH")) if part),
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or "1",  # as torchrun
     }
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")

@@ -36,13 +36,13 @@ def opened(path: str, flags: int) -> int:
 
 def replace(fd: int, content: bytes) -> None:
     """Replace an ordinary file's content. Raises OSError; if the disk has no room, the old content stays."""
-    had = os.fstat(fd).st_size
+    old_size = os.fstat(fd).st_size
     try:
-        if len(content) > had:
-            os.posix_fallocate(fd, had, len(content) - had)
+        if len(content) > old_size:
+            os.posix_fallocate(fd, old_size, len(content) - old_size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            os.ftruncate(fd, had)
+            os.ftruncate(fd, old_size)
             raise
     at = 0
     while at < len(content):

@@ -147,12 +147,12 @@ class Jobs:
         """Request the end of that user's job; root may end any. Raises RequestError if there is none of this
         number.
         """
-        mine = {job.id: job for job in self._all() if asker.uid in (0, job.request.caller.uid)}
-        if job_id not in mine:
+        own_jobs = {job.id: job for job in self._all() if asker.uid in (0, job.request.caller.uid)}
+        if job_id not in own_jobs:
             raise RequestError(
-                f"job {job_id} is not a running job of {asker.user}; running: {sorted(mine) or 'none'}"
+                f"job {job_id} is not a running job of {asker.user}; running: {sorted(own_jobs) or 'none'}"
             )
-        mine[job_id].stop(reason)
+        own_jobs[job_id].stop(reason)
 
     def fail(self, generations: Mapping[int, int], reason: str) -> None:
         """Make jobs fail for an external reason, if they are still in these generations."""

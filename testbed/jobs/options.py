@@ -275,8 +275,8 @@ class JobOptions:
         words = []
         for name, value in self.as_json().items():
             if value != DEFAULTS[name]:
-                said = f"{value:g}" if isinstance(value, float) else str(value)
-                words += [flags_of(name)[0], *([] if value is True else [said])]
+                text = f"{value:g}" if isinstance(value, float) else str(value)
+                words += [flags_of(name)[0], *([] if value is True else [text])]
         return words
 
     @property

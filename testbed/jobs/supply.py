@@ -128,12 +128,12 @@ class Supply:
         workers = [layout.workers[rank] for rank in group.ranks]
         with self._optics:  # so that a change of circuits meanwhile reroutes it too
             site = self.site(number, layout.server)
-            own = laid_out(find(layout.system), workers, site, self._engines)
-            if own.forest is None or not own.hosts() <= layout.hosts():
+            group_layout = laid_out(find(layout.system), workers, site, self._engines)
+            if group_layout.forest is None or not group_layout.hosts() <= layout.hosts():
                 raise RequestError(f"{layout.system} needs more hosts for them than the job has")
-            way = ways(own.forest, self._controller)
+            way = ways(group_layout.forest, self._controller)
             generation = self._holdings.generation()
-            return self._places.admit_group(number, generation, own.forest, group, way)
+            return self._places.admit_group(number, generation, group_layout.forest, group, way)
 
     def take_group_back(self, group: Admission) -> None:
         """Take back the places of a group, if it still has them."""
@@ -258,8 +258,8 @@ class Supply:
 
     @contextlib.contextmanager
     def left_to_policy(self) -> Iterator[None]:
-        """Give the circuits to a policy while the block runs. Raises RequestError if a job has circuits of
-        its own.
+        """Let a policy decide on the circuits while the block runs. Raises RequestError if a job has circuits
+        of its own.
         """
         # set before the search for jobs with circuits: a job reads this flag after it has joined them
         self._is_left = True

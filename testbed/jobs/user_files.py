@@ -47,13 +47,13 @@ class UserFiles:
         than `most_bytes`, or exceeds TOGETHER_BYTES together with those before.
         """
         contents: list[bytes | OSError | None] = []
-        left = TOGETHER_BYTES
+        room = TOGETHER_BYTES
         try:
             with self._process("read", paths, caller) as peer:
                 for _ in paths:
-                    content, size = peer.content(min(most_bytes, left), left)
+                    content, size = peer.content(min(most_bytes, room), room)
                     contents.append(content)
-                    left -= size
+                    room -= size
         except OSError as error:  # the process ended, or its time or the room is used up
             contents += [error] * (len(paths) - len(contents))
         return contents

@@ -140,7 +140,7 @@ def ended_before(workers: Sequence[Standing], failed: Standing) -> str:
 
 
 def left_early(worker: Standing) -> str:
-    """Say what a worker that ended with 0 left undone."""
+    """Say which collective or group a worker that ended with 0 did not join."""
     if worker.phase is GroupState.ALONE and not worker.asked:
         return f"{worker.who} ended with 0 before it joined the process group"
     return f"{worker.who} ended with 0 while others waited for it in collective {worker.asked + 1}"

@@ -117,16 +117,18 @@ class Scheduler:
         """
         with self._lock:
             batches = list(self._batches)
-        mine = {queued.id for batch in batches for queued in batch.jobs if asker.uid in (0, batch.caller.uid)}
-        if unknown := sorted(set(ids) - mine):
+        own_jobs = {
+            queued.id for batch in batches for queued in batch.jobs if asker.uid in (0, batch.caller.uid)
+        }
+        if unknown := sorted(set(ids) - own_jobs):
             raise RequestError(
                 f"job {unknown[0]} is not among the jobs queued here by this user; they are "
-                f"{sorted(mine) or 'none'}"
+                f"{sorted(own_jobs) or 'none'}"
             )
         ended: set[int] = set()
         for batch in batches:
             ended |= set(
-                batch.session.cancel((set(ids) or mine) & {queued.id for queued in batch.jobs}, reason)
+                batch.session.cancel((set(ids) or own_jobs) & {queued.id for queued in batch.jobs}, reason)
             )
         return sorted(ended)
 

@@ -190,13 +190,13 @@ class Session:
             self.initial_ports = live.ports_of(counted(lit))
         with self.lock:
             self._update_progress()
-            shown = [queued for queued in self.all if queued.state in ("ready", "running")]
-            progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in shown)
-            state = State(self._limits_now(shown), self.slot, progress, live.ports_of(counted(lit)))
-        if not shown:
+            visible = [queued for queued in self.all if queued.state in ("ready", "running")]
+            progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in visible)
+            state = State(self._limits_now(visible), self.slot, progress, live.ports_of(counted(lit)))
+        if not visible:
             return
         decision, took_s = self._decided(policy, state, deadline)
-        self._carry_out(state, decision, {queued.id: queued for queued in shown}, lit, took_s)
+        self._carry_out(state, decision, {queued.id: queued for queued in visible}, lit, took_s)
 
     def _place(self) -> None:
         """Place the jobs that have arrived on hosts, in order: a job that cannot be placed blocks those
@@ -307,9 +307,9 @@ class Session:
         """Return the limits without the INC places that jobs of `testbed run` occupy; in a pod, at its
         fullest switch.
         """
-        ours = [queued.inc for queued in shown if queued.inc is not None]
+        inc_units = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
-            max(0, places - max(0, self._taken(live.unit_at(index)) - ours.count(index)))
+            max(0, places - max(0, self._taken(live.unit_at(index)) - inc_units.count(index)))
             for index, places in zip(self.rules.limits.units, self.rules.limits.inc, strict=True)
         )
         return replace(self.rules.limits, inc=inc)

@@ -155,8 +155,8 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _flat(each, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
         for number, each in enumerate(value, 1):
-            own = each.get("name") or each.get("link") or number
-            yield from _flat(each, f"{path}[{own}]")
+            label = each.get("name") or each.get("link") or number
+            yield from _flat(each, f"{path}[{label}]")
     else:
         yield path, _shown(value)
 
@@ -179,11 +179,11 @@ def _inputs(sides: Sequence[Side]) -> Iterator[Differing]:
     """
     by_role = [_by_role(side.records[0]) for side in sides]
     for role in dict.fromkeys(role for each in by_role for role in each):
-        mine = [each.get(role) for each in by_role]
-        if len({given.sha256 if given else None for given in mine}) > 1:
-            first = _lines(sides[0].records[0], mine[0])
-            values = [_named(mine[0])]
-            for side, given in zip(sides[1:], mine[1:], strict=True):
+        inputs = [each.get(role) for each in by_role]
+        if len({given.sha256 if given else None for given in inputs}) > 1:
+            first = _lines(sides[0].records[0], inputs[0])
+            values = [_named(inputs[0])]
+            for side, given in zip(sides[1:], inputs[1:], strict=True):
                 values.append(_named(given) + _changed(first, _lines(side.records[0], given)))
             yield Differing(f"content of {role}", tuple(values))
 
@@ -247,9 +247,9 @@ def _in_order(values: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _claims(sides: Sequence[Side]) -> Iterator[Differing]:
     """Yield the claims of figures for which our numbers differ."""
-    ours = [_claims_of(side) for side in sides]
-    for text in dict.fromkeys(text for each in ours for text in each):
-        values = tuple(each.get(text, ABSENT) for each in ours)
+    by_side = [_claims_of(side) for side in sides]
+    for text in dict.fromkeys(text for each in by_side for text in each):
+        values = tuple(each.get(text, ABSENT) for each in by_side)
         if len(set(values)) > 1:
             yield Differing(text, values)
 

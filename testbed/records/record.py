@@ -64,9 +64,7 @@ class SetUp:
     testbed: Mapping[str, Any] | None  # name, pid, configuration
     network: Mapping[str, Any]  # circuits, faults and links set by hand, at its start
     versions: Mapping[str, str]
-    source: Mapping[
-        str, Any
-    ]  # commit, and whether files changed: of the project and of the input's repository
+    source: Mapping[str, Any]  # commits, and whether files changed: of the project and the input's repository
     environment: Mapping[str, str]  # variables that libraries read
     host: Mapping[str, Any]
 

@@ -155,8 +155,8 @@ class RunRecorder:
 
     def _log_folders(self) -> list[tuple[Path, Path]]:
         """Return the folders of its logs, each with its folder in the record."""
-        of_run = [("", folder) for folder in self._logs]
-        folders = [*of_run, *(self._taken.logs if self._taken else ())]
+        run_logs = [("", folder) for folder in self._logs]
+        folders = [*run_logs, *(self._taken.logs if self._taken else ())]
         return [(folder, self.run.folder / LOGS / name) for name, folder in folders]
 
 

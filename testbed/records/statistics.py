@@ -74,10 +74,10 @@ def p_of(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Compute the probability of a difference at least this large if both sides had one distribution. None if
     there are too few runs: no side has two, or one has one and the other does not vary.
     """
-    both = len(first) > 1 and len(second) > 1
+    both_repeated = len(first) > 1 and len(second) > 1
     if np.ptp(first) == 0 and np.ptp(second) == 0:  # nothing varies, so no test applies
-        return (1.0 if first[0] == second[0] else 0.0) if both else None
-    if both:
+        return (1.0 if first[0] == second[0] else 0.0) if both_repeated else None
+    if both_repeated:
         with warnings.catch_warnings():  # SciPy warns of nearly equal values
             warnings.simplefilter("ignore", RuntimeWarning)
             return float(stats.ttest_ind(first, second, equal_var=False).pvalue)
@@ -107,9 +107,9 @@ def is_same(first: Sequence[float], second: Sequence[float]) -> bool:
 
 def _difference(first: Sequence[float], second: Sequence[float], p: float | None) -> Difference:
     before, after = float(np.mean(first)), float(np.mean(second))
-    said = Said.UNKNOWN
+    answer = Said.UNKNOWN
     if is_same(first, second):
-        said = Said.SAME
+        answer = Said.SAME
     elif p is not None:
-        said = Said.MORE if p < 1 - CONFIDENCE else Said.WITHIN
-    return Difference(after - before, (after - before) / abs(before) if before else None, p, said)
+        answer = Said.MORE if p < 1 - CONFIDENCE else Said.WITHIN
+    return Difference(after - before, (after - before) / abs(before) if before else None, p, answer)

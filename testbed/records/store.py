@@ -44,12 +44,12 @@ class Store:
         user's data folder. None if that variable switches records off. Raises RequestError for a malformed
         limit.
         """
-        said = environ.get(FOLDER, "")
-        if folder is None and said == OFF:
+        variable = environ.get(FOLDER, "")
+        if folder is None and variable == OFF:
             return None
         limit_bytes = size_bytes(environ[LIMIT], LIMIT) if environ.get(LIMIT) else DEFAULT_LIMIT_BYTES
         if folder is None:
-            folder = Path(said) if said else data_home(caller, environ) / "optinc" / "runs"
+            folder = Path(variable) if variable else data_home(caller, environ) / "optinc" / "runs"
         return cls(folder.absolute(), limit_bytes)
 
     def names(self) -> list[str]:

@@ -130,6 +130,6 @@ def merged_events(runs: Mapping[str, RunResult]) -> tuple[ReportedEvent, ...]:
     events: dict[int, ReportedEvent] = {}
     for sync, run in runs.items():
         for event in run.events:
-            own = {each.name: getattr(event, each.name) for each in fields(event)}
-            events.setdefault(event.id, ReportedEvent(**own, sync=sync))
+            values = {each.name: getattr(event, each.name) for each in fields(event)}
+            events.setdefault(event.id, ReportedEvent(**values, sync=sync))
     return tuple(events[number] for number in sorted(events))

@@ -112,8 +112,8 @@ def loss(report: DemoReport) -> Figure:
         width = 1.6 + wider * (len(jobs) - 1 - order)
         by_iteration.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=width)
         by_iteration.plot(len(values), values[-1], "o", color=colour, markersize=width + 3)
-        of_colour = sum(look(other).colour == colour for other in ends)
-        style = LINE_STYLES[(of_colour - 1) % len(LINE_STYLES)]
+        same_colour = sum(look(other).colour == colour for other in ends)
+        style = LINE_STYLES[(same_colour - 1) % len(LINE_STYLES)]
         by_time.plot(seconds, values, color=colour, linestyle=style, label=name)
         by_time.plot(seconds[-1], values[-1], "o", color=colour, markersize=6, zorder=5)
     for axes in (by_iteration, by_time):

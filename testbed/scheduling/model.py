@@ -84,8 +84,8 @@ class Limits:
 
     def optical_gbps(self, unit: UnitIndex) -> float:
         """Return the largest rate of all circuits of a unit together."""
-        each = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
-        return self.ports[unit] * each
+        port_gbps = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
+        return self.ports[unit] * port_gbps
 
     def port_weight(self, unit: UnitIndex, between: Pair) -> float:
         """Return how much of a unit's optical capacity (`optical_gbps`) each Gb/s of a circuit uses: more
@@ -107,8 +107,8 @@ class Limits:
         """Make the uniform connectivity of section VII-C: equally many circuits between each two units, as
         many as all units have ports for.
         """
-        each = min(self.ports) // max(1, len(self.ports) - 1)
-        return {(a, b): each for a in self.units for b in self.units if a < b and each}
+        per_pair = min(self.ports) // max(1, len(self.ports) - 1)
+        return {(a, b): per_pair for a in self.units for b in self.units if a < b and per_pair}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +282,11 @@ class Rotation:
 
     def share(self, links: Sequence[Pair]) -> float:
         """Return the share of the period in which the least lit of these pairs has circuits."""
-        of_each = (
+        lit_ms = (
             math.fsum(turn.lasts_ms - self.guard_ms for turn in self.turns if turn.ports.get(link))
             for link in links
         )
-        return min(of_each, default=self.period_ms) / self.period_ms
+        return min(lit_ms, default=self.period_ms) / self.period_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,8 @@ class _Server:
         """Close all connections, after a moment in which replies under way can still be sent."""
         with self._changed:
             self._changed.wait_for(self._is_idle, _LAST_WORDS_S)
-            left = list(self._connections)
-        for connection in left:
+            remaining = list(self._connections)
+        for connection in remaining:
             connection.give_up()
 
     def _is_idle(self) -> bool:
