@@ -206,6 +206,7 @@ class _Files:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, record: Recorder, caller: Caller) -> _Files:
+        """List the files to watch, without the run's own outputs: logs, results and record."""
         from testbed.api.files import series_path
         from testbed.api.starts import own_outputs, watched
 

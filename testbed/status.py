@@ -265,8 +265,8 @@ def planes_text(planes: dict[str, int]) -> str:
 
 
 def unequal_lines(hosts: Sequence[HostStatus], own: Collection[str] = ()) -> list[str]:
-    """Format a line for each kind of a unit's hosts, with its link's declared rate and number of cores, if
-    the hosts differ, have limited cores, or have links with a rate of their own (`own`).
+    """Format a line for each kind of a unit's hosts: its link's declared rate and number of cores. Empty if
+    the hosts are alike, without limits on cores, and without rates of their own links (`own`).
     """
     kinds: dict[tuple[float | None, float | None], list[str]] = {}
     for host in hosts:
@@ -320,6 +320,7 @@ def policy_lines(schedule: QueueStatus) -> tuple[str, str]:
 
 
 def circuits_text(testbed: Status) -> str:
+    """Format the circuits with the jobs that use them, and the dark ports or the timetable."""
     if testbed.circuits is None:
         return "not known while the controller is away"
     jobs = {each.circuit: each.jobs for each in testbed.circuit_jobs}

@@ -63,6 +63,7 @@ class Entry:
 
     @property
     def role(self) -> Role:
+        """The place's role in the tree."""
         if not self.members:
             return Role.TRANSIT
         return Role.TOP if self.up_ip == NO_IP else Role.INNER

@@ -45,6 +45,8 @@ _CALLS_ALIGNED = 64  # bytes, a processor's cache line
 
 
 class WorkerState(enum.IntEnum):
+    """The state of a worker's process."""
+
     STARTING = 0
     RUNNING = 1
     EXITED = 2
@@ -62,18 +64,21 @@ class GroupState(enum.IntEnum):
 
 class JobBoard:
     """`workers` records, and one more for the process that serves them if the job has one (`has_ps`).
-    Writers:
 
-    - the launcher writes state, exit_code and asks_stacks;
-    - the scheduler writes rate_mbps (of the worker's link, once it has changed);
-    - the owner of the result paths writes parallel, whether results may overtake each other;
-    - the checks for permanent stragglers write left, a bitmap of the ranks that left for a while;
-    - worker N writes in record N: progress (twice the fragments that the network summed, plus 1 while more
-      are pushed), summed_bytes (of gradients, by any kind of synchronisation), left_ns (when it left its
-      process group, by the monotonic clock), its phase, asked (how many collectives of all workers its script
-      has asked for), waits_for (the number of the collective that the script waits for, from 1; 0: none),
-      world (the size of its process group; 0: it asked for none), stats_errno (why its statistics could not
-      be written), and left_stacks (set after it wrote its threads' stacks on asks_stacks).
+    The launcher writes state, exit_code and asks_stacks. The scheduler writes rate_mbps, of the worker's
+    link, once it has changed. The owner of the result paths writes parallel, whether results may overtake
+    each other. The checks for permanent stragglers write left, a bitmap of the ranks that left for a while.
+    Worker N writes in record N:
+
+    - progress: twice the fragments that the network summed, plus 1 while more are pushed;
+    - summed_bytes: of gradients, by any kind of synchronisation;
+    - left_ns: when it left its process group, by the monotonic clock;
+    - phase: its GroupState;
+    - asked: how many collectives of all workers its script has asked for;
+    - waits_for: the number of the collective that the script waits for, from 1; 0: none;
+    - world: the size of its process group; 0: it asked for none;
+    - stats_errno: why its statistics could not be written;
+    - left_stacks: set after it wrote its threads' stacks on asks_stacks.
 
     Every field is an aligned word with one writer, and state is written after exit_code: no lock is needed.
 
@@ -146,9 +151,13 @@ class JobBoard:
         return {int(rank) for rank in np.flatnonzero(self._records["left_stacks"][: self.workers])}
 
     def started(self, index: int) -> None:
+        """Note that a process was started."""
         self._records["state"][index] = WorkerState.RUNNING
 
     def exited(self, index: int, exit_code: int) -> None:
+        """Note that a process ended. The state is written last, so that a reader who sees it also sees the
+        exit code.
+        """
         self._records["exit_code"][index] = exit_code
         self._records["state"][index] = WorkerState.EXITED
 
@@ -209,6 +218,7 @@ class JobBoard:
         return {int(rank): int(records["stats_errno"][rank]) for rank in np.flatnonzero(owe)}
 
     def close(self) -> None:
+        """Unmap and close the board's files; does nothing if it is closed."""
         if self.fd < 0:
             return
         self._tables = None

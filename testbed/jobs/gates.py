@@ -52,5 +52,6 @@ class Gates:
             socket.send_fds(self._ours[worker], [message], list(fds))
 
     def close(self) -> None:
+        """Close both ends of all gates."""
         for end in (*self._ours, *self._theirs):
             end.close()

@@ -49,6 +49,7 @@ class _Allowance:
     at: float
 
     def take(self, now: float) -> bool:
+        """Use up one message; return False if none is left."""
         self.messages, self.at = min(BURST, self.messages + (now - self.at) * MESSAGES_PER_S), now
         self.messages -= 1
         return self.messages >= 0

@@ -53,6 +53,7 @@ class _Log:
             self._last = kept
 
     def close(self) -> None:
+        """Write the end of the output, after a line that counts the omitted bytes, and close the file."""
         if self._omitted:
             cut, end, rest = self._last.partition(b"\n")
             if end:  # whole lines

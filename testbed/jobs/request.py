@@ -96,6 +96,7 @@ def word(raw: object, key: str) -> str:
 
 
 def words(raw: object, key: str) -> tuple[str, ...]:
+    """Check a list of texts. Raises RequestError."""
     if not isinstance(raw, list):
         raise RequestError(f"{key}: {shown(raw)}; a list of texts is accepted")
     return tuple(word(each, key) for each in raw)

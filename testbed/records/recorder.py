@@ -129,6 +129,7 @@ class RunRecorder:
         self._recorder.write(file.name, partial(shutil.copyfile, file, self.run.folder / file.name))
 
     def fail(self, failure: str) -> None:
+        """Set the run's failure."""
         self.run = replace(self.run, failure=failure)
 
     def keep(self) -> None:
@@ -308,6 +309,7 @@ class Recorder:
     # ------------------------------------------------------------------ writing
 
     def say(self, text: str) -> None:
+        """Report a line on the record, through `say` or to stderr."""
         if self._say is not None:
             self._say(text)
             return

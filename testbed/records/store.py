@@ -125,7 +125,7 @@ class Store:
 
     def make_room(self, kept: Path) -> list[Record]:
         """Remove the oldest records, except `kept` and busy ones, until the rest is within the limits; return
-        the removed ones. Other users' records do not count, and those that cannot be removed are skipped.
+        the removed ones. Records that cannot be removed, such as other users', do not count.
         """
         sizes = {name: folder_bytes(self.folder / name) for name in self.names() if self._is_own(name)}
         total, count = sum(sizes.values()), len(sizes)

@@ -97,6 +97,7 @@ class Samples:
 
     @classmethod
     def read(cls, path: Path) -> Samples:
+        """Read the .npz file of a job's samples (testbed/telemetry/summary.py, series)."""
         with np.load(path) as file:
             time_s, link_time_s = file["time_s"].astype(float), file["link_time_s"].astype(float)
             cores = smooth(time_s, file["cores"].astype(float))

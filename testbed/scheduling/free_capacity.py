@@ -21,6 +21,7 @@ class Loads:
         self._known: dict[tuple[int, UnitIndex | None], tuple[Job, Load]] = {}
 
     def of(self, limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
+        """Return a job's load in a mode, from the cache if the job and the limits are the same objects."""
         if limits is not self._limits:
             self._limits = limits
             self._known.clear()

@@ -120,6 +120,7 @@ def gigabits(topology: Topology, megabytes: float, iterations: int, lanes: int |
 
 
 def emulated_mbps(topology: Topology, rate_gbps: float) -> float:
+    """Convert a declared rate in Gb/s to the emulated rate in Mb/s."""
     return rate_gbps * 1e3 / topology.scale
 
 

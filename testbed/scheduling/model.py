@@ -19,6 +19,7 @@ Pair = tuple[UnitIndex, UnitIndex]
 
 
 def pair(a: UnitIndex, b: UnitIndex) -> Pair:
+    """Return two units as a Pair, the smaller number first."""
     return (a, b) if a < b else (b, a)
 
 
@@ -269,6 +270,7 @@ class Rotation:
 
     @property
     def period_ms(self) -> float:
+        """The length of one cycle of all turns."""
         return math.fsum(turn.lasts_ms for turn in self.turns)
 
     def circuits(self) -> dict[Pair, int]:
@@ -327,7 +329,9 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def decide(self, state: State) -> Decision: ...
+    def decide(self, state: State) -> Decision:
+        """Decide on rates, INC and circuits of the time slot that begins, within constraints.py's limits."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ def fat_tree(
     arity: int = 8, servers: int = 10, server_gbps: float = 10.0, oversubscription: float = 1.0
 ) -> nx.Graph[str]:
     """Make a three-layer fat tree (Al-Fares et al.): `arity` pods, each with arity / 2 edge and as many
-    aggregation switches, all linked with one another, and (arity / 2)^2 core switches, each linked with one
-    aggregation switch of each pod. Each edge switch has that many `servers`, p1e1s1, ...
+    aggregation switches, every edge switch linked with every aggregation switch, and (arity / 2)^2 core
+    switches, each linked with one aggregation switch of each pod. Each edge switch has that many `servers`,
+    p1e1s1, ...
 
     An edge switch's uplinks together have the rate of the links to its servers, divided by
     `oversubscription`; so have an aggregation switch's. The defaults give 16 core, 32 aggregation and 32 edge

@@ -436,6 +436,7 @@ class Topology:
 
     @property
     def first_plane(self) -> str:
+        """The name of the first plane; "" if there is one optical switch."""
         return self.ocs.planes[0] if self.ocs.planes else ""
 
     @property

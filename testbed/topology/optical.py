@@ -81,6 +81,7 @@ class OcsSpec:
 
     @property
     def is_usual(self) -> bool:
+        """Return whether the model is the default one."""
         return self.model == USUAL.name
 
     def mean_ms(self, plane: str = "") -> float:

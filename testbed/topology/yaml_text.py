@@ -60,6 +60,7 @@ class _Loader(yaml.SafeLoader):
         return int(digits, {"0o": 8, "0x": 16}.get(digits[:2], 10))
 
     def unknown(self, node: yaml.Node) -> Any:
+        """Read a NumPy number; refuse any other tag with ConstructorError."""
         if _NUMPY_SCALAR.fullmatch(node.tag) and (number := _numpy_number(node)) is not None:
             return number
         kind = node.tag.removeprefix(_TAG)

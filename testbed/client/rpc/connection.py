@@ -26,8 +26,8 @@ from testbed.errors import RequestError, TestbedError, disk_is_full
 
 MAX_REQUEST_BYTES = 1 << 20
 REQUEST_S = 10.0  # from the connection to the end of the request's line
-# Bounds on unread data. Output beyond the first is dropped, and any event beyond the second; the reply never
-# is.
+# Bounds on unread data: output beyond the first is dropped, and any event beyond the second, but never the
+# reply.
 BACKLOG_BYTES, MOST_BACKLOG_BYTES = 1 << 20, 4 << 20
 _PIECE_BYTES = 1 << 16
 
@@ -49,6 +49,8 @@ class Handler(Protocol):
 
 
 class Phase(enum.Enum):
+    """The state of a connection."""
+
     ASKING = "sends its request"
     WORKING = "is worked for"
     ANSWERED = "has its reply to read"
@@ -67,7 +69,7 @@ class Connection:
         self._socket.setblocking(False)
         self._disconnected = threading.Event()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lock = threading.Lock()  # the fields below
+        self._lock = threading.Lock()  # guards the fields below
         self.state = Phase.ASKING
         self.since = time.monotonic()  # when it entered that state
         self._backlog: deque[tuple[bytes, int | None]] = deque()  # lines, each with a descriptor that it owns
