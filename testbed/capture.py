@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
         "queue. Ctrl-C ends it early; the file then holds the frames up to then.",
     )
     kinds = (
-        "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, "
-        "u1c: that unit's to the core"
+        "a host's link (u1h1), an optical port's (u1o1), a ToR's to its pod switch (u1r1), or a "
+        "unit's to the core (u1c)"
     )
     parser.add_argument("link", metavar="LINK", help=kinds)
     add_name_option(parser)

@@ -28,13 +28,13 @@ def main(argv: list[str]) -> int:
         "and the time that an iteration's gradients take on the links alone. Nothing is started.",
     )
     parser.add_argument(
-        "--config", default="default", metavar="FILE", help="as `testbed up` has it (default)"
+        "--config", default="default", metavar="FILE", help="a configuration, as for `testbed up` (default)"
     )
     parser.add_argument(
         "--place",
         action=Once,
         metavar="UNIT:WORKERS,...",
-        help="as `testbed run` has it (the first gpu unit)",
+        help="the workers' units, as for `testbed run` (the first gpu unit)",
     )
     parser.add_argument(
         "--server",

@@ -56,15 +56,14 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         help="set the fault of links, in place of an earlier one",
         description="Set the fault of links, in place of an earlier one; counters start again from 0. "
-        "Links have the names of `testbed status --json`: u1h1 for a host's, u1o1 for an optical port's, "
-        "u1r1 for that of a pod's ToR to its pod switch.",
+        "Links have the names of `testbed status --json`.",
     )
     setting.add_argument(
         "link",
         nargs="+",
         metavar="LINK",
-        help="u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, "
-        "u1c: that unit's to the core; the word all: every link that has a rate",
+        help="a host's link (u1h1), an optical port's (u1o1), a ToR's to its pod switch (u1r1), or a unit's "
+        "to the core (u1c); all: every link that has a rate",
     )
     setting.add_argument(
         "--direction",
@@ -85,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     actions.add_parser("list", parents=[common], help="show the faults that are set, with their counters")
     clearing = actions.add_parser("clear", parents=[common], help="clear the faults of links, or all faults")
     clearing.add_argument(
-        "link", nargs="*", metavar="LINK", help="a link, as with set; none, or the word all: every link"
+        "link", nargs="*", metavar="LINK", help="a link, as with set; without one, or with all: every link"
     )
     return parser
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from testbed.messages.links import LinkSetting
 
 LINKS_HELP = (
-    "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, u1c: that "
-    "unit's to the core; u1: all of that unit's; the word all: every link that has a rate"
+    "a host's link (u1h1), an optical port's (u1o1), a ToR's to its pod switch (u1r1), or a unit's to the "
+    "core (u1c); u1: all of that unit's links; all: every link that has a rate"
 )
 
 
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     resetting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
     actions.add_parser(
-        "list", parents=[common], help="show the links that have a rate, as the kernel has them"
+        "list", parents=[common], help="show the links that have a rate, with their state in the kernel"
     )
     return parser
 

@@ -146,10 +146,10 @@ def _named(argv: list[str]) -> tuple[str, str, list[str]]:
         description="Repeat a published evaluation, print its numbers beside ours, and write JSON "
         "and a plot.",
         epilog=("; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known) or NONE)
-        + "; `testbed reproduce PAPER FIGURE --help` says more",
+        + "; `testbed reproduce PAPER FIGURE --help` explains a figure",
     )
-    parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or FILE.py:CLASS, a system's")
-    parser.add_argument("figure", metavar="FIGURE", help="one of the paper's")
+    parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or a system's FILE.py:CLASS")
+    parser.add_argument("figure", metavar="FIGURE", help="one of the paper's figures, listed below")
     named = parser.parse_args(argv[:2])
     return named.paper, named.figure, argv[2:]
 

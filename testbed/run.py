@@ -46,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "--place",
         action=Once,
         metavar="UNIT:WORKERS,...",
-        help="such as u1:2,u2:2, or u1r1:2,u1r2:2 in a pod; without it, all of the first gpu unit",
+        help="the workers' units, such as u1:2,u2:2, or racks of a pod, such as u1r1:2,u1r2:2; without it, "
+        "all hosts of the first gpu unit",
     )
     parser.add_argument(
         "--ps",

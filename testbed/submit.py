@@ -47,10 +47,10 @@ def main(argv: list[str]) -> int:
     )
     add_name_option(parser)
     parser.add_argument(
-        "--policy", help=f"in place of the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
+        "--policy", help=f"replaces the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
     )
-    parser.add_argument("--slot", type=float, metavar="S", help="in place of the file's slot_s")
-    parser.add_argument("--seed", type=int, metavar="N", help="in place of the file's seed")
+    parser.add_argument("--slot", type=float, metavar="S", help="replaces the file's slot_s")
+    parser.add_argument("--seed", type=int, metavar="N", help="replaces the file's seed")
     parser.add_argument(
         "--json",
         type=Path,
@@ -62,7 +62,9 @@ def main(argv: list[str]) -> int:
     )
     add_options(parser)
     parser.add_argument(
-        "--detach", action="store_true", help="return when they are queued; Ctrl-C would cancel them"
+        "--detach",
+        action="store_true",
+        help="return when the jobs are queued; without it, Ctrl-C cancels them",
     )
     parser.add_argument(
         "--wait",

@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
         "--ends-with",
         type=int,
         metavar="PID",
-        help="also end it when this process ends: that of a script which uses it",
+        help="also end it when the process PID ends, such as a script that uses it",
     )
     parser.add_argument(
         "--json",
