@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
             ) from error
 
     with sole_json(options.json) as stdout:
-        report = _trained(options, topology, out, caller)
+        report = _train_all(options, topology, out, caller)
         if options.json:
             print(json.dumps(as_json(report), indent=1), file=stdout)
     if failures := document.below_threshold(report, ACCURACY):
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> DemoReport:
+def _train_all(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> DemoReport:
     """Train with each system on a testbed that ends with this call; show, write and return the report."""
     from testbed.api.files import series_path
     from testbed.client.temporary import command, running

@@ -387,7 +387,7 @@ def follow(
         follower.on_event(event)
 
     try:
-        with _handling(follower):
+        with _signals_handled(follower):
             result = run(runtime, options, caller, on_event)
     finally:
         follower.tell_missed()
@@ -395,7 +395,7 @@ def follow(
 
 
 @contextlib.contextmanager
-def _handling(follower: Follower) -> Iterator[None]:
+def _signals_handled(follower: Follower) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, follower.interrupt) for number in numbers}
     try:

@@ -171,7 +171,7 @@ class Groups:
                     elif not self._receive(key.data):
                         selector.unregister(key.fileobj)
                         self._on_end(key.data)
-                self._give_up()
+                self._refuse_overdue()
                 for rank in [rank for rank, until in self._paused.items() if until <= time.monotonic()]:
                     del self._paused[rank]
                     selector.register(self._ours[rank], selectors.EVENT_READ, rank)
@@ -210,7 +210,7 @@ class Groups:
         asked.ports.setdefault(rank, port)
         if asked.is_settled:
             self._answer(key, asked, rank)
-            self._forget_if_left(key, asked)
+            self._drop_if_left(key, asked)
         elif len(asked.ports) == asked.size:
             self._settle(key, asked)
 
@@ -238,7 +238,7 @@ class Groups:
         admission.hear_parallel(board.set_parallel)
         for rank in asked.ports:
             self._answer(key, asked, rank)
-        self._forget_if_left(key, asked)
+        self._drop_if_left(key, asked)
 
     def _refuse(self, key: str, asked: _Asked, why: str) -> None:
         """Refuse a group, for members that have asked and for those that ask later."""
@@ -248,7 +248,7 @@ class Groups:
         self._refusals[why][Group(tuple(sorted(asked.ports)), ())] = None
         for rank in asked.ports:
             self._answer(key, asked, rank)
-        self._forget_if_left(key, asked)
+        self._drop_if_left(key, asked)
 
     def _answer(self, key: str, asked: _Asked, rank: int) -> None:
         admission, board, ranks = asked.admission, asked.board, tuple(sorted(asked.ports))
@@ -273,14 +273,14 @@ class Groups:
         asked = self._asked.get(key)
         if asked is not None and rank in asked.ports:
             asked.left.add(rank)
-            self._forget_if_left(key, asked)
+            self._drop_if_left(key, asked)
 
     def _on_end(self, rank: int) -> None:
         self._gone.add(rank)
         for key, asked in list(self._asked.items()):
-            self._forget_if_left(key, asked)
+            self._drop_if_left(key, asked)
 
-    def _forget_if_left(self, key: str, asked: _Asked) -> None:
+    def _drop_if_left(self, key: str, asked: _Asked) -> None:
         """Release a group that all members have left; drop a refused one after the last member was
         answered.
         """
@@ -304,7 +304,7 @@ class Groups:
         waiting += self._paused.values()
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
-    def _give_up(self) -> None:
+    def _refuse_overdue(self) -> None:
         """Refuse the groups whose members have not all asked within WAIT_S."""
         now = time.monotonic()
         for key, asked in list(self._asked.items()):

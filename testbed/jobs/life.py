@@ -246,7 +246,7 @@ class Job:
                 return False
             self._require_network()
             self._settle(self._means.supply.give(self.id, self.generation, start), start)
-            self._look_if_granted()
+            self._start_looks()
             self.started_at = time.monotonic()  # before a worker can begin
             for rank in range(len(self.layout.workers)):
                 gates.open(rank, *self._settings(rank))
@@ -346,12 +346,12 @@ class Job:
             try:
                 self._require_network()
                 if self._start is not None:
-                    self._supply(self._anew(self._start))
+                    self._supply(self._restart_terms(self._start))
             except TestbedError as error:
                 return specs, replace(ending, failure=f"{ending.failure}; and no restart: {error}")
             self._tell_notes()
 
-    def _anew(self, start: Start) -> Start:
+    def _restart_terms(self, start: Start) -> Start:
         """Return the terms of a restart: if its system chooses which hosts sum, those of failed workers are
         excluded. A policy's circuits are lit for the layout that it saw, which therefore stays.
         """
@@ -403,17 +403,19 @@ class Job:
                 emit=self._terms.emit,
                 started=lambda: self._processes_run(groups),
                 orders=Orders(
-                    self._must_end(time.monotonic()), self._why_it_fails, lambda: self.layout.server is None
+                    self._end_reason(time.monotonic()),
+                    self._failure_reason,
+                    lambda: self.layout.server is None,
                 ),
             )
-            looks = stack.enter_context(self._made_looks(board))
+            looks = stack.enter_context(self._make_looks(board))
             stack.callback(self._set_looks, None)  # before the checks end: their start may be under way
             self._set_looks(looks)
             specs, ending = self._means.executor.attempt(attempt)
         self.notes += groups.notes()
         return specs, ending
 
-    def _made_looks(self, board: JobBoard) -> Looks:
+    def _make_looks(self, board: JobBoard) -> Looks:
         """Make the periodic checks of its program at its places."""
 
         def report(findings: Findings) -> None:
@@ -433,9 +435,9 @@ class Job:
     def _set_looks(self, looks: Looks | None) -> None:
         with self._lock:
             self._looks = looks
-            self._look_if_granted()
+            self._start_looks()
 
-    def _look_if_granted(self) -> None:
+    def _start_looks(self) -> None:
         """Start the checks if its grant has them. A queued job has a grant only after its start."""
         admission = self._share.admission if self._share else None
         if self._looks is None or admission is None:
@@ -455,7 +457,7 @@ class Job:
                 self._gates.are_inherited()
         self.hear_rates()
 
-    def _must_end(self, began: float) -> Callable[[], str | None]:
+    def _end_reason(self, began: float) -> Callable[[], str | None]:
         """Return a function that returns the reason if it must end now. Its time limit covers all its starts
         together, from the first one.
         """
@@ -479,7 +481,7 @@ class Job:
 
         return reason
 
-    def _why_it_fails(self) -> str | None:
+    def _failure_reason(self) -> str | None:
         """Return why its present generation must end, if it must. Checks every NETWORK_LOOK_S whether the
         network is as at its start; a check that itself fails is ignored, because the next one will say.
         """
@@ -599,14 +601,14 @@ class Job:
             if share is None or self._start is None:
                 return
             try:
-                with self._noting():
+                with self._errors_as_notes():
                     self._blocks = self._blocks_now(share)
             finally:  # also if reading the program's counts raises
-                with self._noting():
+                with self._errors_as_notes():
                     self._means.supply.take_back(self.id, self._start)
 
     @contextlib.contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _errors_as_notes(self) -> Iterator[None]:
         """Turn a TestbedError in the block into a note, and go on."""
         try:
             yield

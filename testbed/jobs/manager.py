@@ -194,7 +194,7 @@ class Jobs:
             holdings = self.means.holdings
             try:
                 workers = place_workers(holdings.racks, busy, request.place)
-                return self._lay_out_there(request, workers, busy)
+                return self._lay_out_for(request, workers, busy)
             except RequestError as error:
                 kept = kept_in_words(holdings.guests(caller.uid))
                 raise RequestError(f"{error}{'; ' if kept else ''}{kept}") from error
@@ -211,7 +211,7 @@ class Jobs:
         except NoRoomError as full:
             raise RequestError(str(full)) from full
 
-    def _lay_out_there(self, request: JobRequest, workers: Sequence[Host], busy: frozenset[Host]) -> Layout:
+    def _lay_out_for(self, request: JobRequest, workers: Sequence[Host], busy: frozenset[Host]) -> Layout:
         """Lay these workers out, with the server where the request wants it. Raises RequestError if the
         layout cannot have it there.
         """

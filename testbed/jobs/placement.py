@@ -141,7 +141,7 @@ def draw_workers(
         room = {
             rack.unit: len(free[rack.unit]) - (rack.unit == ps_unit) for rack in racks if rack.kind == "gpu"
         }
-        wanted = _drawn(room, workers, together, random)
+        wanted = _draw_units(room, workers, together, random)
     chosen: list[Host] = []
     for dpid, count in wanted or ():
         unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
@@ -191,7 +191,7 @@ def place_in_queue(
     return lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
 
 
-def _drawn(
+def _draw_units(
     free: Mapping[Unit, int], workers: int, together: bool, random: Random
 ) -> list[tuple[Dpid, int]] | None:
     if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):

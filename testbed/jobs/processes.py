@@ -179,13 +179,13 @@ class JobProcesses:
                 if (
                     ending.failure is None
                     and not child.signalled
-                    and (child.exit_code or self._needed(child))
+                    and (child.exit_code or self._is_needed(child))
                 ):
                     failed = child
-                    ending.failure, ending.failed = self._fault(failed)
+                    ending.failure, ending.failed = self._describe_fault(failed)
                     term_at = min(term_at, time.monotonic() + self._patience.grace_s)
             if failed is not None and ended:  # the faulty worker may end after those that wait for it
-                ending.failure, ending.failed = self._fault(failed)
+                ending.failure, ending.failed = self._describe_fault(failed)
                 if watch.in_vain(self._standings()) or self._misfits(self._standing(failed)):
                     term_at = 0.0
             elif ending.failure is None and (waits_for := self._report_waiting()) is not None:
@@ -260,7 +260,7 @@ class JobProcesses:
             self._emit(JobNote(line))
         return None if left is None else self._left_early(left)
 
-    def _fault(self, failed: Child) -> tuple[str, int | None]:
+    def _describe_fault(self, failed: Child) -> tuple[str, int | None]:
         """Describe the failure that began with the end of this process: return a line on the faulty process,
         and its rank if it is a worker.
         """
@@ -300,7 +300,7 @@ class JobProcesses:
             if child.exit_code is None and not (workers and child.spec.serves)
         ]
 
-    def _needed(self, child: Child) -> bool:
+    def _is_needed(self, child: Child) -> bool:
         return child.spec.serves and bool(self._running(workers=True))
 
     def _step(self, timeout_s: float) -> list[Child]:

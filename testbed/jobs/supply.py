@@ -177,7 +177,7 @@ class Supply:
                 return Share(layout, self._admit(number, generation, layout, start.packets))
             except NoRoomError as error:
                 full = error
-                layout = self._laid_out_instead(number, layout, start.packets, full)
+                layout = self._lay_out_instead(number, layout, start.packets, full)
                 self._ask_for_circuits(number, layout)
             admission = None
             if layout.forest is not None:
@@ -224,7 +224,7 @@ class Supply:
             return layout
         return other if self._holdings.replace(number, other) else layout
 
-    def _laid_out_instead(self, number: int, layout: Layout, packets: Packets, full: NoRoomError) -> Layout:
+    def _lay_out_instead(self, number: int, layout: Layout, packets: Packets, full: NoRoomError) -> Layout:
         """Lay the job out by its system's replacement (System.instead) after no place had room, on the same
         workers and with the same server, if any. Raises `full` if there is no replacement, RequestError if
         that finds no host or has no program. Packets have lanes only if a place sums them.

@@ -166,8 +166,8 @@ class Scheduler:
                 raise TestbedError("the testbed is ending")
             session = self._lasting_session()
             if session is None:
-                return self._opened(limits, wanted, request, submitted, disconnected)
-            self._check_alike(session, limits, wanted)
+                return self._open_session(limits, wanted, request, submitted, disconnected)
+            self._check_same_rules(session, limits, wanted)
             batch = self._batch(wanted, request, submitted, session)
             with self._lock:
                 self._batches.append(batch)
@@ -188,7 +188,7 @@ class Scheduler:
             raise TestbedError("the jobs before have ended, and their policy is busy still: submit again")
         return None
 
-    def _check_alike(self, session: Session, limits: Limits, wanted: Submission) -> None:
+    def _check_same_rules(self, session: Session, limits: Limits, wanted: Submission) -> None:
         """Raise RequestError unless the submission has the session's rules."""
         rules = session.rules
         if (wanted.policy, limits, wanted.seed) == (rules.asked_policy, rules.limits, rules.seed):
@@ -199,7 +199,7 @@ class Scheduler:
             f"until they have ended"
         )
 
-    def _opened(
+    def _open_session(
         self,
         limits: Limits,
         wanted: Submission,

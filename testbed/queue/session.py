@@ -195,7 +195,7 @@ class Session:
             state = State(self._limits_now(visible), self.slot, progress, live.ports_of(counted(lit)))
         if not visible:
             return
-        decision, took_s = self._decided(policy, state, deadline)
+        decision, took_s = self._decide(policy, state, deadline)
         self._carry_out(state, decision, {queued.id: queued for queued in visible}, lit, took_s)
 
     def _place(self) -> None:
@@ -209,20 +209,23 @@ class Session:
                     self._tell(queued, "arrived")
             waiting = [queued for queued in self.all if queued.state == "queued"]
         for queued in waiting:
-            if not self._placed(queued):
+            if not self._place_one(queued):
                 return
 
-    def _placed(self, queued: Queued) -> bool:
+    def _place_one(self, queued: Queued) -> bool:
         """Place a job; return whether it has hosts now, or needs none any more."""
         busy = self._jobs.means.holdings.busy(user=queued.request.caller.uid)
         if queued.refused_beside == busy:
             return False
         try:
             job = self._jobs.hold(
-                queued.request, partial(self._chosen, queued), lambda layout: self._terms(queued), queued.id
+                queued.request,
+                partial(self._choose_layout, queued),
+                lambda layout: self._terms(queued),
+                queued.id,
             )
         except RequestError as error:
-            return self._refused(queued, busy, str(error))
+            return self._refuse(queued, busy, str(error))
         if job is None:
             return False
         with self.lock:
@@ -234,14 +237,14 @@ class Session:
             self._tell(queued, f"on {' '.join(job.hosts)}")
         return True
 
-    def _chosen(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
+    def _choose_layout(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
         """Return a layout on free hosts that a decision can let run; None while there are too few hosts."""
         layout = queued.lay_out(self._jobs, self._between, busy)
         if layout is not None:
             check_circuits(layout, self.rules.asked_policy, self._topology)
         return layout
 
-    def _refused(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
+    def _refuse(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
         """Note that a job has no layout; return whether that is final. If hosts are busy, the job waits until
         that changes.
         """
@@ -319,7 +322,7 @@ class Session:
 
     # ------------------------------------------------------------------ decisions
 
-    def _decided(self, policy: Asking, state: State, deadline: float) -> tuple[Decision, float | None]:
+    def _decide(self, policy: Asking, state: State, deadline: float) -> tuple[Decision, float | None]:
         """Return the policy's decision, or the last one as far as it still applies."""
         try:
             decision, took_s = policy.ask(

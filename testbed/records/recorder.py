@@ -227,11 +227,11 @@ class Recorder:
             return
         asked, now, folder = self._asked, time.time(), None
         configuration = set_up.configuration_of(asked.runtime) if asked.runtime else None
-        known = self._known(configuration)
+        known = self._gather(configuration)
         try:
             with self._caller.acting():
                 folder = self._store.new(asked.command, now)
-                self._lock = _locked(folder)
+                self._lock = _lock_folder(folder)
                 known = replace(known, inputs=set_up.copied(asked.inputs, folder))
                 if configuration is not None:
                     _write(folder / CONFIGURATION, _text(configuration))
@@ -288,7 +288,7 @@ class Recorder:
             os.close(self._lock)
             self._lock = -1
 
-    def _known(self, configuration: Mapping[str, Any] | None) -> SetUp:
+    def _gather(self, configuration: Mapping[str, Any] | None) -> SetUp:
         """Gather everything known beforehand, except the inputs, which are copied later."""
         asked = self._asked
         options = set_up.options_of(asked.options)
@@ -423,7 +423,7 @@ def _text(data: Mapping[str, Any]) -> bytes:
     return (json.dumps(data, indent=1) + "\n").encode()
 
 
-def _locked(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Open the folder and lock it, if its file system has locks; return the descriptor. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.suppress(OSError):

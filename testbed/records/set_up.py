@@ -81,10 +81,10 @@ def copied(inputs: Iterable[tuple[str, Path]], folder: Path) -> tuple[Input, ...
     """Copy the input files, with their roles, into a record's folder, unless they are too long. A file that
     cannot be read has only its name. Raises OSError if a copy cannot be written.
     """
-    return tuple(_copied(role, path, number, folder) for number, (role, path) in enumerate(inputs, 1))
+    return tuple(_copy(role, path, number, folder) for number, (role, path) in enumerate(inputs, 1))
 
 
-def _copied(role: str, path: Path, number: int, folder: Path) -> Input:
+def _copy(role: str, path: Path, number: int, folder: Path) -> Input:
     try:
         if not path.is_file():  # such as a pipe, which can be read only once
             return Input(role, str(path), None, None, None)

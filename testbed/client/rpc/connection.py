@@ -112,7 +112,7 @@ class Connection:
         except (OSError, ValueError) as error:
             self.refuse(f"request not understood: {error}")
         else:
-            if request is not None and self._become(Phase.WORKING):
+            if request is not None and self._change_state(Phase.WORKING):
                 self._threads += 1
                 try:
                     threading.Thread(target=self._work, args=(request,), name="request", daemon=True).start()
@@ -144,7 +144,7 @@ class Connection:
 
     def give_up(self) -> None:
         """Close the connection, whatever its client has read; its thread ends soon."""
-        self._become(Phase.CLOSED)
+        self._change_state(Phase.CLOSED)
 
     # ------------------------------------------------------------------ the request
 
@@ -204,7 +204,7 @@ class Connection:
             if self.state is not Phase.WORKING:
                 return
             if self._missed_lines and self._backlog_bytes <= BACKLOG_BYTES // 2:
-                self._tell_missed()
+                self._report_missed()
             bound = BACKLOG_BYTES if "output" in event else MOST_BACKLOG_BYTES
             if self._backlog_bytes + len(line) > bound or (self._missed_lines and "output" in event):
                 self._missed_lines += 1
@@ -218,11 +218,11 @@ class Connection:
             if self.state is Phase.CLOSED:
                 return
             if self._missed_lines:
-                self._tell_missed()
+                self._report_missed()
             self._put(line + b"\n")
             self.state, self.since = Phase.ANSWERED, time.monotonic()
 
-    def _tell_missed(self) -> None:
+    def _report_missed(self) -> None:
         missed = {"lines": self._missed_lines, "bytes": self._missed_bytes}
         self._missed_lines = self._missed_bytes = 0
         self._put(json.dumps({"event": {"missed": missed}}).encode() + b"\n")
@@ -303,7 +303,7 @@ class Connection:
                 os.eventfd_read(self._wake)
         return ready.get(self._socket.fileno(), 0)
 
-    def _become(self, state: Phase) -> bool:
+    def _change_state(self, state: Phase) -> bool:
         """Change the state; return False if it is closed already."""
         with self._lock:
             if self.state is Phase.CLOSED:

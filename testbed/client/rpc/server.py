@@ -83,9 +83,9 @@ class _Server:
                 except OSError:  # no descriptor is left, or the client has gone: go on serving the others
                     time.sleep(_PAUSE_S)
                     continue
-                self._take(connection)
+                self._accept_one(connection)
 
-    def _take(self, connection: socket.socket) -> None:
+    def _accept_one(self, connection: socket.socket) -> None:
         try:
             peer = Peer.of(connection)
             taken = Connection(connection, peer, self._answer, self._remove)
