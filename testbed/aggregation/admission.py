@@ -222,8 +222,8 @@ class Places:
             try:
                 self._enter_switches(admission)
             finally:
-                if admission.tell_parallel:
-                    admission.tell_parallel(admission.is_parallel)
+                if admission.on_parallel:
+                    admission.on_parallel(admission.is_parallel)
 
     def tick(self, job: int, tree: int, place: Place, offset: int, fragment: int, age_ms: int) -> None:
         """Tick a place of a job's tree (`SummingPlace.tick`) for a fragment that has waited for `age_ms`;

@@ -61,7 +61,7 @@ class Admission:
     bound: set[Host] = field(default_factory=set)  # hosts that may send
     rings: dict[int, Ring] = field(default_factory=dict)  # by worker
     owners_ring: Ring | None = None  # the ring of the tree's owner, if it has one
-    tell_parallel: Callable[[bool], None] | None = None  # called with `is_parallel` when ways change
+    on_parallel: Callable[[bool], None] | None = None  # called with `is_parallel` when ways change
 
     @property
     def is_parallel(self) -> bool:
@@ -70,10 +70,10 @@ class Admission:
         """
         return any(len(bundle) > 1 for way in self.ways for bundles in way.values() for bundle in bundles)
 
-    def hear_parallel(self, hear: Callable[[bool], None]) -> None:
-        """Call `hear` with `is_parallel`, now and whenever ways change."""
-        self.tell_parallel = hear
-        hear(self.is_parallel)
+    def subscribe_parallel(self, callback: Callable[[bool], None]) -> None:
+        """Call `callback` with `is_parallel`, now and whenever ways change."""
+        self.on_parallel = callback
+        callback(self.is_parallel)
 
     def rank(self, worker: int) -> int:
         """Return the rank in the job of a worker of the forest; places identify it by that."""

@@ -35,14 +35,14 @@ def bring_up(
         words += ["--config", file, *(["--controller", controller] if controller else [])]
         words += ["--log-packets"] if log_packets else []
         try:
-            return dict(json.loads(said(*words, undo=partial(end, Runtime.of(name), lambda _: None))))
+            return dict(json.loads(run_command(*words, undo=partial(end, Runtime.of(name), lambda _: None))))
         except TestbedError as error:
             if not isinstance(config, Mapping):
                 raise
             raise type(error)(str(error).replace(file, "configuration")) from None
 
 
-def said(*words: str, undo: Callable[[], object] = lambda: None) -> str:
+def run_command(*words: str, undo: Callable[[], object] = lambda: None) -> str:
     """Run another command of the project, and return its output. Raises the error for its exit code, with its
     last line. The command has no terminal: an interrupt is passed on to it and its end awaited. If it had
     succeeded by then, calls `undo`.

@@ -235,7 +235,7 @@ class Groups:
                 return
             undo.pop_all()
         asked.admission, asked.board = admission, board
-        admission.hear_parallel(board.set_parallel)
+        admission.subscribe_parallel(board.set_parallel)
         for rank in asked.ports:
             self._answer(key, asked, rank)
         self._drop_if_left(key, asked)

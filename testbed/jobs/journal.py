@@ -58,7 +58,7 @@ def running_job(job: Job) -> RunningJob:
     return RunningJob(job.id, round(job.began_unix, 3), _pairs(job), job.outlook())
 
 
-def epitaph(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJob:
+def ended_job(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJob:
     """Make the journal's record of a job that has ended. `outcome` is its result, if it has one."""
     return EndedJob(
         id=job.id,

@@ -387,7 +387,7 @@ class Job:
                     stack.callback(self._close_gates)
                 gates, rate_mbps = self._gates, self._start.rate_mbps if self._start else None
                 if share and share.admission:
-                    share.admission.hear_parallel(board.set_parallel)
+                    share.admission.subscribe_parallel(board.set_parallel)
             attempt = Attempt(
                 job=self.id,
                 generation=self.generation,
@@ -572,7 +572,7 @@ class Job:
     def _settle(self, share: Share, start: Start) -> None:
         self._share, self.layout = share, share.layout
         if share.admission and self._board:
-            share.admission.hear_parallel(self._board.set_parallel)
+            share.admission.subscribe_parallel(self._board.set_parallel)
         self._start = replace(start, layout=share.layout)
         self._means.holdings.replace(self.id, share.layout)  # releases the hosts that it does not need
         if share.note:

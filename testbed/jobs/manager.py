@@ -19,7 +19,7 @@ from testbed.client.runtime import Runtime, running, running_of_others
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.held_hosts import Holdings
-from testbed.jobs.journal import ENDED, Journaling, ended_in_words, epitaph, running_job, silent
+from testbed.jobs.journal import ENDED, Journaling, ended_in_words, ended_job, running_job, silent
 from testbed.jobs.life import Job, Means, Terms
 from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
@@ -266,7 +266,7 @@ class Jobs:
             raise
         finally:
             self.forget(job)
-            self._journal(ENDED, ended_in_words(job, failure), job=epitaph(job, failure, outcome))
+            self._journal(ENDED, ended_in_words(job, failure), job=ended_job(job, failure, outcome))
 
     def forget(self, job: Job) -> None:
         """Free its hosts, if it still has any, and remove it."""

@@ -16,7 +16,7 @@ from testbed.aggregation.system import Layout
 from testbed.errors import ChangedError
 from testbed.jobs.environment import OWN_SIGNS
 from testbed.jobs.result import link_deltas, unused
-from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
+from testbed.jobs.surroundings import Surrounding, Surroundings, recent_scenes
 from testbed.machine.interface import Hosts, Links
 from testbed.machine.links import LinkDisturbance, burst_bytes
 from testbed.messages.links import LinkDelta
@@ -128,7 +128,7 @@ class Observation:
         if self._surroundings is None:
             return None
         began, lately = self._scenes[0], self._surroundings.lately(self._faults)
-        scenes = of_late([began, *(each for each in lately if each.spent.at_s > began.spent.at_s)])
+        scenes = recent_scenes([began, *(each for each in lately if each.spent.at_s > began.spent.at_s)])
         recent = self._sampler.recent(time.monotonic() - scenes[0].spent.at_s)
         if recent is None or len(scenes) < 2:
             return None

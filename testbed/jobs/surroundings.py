@@ -42,7 +42,7 @@ class Surrounding:
     why: str = ""
 
 
-def of_late(looks: Sequence[Surrounding]) -> Sequence[Surrounding]:
+def recent_scenes(looks: Sequence[Surrounding]) -> Sequence[Surrounding]:
     """Return the readings of the last LOOK_BACK_S, and the one before."""
     since_s = time.monotonic() - LOOK_BACK_S
     first = max((at for at, each in enumerate(looks) if each.spent.at_s <= since_s), default=0)
@@ -90,7 +90,7 @@ class Surroundings:
                 now_s = time.monotonic()
                 last_s = self._looks[-1].spent.at_s if self._looks else now_s
                 if not self._looks or now_s - last_s >= LOOK_EVERY_S:
-                    self._looks = of_late([*self._looks, self.look(faults(last_s))])
+                    self._looks = recent_scenes([*self._looks, self.look(faults(last_s))])
             finally:
                 self._looking.release()
         return self._looks

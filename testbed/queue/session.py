@@ -44,7 +44,7 @@ from testbed.topology.places import Host, at_tor
 from testbed.topology.units import Unit
 
 
-class Asking(Protocol):
+class DecisionSource(Protocol):
     """The policy's process, which returns decisions (testbed/queue/policy_process.py)."""
 
     def ask(
@@ -137,7 +137,7 @@ class Session:
         """Start the clock: slot 0 begins now."""
         self._began = time.monotonic()
 
-    def run(self, policy: Asking) -> None:
+    def run(self, policy: DecisionSource) -> None:
         """Run the time slots until no job is left."""
         try:
             self._run_slots(policy)
@@ -147,7 +147,7 @@ class Session:
             except TestbedError as error:  # the controller ends with the testbed
                 self._complain(f"slot {self.slot}: the rotation was not ended: {error}")
 
-    def _run_slots(self, policy: Asking) -> None:
+    def _run_slots(self, policy: DecisionSource) -> None:
         slot_s = self.rules.limits.slot_s
         while not self._over:
             began_s = self.slot * slot_s
@@ -180,7 +180,7 @@ class Session:
                 self._moved.wait_for(self._is_idle)
             self._over = self._is_idle()
 
-    def _one_slot(self, policy: Asking, deadline: float) -> None:
+    def _one_slot(self, policy: DecisionSource, deadline: float) -> None:
         self._place()
         with self.lock:
             for queued in self.all:
@@ -322,7 +322,7 @@ class Session:
 
     # ------------------------------------------------------------------ decisions
 
-    def _decide(self, policy: Asking, state: State, deadline: float) -> tuple[Decision, float | None]:
+    def _decide(self, policy: DecisionSource, state: State, deadline: float) -> tuple[Decision, float | None]:
         """Return the policy's decision, or the last one as far as it still applies."""
         try:
             decision, took_s = policy.ask(

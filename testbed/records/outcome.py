@@ -44,7 +44,7 @@ def claims_of(outcome: Outcome | None) -> list[Figure]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RecordParts:
     """The parts of a result for a record: its JSON data, all its samples in a separate file, its jobs'
     folders of logs with their names, the failure, and the line of its verdict.
     """
@@ -57,15 +57,15 @@ class Taken:
     trustworthy: bool | None = None
 
 
-def taken(outcome: Outcome, file: str) -> Taken:
+def split_result(outcome: Outcome, file: str) -> RecordParts:
     """Split a result into its parts; `file` is the name of the samples file."""
     if isinstance(outcome, RunResult):
         verdict, samples = outcome.verdict, outcome.samples
         kept = outcome if samples is None else outcome.with_samples_in(file)
-        return Taken(as_json(kept), samples, (), outcome.failure, verdict.line, verdict.trustworthy)
+        return RecordParts(as_json(kept), samples, (), outcome.failure, verdict.line, verdict.trustworthy)
     if isinstance(outcome, SubmissionResult):
-        return Taken(as_json(outcome), None, of_queue(outcome), outcome.why_failed, *outcome.verdict())
-    return Taken(as_json(outcome))
+        return RecordParts(as_json(outcome), None, of_queue(outcome), outcome.why_failed, *outcome.verdict())
+    return RecordParts(as_json(outcome))
 
 
 def of_queue(result: SubmissionResult) -> tuple[tuple[str, Path], ...]:

@@ -46,7 +46,7 @@ from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER, OFF, Store
 
 if TYPE_CHECKING:
-    from testbed.records.outcome import Outcome, Taken
+    from testbed.records.outcome import Outcome, RecordParts
 
 _INTERRUPTED = "interrupted"
 _OF_WORK = (OutputLine, OutputMissed, BatchQueued)  # events that show that a job's request was accepted
@@ -89,7 +89,7 @@ class RunRecorder:
     def __init__(self, recorder: Recorder, run: Run) -> None:
         self._recorder, self.run = recorder, run
         self._logs: set[Path] = set()
-        self._taken: Taken | None = None
+        self._taken: RecordParts | None = None
         self.interrupted = False
 
     def hear(self, event: Event) -> None:
@@ -102,9 +102,9 @@ class RunRecorder:
 
     def take(self, result: Outcome, interrupted: bool = False) -> None:
         """Store the result and its samples, and, for jobs, the failure and the verdict."""
-        from testbed.records.outcome import taken  # late, so that the job starts sooner
+        from testbed.records.outcome import split_result  # late, so that the job starts sooner
 
-        self._taken = got = taken(result, TELEMETRY)
+        self._taken = got = split_result(result, TELEMETRY)
         self._recorder.has_run, self.interrupted = True, self.interrupted or interrupted
         self.run = replace(self.run, failure=got.failure, verdict=got.verdict, trustworthy=got.trustworthy)
 
