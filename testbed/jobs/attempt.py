@@ -94,8 +94,8 @@ class Executor:
 
     @contextlib.contextmanager
     def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
-        """Make the job's own folder, owned by its user. It stays if it has the logs, until ended jobs have
-        too many.
+        """Make the job's own folder, owned by its user. If it has the logs it stays, until ended jobs'
+        folders exceed KEPT_BYTES.
         """
         folder = self.folder_of(job)
         with self._lock:
