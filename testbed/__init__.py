@@ -1,7 +1,7 @@
 """An emulated testbed for in-network aggregation over an optical circuit switch.
 
-`from testbed import Testbed` is the library (docs/library.md). Importing this starts nothing, and loads
-nothing until one of these names is asked for.
+`from testbed import Testbed` is the library (docs/library.md). Importing this package starts nothing, and
+loads each of these names only on first use.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`testbed COMMAND ...`: hands the arguments to `testbed.COMMAND.main`. Imports a command only when it is
-asked for.
+"""`testbed COMMAND ...`: passes the arguments to `testbed.COMMAND.main`. Imports only the requested
+command.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ COMMANDS = {
     "web": "show it as a page in the browser, with metrics for Prometheus",
     "runs": "show, compare and remove the records of what was run",
     "circuits": "show, plan and set its optical circuits",
-    "link": "set rates of its links while it runs, and have them down or up",
-    "script": "do such things, faults and circuits, by a timetable",
+    "link": "set the rates of its links while it runs, or take them down",
+    "script": "run link, fault, circuits and cancel commands at given times",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "capture": "write the frames of one of its links to a pcap file",
     "exec": "run a command in one of its hosts, or a shell there",
     "shell": "open Mininet's prompt on it",
     "down": "end it",
-    "cluster": "show which workers of a job would head which, and the time of it",
+    "cluster": "show how a system would group a job's workers below heads",
     "systems": "list the aggregation systems that sum gradients",
     "reproduce": "run a published figure again, beside the paper's",
-    "demo": "bring one up, train in each way, report, end it",
-    "doctor": "try what this host can do; a remedy for each lack",
+    "demo": "bring one up, train with each system, report, end it",
+    "doctor": "test the features of this host, with a remedy for each lack",
 }
 
 
 def usage() -> str:
     commands = "\n".join(f"  {name:<10}{what}" for name, what in COMMANDS.items())
-    more = "`testbed COMMAND --help` says more of one, `testbed --version` which version this is"
+    more = "`testbed COMMAND --help` explains a command, `testbed --version` prints the version"
     return f"usage: testbed COMMAND [ARGUMENT...]\n\n{commands}\n\n{more}"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code of the command named by the first argument; 2 and the list of commands when there is none
-    such.
+    """Run the command that the first argument names, and return its exit code. Without such a command, print
+    the list of commands and return 2.
     """
     if completion.is_asked():
         completion.complete(COMMANDS, _main_of, {"RECORD": _records})
@@ -80,7 +80,7 @@ def _main_of(name: str) -> Callable[[list[str]], int]:
 
 
 def _records(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
-    """Return the words that name records, for a shell."""
+    """Return the words that name records, for shell completion."""
     from testbed.client.caller import Caller
     from testbed.records.store import LAST, Store
 
@@ -89,7 +89,7 @@ def _records(parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:
 
 
 def version() -> str:
-    """Return the version of what is installed, and of a checkout the commit."""
+    """Return the installed version, and for a checkout its commit."""
     from importlib import metadata
 
     from testbed.figures.document import commit

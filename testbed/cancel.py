@@ -1,4 +1,4 @@
-"""`testbed cancel`: ends jobs that `testbed submit` queued, whether they wait or run."""
+"""`testbed cancel`: ends jobs that `testbed submit` queued, waiting or running."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.api.submitting import cancel
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
 
-    parser = environment.Parser(
-        prog="testbed cancel", description="End queued jobs, whether they wait or run."
-    )
+    parser = environment.Parser(prog="testbed cancel", description="End queued jobs, waiting or running.")
     add_name_option(parser)
-    parser.add_argument("--all", action="store_true", help="end all that this user queued")
+    parser.add_argument("--all", action="store_true", help="end all jobs that this user queued")
     parser.add_argument(
-        "jobs", nargs="*", type=int, metavar="JOB", help="its number, as `testbed status` shows it"
+        "jobs", nargs="*", type=int, metavar="JOB", help="a job's number, as `testbed status` shows it"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)

@@ -1,4 +1,6 @@
-"""`testbed capture`: the frames of one link of a running testbed, both directions, as a pcap file."""
+"""`testbed capture`: writes the frames of one link of a running testbed, in both directions, to a pcap
+file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.api.capturing import COUNT, MOST, SECONDS, STDOUT, capture
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
@@ -30,23 +32,23 @@ def main(argv: list[str]) -> int:
     parser = environment.Parser(
         prog="testbed capture",
         description="Write the frames of one link to a pcap file: each once, when it leaves the link's "
-        "queue. Ctrl-C ends it early; the file then holds what came by until then.",
+        "queue. Ctrl-C ends it early; the file then holds the frames up to then.",
     )
     kinds = (
-        "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, "
-        "u1c: that unit's to the core"
+        "a host's link (u1h1), an optical port's (u1o1), a ToR's to its pod switch (u1r1), or a "
+        "unit's to the core (u1c)"
     )
     parser.add_argument("link", metavar="LINK", help=kinds)
     add_name_option(parser)
     parser.add_argument(
         "--output",
         metavar="FILE.pcap",
-        help="the file (LINK.pcap); -: stdout, with nothing else on it, until its reader ends, or --count or "
-        "--seconds are over, if given",
+        help="the file (LINK.pcap); -: stdout, with nothing else on it, until its reader ends, or until "
+        "--count or --seconds if given",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of the last line")
-    parser.add_argument("--count", type=int, metavar="N", help=f"end after so many frames ({COUNT})")
-    parser.add_argument("--seconds", type=float, metavar="S", help=f"end after so many seconds ({SECONDS:g})")
+    parser.add_argument("--count", type=int, metavar="N", help=f"end after N frames ({COUNT})")
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"end after S seconds ({SECONDS:g})")
     options = parser.parse_args(argv)
     to_stdout = options.output == STDOUT
     if to_stdout and sys.stdout.isatty():
@@ -79,11 +81,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-_gone: list[bool] = []  # whoever read stdout has ended
+_gone: list[bool] = []  # not empty: the reader of stdout has ended
 
 
 def said(result: CapturedFrames) -> str:
-    """Return the line that says what was captured."""
+    """Describe the captured frames in one line."""
     missed = f", {result['missed']} more missed: the machine is too busy" if result["missed"] else ""
     count = result["forward"] + result["backward"]
     ways = f"{result['forward']} {result['from']}, {result['backward']} {result['to']}"
@@ -91,10 +93,10 @@ def said(result: CapturedFrames) -> str:
 
 
 def _copy(fd: int) -> None:
-    """Copy all that comes to stdout; where nobody reads that any more, end the command."""
+    """Copy all data to stdout; if the reader of stdout has gone, end the command."""
     stdout, watched = sys.stdout.fileno(), select.poll()
     watched.register(fd, select.POLLIN)
-    watched.register(stdout, 0)  # its reader is gone: POLLERR
+    watched.register(stdout, 0)  # POLLERR: its reader has gone
     with open(fd, "rb", buffering=0) as source:
         try:
             while True:
@@ -108,7 +110,7 @@ def _copy(fd: int) -> None:
             _gone.append(True)
             main = threading.main_thread().ident
             assert main is not None
-            signal.pthread_kill(main, signal.SIGINT)  # it waits in a system call
+            signal.pthread_kill(main, signal.SIGINT)  # the main thread waits in a system call
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`testbed circuits`: the optical switch's circuits, plans, requests and history, from the controller's
-socket.
+"""`testbed circuits`: shows, plans and sets the optical switch's circuits, and prints their history. The
+controller's socket answers; changes go through the daemon.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from testbed.messages.timetable import TimetableStatus
 
 ACTIONS = {
-    "list": "those that are lit",
-    "plan": "those that would serve the pairs",
-    "request": "set these",
-    "set": "exactly these circuits, and no others",
-    "clear": "no circuits at all",
-    "reset": "the configuration's circuits",
-    "history": "each change with its dark time",
-    "schedule": "matchings that take turns by the clock, as a file says",
-    "unschedule": "end that",
-    "crossings": "frames that crossed and that were lost, by port",
+    "list": "show the lit circuits",
+    "plan": "show the circuits that would serve pairs of units",
+    "request": "set up circuits that serve pairs of units",
+    "set": "set up exactly these circuits, and clear all others",
+    "clear": "clear all circuits",
+    "reset": "set up the configuration's circuits",
+    "history": "show each change with its dark time",
+    "schedule": "start the timetable in a file",
+    "unschedule": "end the timetable",
+    "crossings": "count the frames that crossed or were lost, by port",
 }
-BY_HAND = ("request", "set", "clear", "reset")  # by the daemon, which knows whose circuits they are
+BY_HAND = ("request", "set", "clear", "reset")  # through the daemon, which knows which jobs use the circuits
 _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.api.circuits import CircuitControl
 
     parser = environment.Parser(
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="take circuits from running jobs, too (request, set, clear, reset)",
+        help="also take circuits from running jobs (request, set, clear, reset)",
     )
     arguments = parser.parse_intermixed_args(argv)
     if arguments.force and arguments.action not in BY_HAND:
@@ -66,8 +66,9 @@ def main(argv: list[str]) -> int:
 
 
 def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) -> Any:
-    """Return what an action comes to: of changes the event, None where nothing had to change. Jobs that lost
-    circuits by it are said. RequestError for too much behind the action, or too little.
+    """Carry out an action, and return its answer: for a change its event, None if nothing had to change.
+    Prints the jobs that lost circuits by it. Raises RequestError for too many or too few words after the
+    action.
     """
     if action == "schedule" and len(rest) != 1:
         raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
@@ -134,9 +135,7 @@ def _event(event: ReconfigurationEvent) -> str:
 
 
 def _locks(event: ReconfigurationEvent) -> str:
-    """Return which attempts to lock failed, and how long each circuit was to be dark where not all were
-    alike; nothing otherwise.
-    """
+    """Describe failed attempts to lock, and each circuit's dark time if they differed; otherwise empty."""
     from testbed.messages.coding import UnsetType
 
     counts = {} if isinstance(event.failed_locks, UnsetType) else event.failed_locks

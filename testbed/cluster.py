@@ -1,5 +1,5 @@
-"""`testbed cluster`: which workers of a job would head which, by each method, and the time that links allow;
-starts nothing.
+"""`testbed cluster`: prints how each method would cluster a job's workers below heads, and the time that
+links allow; starts nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.aggregation.site import racks_of
     from testbed.client.caller import Caller
     from testbed.client.single_run import Once
@@ -24,17 +24,17 @@ def main(argv: list[str]) -> int:
     first = next(iter(clustering), None)
     parser = environment.Parser(
         prog="testbed cluster",
-        description="Print who would head whom among a job's workers, by each method that a system has for "
-        "it, and the time an iteration's gradients take by the links alone. Nothing is started.",
+        description="Print how a job's workers would be clustered below heads, by each method of a system, "
+        "and the time that an iteration's gradients take on the links alone. Nothing is started.",
     )
     parser.add_argument(
-        "--config", default="default", metavar="FILE", help="as `testbed up` has it (default)"
+        "--config", default="default", metavar="FILE", help="a configuration, as for `testbed up` (default)"
     )
     parser.add_argument(
         "--place",
         action=Once,
         metavar="UNIT:WORKERS,...",
-        help="as `testbed run` has it (the first gpu unit)",
+        help="the workers' units, as for `testbed run` (the first gpu unit)",
     )
     parser.add_argument(
         "--server",

@@ -1,5 +1,5 @@
-"""`testbed demo`: brings a testbed up, trains one real job over it with each kind of synchronisation,
-reports, takes it down.
+"""`testbed demo`: brings a testbed up, trains one real job over it with each kind of synchronisation, writes
+a report, and ends it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCRIPT = environment.CHECKOUT / "workloads" / "jobs" / "digits.py"
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.client.single_run import Once
 
     parser = environment.Parser(
@@ -33,24 +33,26 @@ def main(argv: list[str]) -> int:
         "report, and end it.",
     )
     parser.add_argument(
-        "--config", default="demo", metavar="FILE", help="a configuration, as `testbed up` takes them (demo)"
+        "--config", default="demo", metavar="FILE", help="a configuration, as for `testbed up` (demo)"
     )
     parser.add_argument(
         "--place",
         action=Once,
         metavar="UNIT:WORKERS,...",
-        help="where the workers of all jobs go, such as u1:2,u2:2; without it, in one unit and then in two",
+        help="the units of all jobs' workers, such as u1:2,u2:2; without it, first one unit, then two",
     )
-    parser.add_argument("--epochs", type=int, default=EPOCHS, metavar="N", help="of training (%(default)s)")
+    parser.add_argument(
+        "--epochs", type=int, default=EPOCHS, metavar="N", help="epochs of training (%(default)s)"
+    )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("out/demo"),
         metavar="DIR",
-        help="for report.html, report.json and the plots (out/demo)",
+        help="the folder for report.html, report.json and the plots (out/demo)",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print what report.json has, and all else on stderr"
+        "--json", action="store_true", help="print report.json's content, and everything else on stderr"
     )
     options = parser.parse_args(argv)
 
@@ -80,7 +82,7 @@ def main(argv: list[str]) -> int:
             ) from error
 
     with sole_json(options.json) as stdout:
-        report = _trained(options, topology, out, caller)
+        report = _train_all(options, topology, out, caller)
         if options.json:
             print(json.dumps(as_json(report), indent=1), file=stdout)
     if failures := document.below_threshold(report, ACCURACY):
@@ -88,8 +90,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> DemoReport:
-    """Train in each way on a testbed that ends with it, show and write the report, and return it."""
+def _train_all(options: argparse.Namespace, topology: Topology, out: Path, caller: Caller) -> DemoReport:
+    """Train with each system on a testbed that ends with this call; show, write and return the report."""
     from testbed.api.files import series_path
     from testbed.client.temporary import command, running
     from testbed.errors import from_exit_code
@@ -118,7 +120,7 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
                 "--out",
                 str(trained),
             ]
-            # volumes are scaled, times are not: these gradients stand for as many more as links are slower
+            # volumes are scaled, times are not: each byte of these gradients stands for `scale` bytes
             words += ["--epochs", str(options.epochs), "--scale", str(topology.scale)]
             if code := command("run", "--name", name, *words):
                 raise from_exit_code(code, f"train with {sync}: the job failed; its lines are above")
@@ -139,12 +141,12 @@ def _trained(options: argparse.Namespace, topology: Topology, out: Path, caller:
 
 
 def jobs_on(topology: Topology, place: str | None) -> dict[str, tuple[str, str]]:
-    """Return by name in the report how gradients are summed, and where the workers are: each kind in the
-    first unit with as many as 4 workers, and those that say so once more across the optical switch where
-    there is a second unit.
+    """Return, by name in the report, each job's system and its workers' place: every system in the first
+    unit, with up to 4 workers, and those that ask for it once more across the optical switch, if there is a
+    second unit.
 
-    With a place of the user's own, each kind there. Raises RequestError where a host for the parameter server
-    is lacking.
+    With a place of the user's own, every system there. Raises RequestError if there is no host for the
+    parameter server.
     """
     from testbed.errors import RequestError
     from testbed.plugins.shown_jobs import shown_jobs

@@ -1,5 +1,5 @@
-"""`testbed doctor`: what this host can do, each feature tried, each lack with its remedy. Runs before set-up
-too.
+"""`testbed doctor`: tries each feature of this host, and names a remedy for each lack. Also runs before
+set-up.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Return 0 when all that the testbed requires works; HostError otherwise, after the table."""
+    """Return 0 if everything that the testbed requires works; otherwise raise HostError, after the table."""
     from testbed.errors import TestbedError
     from testbed.host_checks import trials
     from testbed.host_checks.features import FEATURES, lacks
 
     parser = environment.Parser(
         prog="testbed doctor",
-        description="Try each feature of this host that a testbed uses, and say the remedy for each lack.",
+        description="Try each feature of this host that a testbed uses, and name the remedy for each lack.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     as_json = parser.parse_args(argv).json
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def row(finding: ProbeResult) -> str:
-    """Return a line of the table, and below it the remedy of what was tried and does not work."""
+    """Format a line of the table; below it the remedy, if the feature was tried and does not work."""
     from testbed.host_checks.features import BY_NAME, remedy_of
 
     feature = BY_NAME[finding.name]
@@ -70,7 +70,7 @@ def row(finding: ProbeResult) -> str:
 
 
 def report(findings: Sequence[ProbeResult]) -> dict[str, object]:
-    """Return what --json prints."""
+    """Return the data for --json."""
     from testbed.host_checks.features import BY_NAME, remedy_of
 
     features = []
@@ -88,7 +88,7 @@ def report(findings: Sequence[ProbeResult]) -> dict[str, object]:
 
 
 def _enter_if_set_up() -> None:
-    """Enter the environment, or go on without it: that is one of the lacks that the doctor reports."""
+    """Enter the environment, or go on without it: the doctor reports its lack."""
     try:
         environment.interpreter()
     except HostError:

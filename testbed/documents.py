@@ -1,7 +1,7 @@
-"""Tables of docs/ that are rendered from declarations, between two marks each: the keys of a configuration,
-and the options of a job. And docs/schemas/configuration.json, by which editors check a configuration.
+"""Render tables of docs/ from declarations, each between two marks: the keys of a configuration, and the
+options of a job. Also render docs/schemas/configuration.json, by which editors check a configuration.
 
-`python -m testbed.documents` writes them; with `--check` it says which file is stale and exits 1.
+`python -m testbed.documents` writes them; with `--check` it names each stale file and exits 1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from testbed.topology.values import UNSHAPED, values_said
 
 DOCS = FOLDER.parent
 SCHEMA = FOLDER / "configuration.json"
-_CONTROLS = r"[\u0000-\u001f\u007f-\u009f\u2028\u2029]"  # what ends a line, or is no letter or sign
+_CONTROLS = r"[\u0000-\u001f\u007f-\u009f\u2028\u2029]"  # characters that end a line or have no shape
 _CLASS = r"^.+\.py:[A-Za-z_]\w*$"
 
 
@@ -52,7 +52,7 @@ _CLASS = r"^.+\.py:[A-Za-z_]\w*$"
 
 
 def accepted(kind: Kind) -> str:
-    """Return the values of a kind in the words of documents."""
+    """Describe the values of a kind in the words of documents."""
     match kind:
         case Duration():
             return "milliseconds or what they are drawn from"
@@ -87,7 +87,7 @@ def accepted(kind: Kind) -> str:
 
 
 def shown_default(parameter: Parameter) -> str:
-    """Return the value of a key that is left out, in the words of documents."""
+    """Describe the default of a key in the words of documents."""
     if parameter.usual:
         return parameter.usual
     if parameter.default is None or isinstance(parameter.kind, Section | ProgramFiles | ByName):
@@ -99,10 +99,10 @@ def shown_default(parameter: Parameter) -> str:
 
 
 def _rows(section: Section, path: str = "") -> Iterator[str]:
-    """Yield a row for each key of a section, and behind it those of the sections that it has."""
+    """Yield a row for each key of a section, followed by the rows of its own sections."""
     for each in section.keys:
-        own = [noun for noun, has in (("planes", each.of_planes), ("optical ports", each.of_ports)) if has]
-        meaning = each.help + (f"; {' and '.join(own)} may have their own" if own else "")
+        scopes = [noun for noun, has in (("planes", each.of_planes), ("optical ports", each.of_ports)) if has]
+        meaning = each.help + (f"; {' and '.join(scopes)} may have their own" if scopes else "")
         takes, usual = accepted(each.kind), shown_default(each)
         yield f"| `{path}{each.name}` | {takes} | {usual} | {meaning} |"
         for suffix, inner in _sections(each.kind):
@@ -121,12 +121,12 @@ def _sections(kind: Kind) -> Iterator[tuple[str, Section]]:
 
 
 def configuration() -> str:
-    """Return the table of all keys of a configuration."""
+    """Render the table of all keys of a configuration."""
     return "\n".join(["| key | takes | default | |", "|---|---|---|---|", *_rows(section_of(Topology))])
 
 
 def options() -> str:
-    """Return the table of a job's options, as the command has them and as a jobs file does."""
+    """Render the table of a job's options, with the command's flags and a jobs file's keys."""
     rows = ["| `testbed run` | a job's key | default | |", "|---|---|---|---|"]
     for name, option in OPTIONS.items():
         flags = ", ".join(f"`{flag}`" for flag in flags_of(name))
@@ -146,7 +146,7 @@ TABLES = {"configuration.md": {"keys": configuration}, "scheduling.md": {"option
 
 
 def schema_of(kind: Kind) -> dict[str, Any]:
-    """Return the JSON Schema of a kind's values. Rules between keys it has none of."""
+    """Make the JSON Schema of a kind's values, without the rules between keys."""
     match kind:
         case Duration():
             ms = {"type": "number", "minimum": 0, "maximum": MOST_DELAY_MS}
@@ -191,7 +191,7 @@ def schema_of(kind: Kind) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a configuration."""
+    """Make the JSON Schema of a configuration."""
     return {"$schema": DIALECT, "title": "configuration", **schema_of(section_of(Topology))}
 
 
@@ -199,7 +199,9 @@ def schema() -> dict[str, Any]:
 
 
 def rendered() -> dict[Path, str]:
-    """Return what each file should hold. LookupError for a document without a table's marks."""
+    """Return the content that each file should have. Raises LookupError for a document without a table's
+    marks.
+    """
     files = {SCHEMA: json.dumps(schema(), indent=2) + "\n"}
     for document, tables in TABLES.items():
         text = (DOCS / document).read_text()
@@ -214,12 +216,12 @@ def rendered() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """Return the files that do not hold what the declarations say now."""
+    """Return the files that differ from the declarations."""
     return [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Return 1 where `--check` finds a stale file."""
+    """Write the stale files, or with `--check` report them and return 1."""
     parser = argparse.ArgumentParser(prog="python -m testbed.documents", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     arguments = parser.parse_args(argv)

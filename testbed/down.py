@@ -1,4 +1,4 @@
-"""`testbed down`: asks a testbed to end, sees it gone, and ends it by force when it does not go."""
+"""`testbed down`: requests a testbed's end, waits for it, and kills it if it does not end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.api.down import DEAD, end
     from testbed.client.runtime import Runtime, add_name_option
 
-    does = "End a testbed and all that runs on it; remove what one that died has left."
+    does = "End a testbed and all that runs on it; remove the files of one that died."
     parser = environment.Parser(prog="testbed down", description=does)
     add_name_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

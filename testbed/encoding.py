@@ -1,8 +1,8 @@
-"""Frozen data as JSON and back, by the declared types of its fields, so that no list of fields is kept by
-hand: a field to come crosses as well. Pure.
+"""Encode frozen dataclasses as JSON and back, by the declared types of their fields, so that no list of
+fields is kept by hand and new fields are included. Pure.
 
-A dataclass becomes an object; tuples, sequences and sets become lists; a mapping whose keys are no texts
-becomes a list of pairs. Whole numbers and fractions of NumPy's kinds become Python's.
+A dataclass becomes an object; tuples, sequences and sets become lists; a mapping with keys other than texts
+becomes a list of pairs. NumPy's integers and floats become Python's.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from typing import Any, NewType, TypeVar, Union, get_args, get_origin, get_type_
 
 T = TypeVar("T")
 Checks = Mapping[Any, Callable[[Any], Any]]
-"""By type, usually a NewType: what makes a value of it from what came, or raises ValueError."""
+"""By type, usually a NewType: the function that makes its value from the data, or raises ValueError."""
 
 
 def to_json(value: Any) -> Any:
-    """Return all fields of a dataclass. TypeError or ValueError where one is not of its declared type."""
+    """Encode all fields of a dataclass. Raises TypeError or ValueError if one is not of its declared type."""
     return _encoded(type(value), value)
 
 
 def from_json(kind: type[T], data: Any, checks: Checks | None = None, *, defaults: bool = False) -> T:
-    """Return the dataclass that `to_json` was given. Raises ValueError or TypeError for other data, and what
-    the class itself raises. With `defaults`, a field that is missing has its default: for files that an
-    earlier version wrote.
+    """Decode the data that `to_json` returned. Raises ValueError or TypeError for other data, and the errors
+    of the class itself. With `defaults`, a missing field gets its default: for files of earlier versions.
     """
     made: T = _decoded(kind, data, checks or {}, defaults)
     return made
@@ -41,8 +40,8 @@ def types_of(kind: Any) -> dict[str, Any]:
 
 
 def items_of(kind: Any) -> tuple[type, tuple[Any, ...]] | None:
-    """Return the class of a collection's type (tuple, frozenset or dict), and the types of what is in it;
-    None where the type is no collection's.
+    """Return the class of a collection type (tuple, frozenset or dict), and the types of its items; None for
+    other types.
     """
     origin, of = get_origin(kind), get_args(kind)
     if not isinstance(origin, type):
@@ -54,7 +53,7 @@ def items_of(kind: Any) -> tuple[type, tuple[Any, ...]] | None:
 
 
 def without_none(kind: Any) -> Any:
-    """Return X of the type `X | None`; None where the type is another."""
+    """Return X for the type `X | None`; None for other types."""
     if get_origin(kind) not in (Union, types.UnionType):
         return None
     (only,) = (each for each in get_args(kind) if each is not type(None))
@@ -137,7 +136,7 @@ def _made(kind: Any, data: Any, checks: Checks, defaults: bool) -> Any:
 
 
 def _paired(kind: Any, of: Sequence[Any], items: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Return each item of a collection with its type. TypeError where there are more or fewer."""
+    """Pair each item of a collection with its type. Raises TypeError if there are more or fewer items."""
     if len(of) == 1 or (len(of) == 2 and of[1] is ...):
         return [(of[0], item) for item in items]
     _require(len(of) == len(items), kind, items)

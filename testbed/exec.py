@@ -1,4 +1,4 @@
-"""`testbed exec`: one command in a host of a running testbed."""
+"""`testbed exec`: runs one command in a host of a running testbed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
-    """The command's exit code, 128 and a signal's number where one ended it; else see testbed/errors.py."""
+    """Return the command's exit code, 128 plus the signal's number if a signal ended it; else see
+    testbed/errors.py.
+    """
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.client.terminal_text import line
     from testbed.errors import RequestError
@@ -19,8 +21,8 @@ def main(argv: list[str]) -> int:
     parser = environment.Parser(
         prog="testbed exec",
         usage="testbed exec [-h] [--name NAME] HOST [COMMAND [ARGUMENT...]]",
-        description="Run a command in a host, as the user who asks, with the standard input, output and "
-        "error, the signals, and the exit code of this one; without a command, a shell.",
+        description="Run a command in a host, as the user who types this. It has this command's standard "
+        "input, output and error, signals, and exit code. Without a command, run a shell.",
     )
     add_name_option(parser)
     parser.add_argument("host", metavar="HOST", help="as `testbed status` names it, such as u1h1")
@@ -28,7 +30,7 @@ def main(argv: list[str]) -> int:
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="all that is behind HOST; `--` before it may be there, and is no part of it",
+        help="everything after HOST; a `--` before it is dropped",
     )
     options = parser.parse_args(argv)
     if options.command and options.command[0].startswith("-") and options.command[0] != "--":

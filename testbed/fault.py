@@ -1,4 +1,4 @@
-"""`testbed fault`: loss, duplication, reordering and corruption on links, through the daemon."""
+"""`testbed fault`: sets loss, duplication, reordering and corruption on links, through the daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COUNTERS = ("seen", "lost", "duplicated", "held", "released", "corrupted")
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.api.links import FaultControl
     from testbed.client.runtime import Runtime
 
@@ -54,51 +54,50 @@ def _parser() -> argparse.ArgumentParser:
     setting = actions.add_parser(
         "set",
         parents=[common],
-        help="set the fault of links, in place of what they have",
-        description="Set the fault of links, in place of what they have; counters start again from 0. "
-        "A link is named as `testbed status --json` does: u1h1 for a host's, u1o1 for an optical port's, "
-        "u1r1 for that of a pod's ToR to its pod switch.",
+        help="set the fault of links, in place of an earlier one",
+        description="Set the fault of links, in place of an earlier one; counters start again from 0. "
+        "Links have the names of `testbed status --json`.",
     )
     setting.add_argument(
         "link",
         nargs="+",
         metavar="LINK",
-        help="u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, "
-        "u1c: that unit's to the core; the word all: every link that has a rate",
+        help="a host's link (u1h1), an optical port's (u1o1), a ToR's to its pod switch (u1r1), or a unit's "
+        "to the core (u1c); all: every link that has a rate",
     )
     setting.add_argument(
         "--direction",
         default="both",
         metavar="up|down|both",
-        help="up is from host to ToR to optical switch (both)",
+        help="the direction of the frames: up is from host to ToR to optical switch (both)",
     )
     for name, what in zip(
         _RATES, ("lost", "sent twice", "sent later", "sent with one bit flipped"), strict=True
     ):
         setting.add_argument(f"--{name}", metavar="RATE", help=f"share of frames {what}, like 0.1%%")
     setting.add_argument(
-        "--distance", type=int, metavar="N", help="how many frames later a reordered one is sent (50)"
+        "--distance", type=int, metavar="N", help="send a reordered frame N frames later (50)"
     )
     setting.add_argument(
-        "--seed", type=int, metavar="N", help="the same frames meet the same fate with the same seed (1)"
+        "--seed", type=int, metavar="N", help="the seed of the draws: the same seed, the same faults (1)"
     )
-    actions.add_parser("list", parents=[common], help="show the faults that are set, and what they did")
-    clearing = actions.add_parser("clear", parents=[common], help="end the faults of links, or all")
+    actions.add_parser("list", parents=[common], help="show the faults that are set, with their counters")
+    clearing = actions.add_parser("clear", parents=[common], help="clear the faults of links, or all faults")
     clearing.add_argument(
-        "link", nargs="*", metavar="LINK", help="such a link; none, or the word all: every link"
+        "link", nargs="*", metavar="LINK", help="a link, as with set; without one, or with all: every link"
     )
     return parser
 
 
 def words(fault: FaultStatus) -> str:
-    """Return what befalls a direction's frames."""
+    """Describe the fault of a direction's frames."""
     rates = [f"{name} {100 * getattr(fault, name):g}%" for name in _RATES if getattr(fault, name)]
     rates += [f"by {fault.distance}"] if fault.reorder else []
     return ", ".join(rates)
 
 
 def table(faults: Sequence[FaultStatus]) -> str:
-    """Return the faults, a direction a line, with what they did since they were set."""
+    """Format the faults, a direction a line, with their counters since they were set."""
     if not faults:
         return "no faults are set"
     lines = [f"{'link':<8} {'':<5}" + "".join(f"{name:>11}" for name in _COUNTERS) + "  fault"]

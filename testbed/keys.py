@@ -1,9 +1,9 @@
-"""Keys of a configuration as they are declared, each once: name, kind of value with its range, default, and a
-line of help. The reader, its error lines, the way back to a file's words, the documents' tables and the JSON
-Schema come from there. Pure; imports nothing of the project's.
+"""Declare the keys of a configuration, each once: name, kind of value with its range, default, and a line of
+help. The reader, its errors, the writer, the documents' tables and the JSON Schema are derived from them.
+Pure; imports nothing of the project.
 
-A key is declared at the field of a dataclass that holds its value, by `key`; one that no single field holds
-is a `Parameter` of the class itself.
+A key is declared by `key` at the dataclass field that holds its value; a key that no single field holds is a
+`Parameter` of the class itself.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any
 
-NEEDED = "needed"  # what documents say of a key without which a mapping is refused
+NEEDED = "needed"  # the default of a required key, in documents
 
-# ---- kinds of values: the first five also of what an optical model declares ----
+# ---- kinds of values; an optical model's settings have one of the first five ----
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """Milliseconds from 0 to a minute, or what they are drawn from. A `Delay` to who reads it."""
+    """Milliseconds from 0 to a minute, or a distribution of them. Read as a `Delay`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number of a range. A float to who reads it; `noun` is the word for it in errors."""
+    """A number of a range. Read as a float; `noun` names it in errors."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number of a range. An int to who reads it."""
+    """A whole number of a range. Read as an int."""
 
     low: int
     high: int
@@ -42,19 +42,19 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One of some words. A str to who reads it."""
+    """One of several words. Read as a str."""
 
     accepted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class YesNo:
-    """true or false. A bool to who reads it."""
+    """true or false. Read as a bool."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerOfTwo:
-    """A power of two of a range. An int."""
+    """A power of two of a range. Read as an int."""
 
     low: int
     high: int
@@ -62,22 +62,24 @@ class PowerOfTwo:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A declared rate of a link in Mb/s, which the scale divides, or the word unshaped. A float, or None."""
+    """A link's declared rate in Mb/s, which the scale divides, or the word unshaped. Read as a float, or
+    None.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A line of text by which `status` and results call something."""
+    """A line of text, the name of something in `status` and results."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFiles:
-    """A list of FILE.py:CLASS, whose files are there. A tuple of these with whole paths."""
+    """A list of FILE.py:CLASS with existing files. Read as a tuple of these with absolute paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list of names of what `noun` says. A tuple of these."""
+    """A list of names of `noun`. Read as a tuple."""
 
     noun: str
 
@@ -86,19 +88,19 @@ Plain = Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | Names |
 """The kinds whose value depends on no other key."""
 
 
-# ---- forms that are made of others; code that knows the rules between keys reads them ----
+# ---- compound forms; code that knows the rules between keys reads them ----
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of a form that `noun` says."""
+    """A text of the form `noun`."""
 
     noun: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of so many of what `noun` says."""
+    """A list of `least` to `most` items, each a `noun`."""
 
     noun: str
     of: Kind
@@ -108,7 +110,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class ByName:
-    """Names, which are of what `noun` says, each with a value."""
+    """A mapping from names of `noun` to values."""
 
     noun: str
     of: Kind
@@ -124,7 +126,7 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Keys and values; `is_open`: further keys than these are accepted, too."""
+    """Keys and values; `is_open`: other keys are accepted too."""
 
     keys: tuple[Parameter, ...]
     is_open: bool = False
@@ -135,9 +137,9 @@ Kind = Plain | Rate | Text | ListOf | ByName | Either | Section
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A key of a configuration. Of one of `ocs`: with `of_planes` each of several optical switches may have a
-    value of its own, with `of_ports` each optical port, too. `default` None: nothing, where the
-    configuration says none; `usual` says in words what holds then.
+    """A key of a configuration. In `ocs`: with `of_planes`, each of several optical switches may have its own
+    value; with `of_ports`, each optical port may too. `default` None: no value; `usual` says in words what
+    holds then.
     """
 
     name: str
@@ -152,15 +154,15 @@ class Parameter:
 def key(
     kind: Kind, help: str, *, name: str = "", default: Any = MISSING, usual: str = ""
 ) -> dict[str, Parameter]:
-    """Return the metadata of a field that holds a key's value. `name` is the key's where the field has
-    another, and `default` that of a file where the field has another.
+    """Return the metadata of a field that holds a key's value. `name` is the key's name if it differs from
+    the field's; `default` is the default in a file if it differs from the field's.
     """
     return {"key": Parameter(name, kind, default, help, usual=usual)}
 
 
 @cache
 def keys_of(holder: type) -> Mapping[str, Parameter]:
-    """Return the keys that a class declares, in their order, by the fields and class variables that do."""
+    """Return the keys that a class declares, in order, by the declaring field or class variable."""
     held = {each.name: each for each in fields(holder)}
     keys: dict[str, Parameter] = {}
     for name in holder.__annotations__:
@@ -183,5 +185,5 @@ def names_of(holder: type) -> tuple[str, ...]:
 
 
 def section_of(holder: type) -> Section:
-    """Return the form of a mapping that has the keys of a class."""
+    """Return the section that consists of a class's keys."""
     return Section(tuple(keys_of(holder).values()))

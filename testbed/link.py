@@ -1,4 +1,6 @@
-"""`testbed link`: rates and delays of links, and whether they are up, at run time, through the daemon."""
+"""`testbed link`: sets links' rates and delays, and takes them down or up, at run time, through the
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ if TYPE_CHECKING:
     from testbed.messages.links import LinkSetting
 
 LINKS_HELP = (
-    "u1h1: that host's, u1o1: that optical port's, u1r1: that ToR's to its pod switch, u1c: that "
-    "unit's to the core; u1: all of that unit's; the word all: every link that has a rate"
+    "a host's link (u1h1), an optical port's (u1o1), a ToR's to its pod switch (u1r1), or a unit's to the "
+    "core (u1c); u1: all of that unit's links; all: every link that has a rate"
 )
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.api.links import LinkControl
     from testbed.client.runtime import Runtime
 
@@ -50,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = environment.Parser(
         prog="testbed link",
-        description="Set the rate and delay of links while the testbed runs, or have them down; each is read "
-        "back.",
+        description="Set the rate and delay of links while the testbed runs, or take them down or up. Each "
+        "setting is read back.",
     )
     common = environment.Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
@@ -62,44 +64,48 @@ def _parser() -> argparse.ArgumentParser:
     setting = actions.add_parser(
         "set",
         parents=[common],
-        help="set the rate or the delay of links, or have them down or up",
-        description="Set the rate or the delay of links, both directions of each, or have them down or up. "
-        "Running jobs go on, and their verdicts heed it.",
+        help="set the rate or the delay of links, or take them down or up",
+        description="Set the rate or the delay of links, in both directions, or take them down or up. "
+        "Running jobs go on, and their verdicts take it into account.",
     )
     setting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
     setting.add_argument(
-        "--rate", type=float, metavar="MBPS", help="in Mb/s as `testbed status` has them, after the scale"
+        "--rate", type=float, metavar="MBPS", help="the emulated rate in Mb/s, as in `testbed status`"
     )
     setting.add_argument(
         "--delay",
         metavar="TIME",
-        help="how long each direction delays a frame, like 5ms, before it waits for the link's rate; 0ms: no "
-        "delay. Where the kernel has netem (`testbed doctor`)",
+        help="delay each frame by TIME, like 5ms, in each direction, before it waits for the link's rate; "
+        "0ms: no delay. Needs a kernel with netem (`testbed doctor`)",
     )
     setting.add_argument(
         "--jitter",
         metavar="TIME",
-        help="how much longer or shorter the delay of a frame may be, drawn for each: frames overtake others",
+        help="make each frame's delay up to TIME longer or shorter, at random: frames overtake others",
     )
     light = setting.add_mutually_exclusive_group()
     light.add_argument(
-        "--down", dest="up", action="store_false", default=None, help="no carrier; frames in it are lost"
+        "--down",
+        dest="up",
+        action="store_false",
+        default=None,
+        help="take carrier away; frames in it are lost",
     )
     light.add_argument("--up", dest="up", action="store_true", help="carry frames again")
     resetting = actions.add_parser(
         "reset",
         parents=[common],
-        help="give links the configuration's rates, and have them up, without delay",
+        help="restore links: the configuration's rates, up, no delay",
     )
     resetting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
     actions.add_parser(
-        "list", parents=[common], help="show the links that have a rate, as the kernel has them"
+        "list", parents=[common], help="show the links that have a rate, with their state in the kernel"
     )
     return parser
 
 
 def table(links: Sequence[LinkSetting]) -> str:
-    """Return the links, one a line, with what the configuration says where that is something else."""
+    """Format the links, one a line, with the configured rate if it differs."""
     if not links:
         return "this testbed has no link with a rate"
     return "\n".join(f"{link.link:<8} {_words(link)}" for link in links)

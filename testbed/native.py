@@ -1,8 +1,8 @@
-"""The libraries that set-up compiles for this machine: what each is made of, and whether it is of the sources
-that lie here. Imports the standard library alone: set-up asks before there is anything else.
+"""The libraries that set-up compiles for this machine: their sources, and whether each is current. Imports
+the standard library only: set-up uses it before anything else exists.
 
-A digest of the sources is compiled in (SOURCES_DIGEST), so that a library which is older than they are is
-told apart, whatever the times of files say: after `git checkout` they say nothing.
+A digest of the sources is compiled in (SOURCES_DIGEST). So a library older than its sources is noticed
+whatever the times of files are, which mean nothing after `git checkout`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ REMEDY = "run: sudo make setup"
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library beside the module that opens it: `module` is its name, `compiled` and `included` are patterns
-    of files in the checkout.
+    """A compiled library beside the module that opens it: `module` is its name, `compiled` and `included` are
+    patterns of files in the checkout.
     """
 
     module: str
@@ -35,19 +35,21 @@ class Library:
         return [path for pattern in patterns for path in sorted((root or CHECKOUT).glob(pattern))]
 
     def digest(self, root: Path | None = None) -> str | None:
-        """Return the digest of its sources; None where there are none, as where pip installed it."""
+        """Compute the digest of its sources; None if there are none, as in an installation by pip."""
         paths = self.files((*self.compiled, *self.included), root)
         if not self.files(self.compiled, root):
             return None
         return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
 
     def is_current(self, file: Path, root: Path | None = None) -> bool:
-        """Return whether a file was compiled from the sources that are here, if any are. Raises OSError."""
+        """Return whether a file was compiled from the present sources; True if there are none. Raises
+        OSError.
+        """
         digest = self.digest(root)
         return digest is None or digest.encode() in file.read_bytes()
 
     def why_stale(self, file: Path) -> str | None:
-        """Return in a line why a file cannot be used, None where it can."""
+        """Return a line on why a file cannot be used; None if it can."""
         try:
             if self.is_current(file):
                 return None
@@ -62,14 +64,14 @@ ENDPOINT = Library(
 
 
 def of_system(module: str) -> Library:
-    """Return a library of a system's package: MODULE is `native/NAME.c` beside it, for a module `_NAME`."""
+    """Describe a library of a system's package: its source is `native/NAME.c` beside the module `_NAME`."""
     folder, _, name = module.replace(".", "/").rpartition("/_")
     included = ("bpf/wire.h", "bpf/places.h", "bpf/systems/*_contract.h", "workloads/native/sends_meaning.h")
     return Library(module, (f"{folder}/native/{name}.c",), included)
 
 
 def _modules() -> list[str]:
-    """Return the modules of all libraries that packages of systems have the sources of."""
+    """List the modules of all libraries with sources in systems' packages."""
     sources = sorted(CHECKOUT.glob("testbed/systems/**/native/*.c"))
     beside = (path.parent.parent.relative_to(CHECKOUT) / f"_{path.stem}" for path in sources)
     return [".".join(path.parts) for path in beside]

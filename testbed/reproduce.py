@@ -1,5 +1,5 @@
-"""`testbed reproduce PAPER FIGURE`: runs a published evaluation again, prints its figures beside ours, writes
-JSON and a plot.
+"""`testbed reproduce PAPER FIGURE`: repeats a published evaluation, prints the paper's numbers beside ours,
+and writes JSON and a plot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.errors import RequestError, TestbedError
     from testbed.plugins.user_class import in_a_line, is_users
 
@@ -43,8 +43,8 @@ def main(argv: list[str]) -> int:
 
 
 def _become_the_caller(paper: str, argv: list[str]) -> None:
-    """Continue this very command as the user behind sudo, for good: what a file of a user's does, root does
-    not. Return where there is no root to give up, or root asks itself.
+    """Execute this command again as the user who called sudo, for good: root must not run a user's file.
+    Return if this process is not root, or root called it directly.
     """
     from testbed.client.caller import Caller
     from testbed.emulation.namespaces import fresh_keys
@@ -81,10 +81,14 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
     parser = environment.Parser(prog=f"testbed reproduce {paper} {name}", description=_described(figure))
     folder = Path("out") / Path(paper).stem
     parser.add_argument(
-        "--out", type=Path, default=folder, metavar="DIR", help=f"for the JSON file and the plot ({folder})"
+        "--out",
+        type=Path,
+        default=folder,
+        metavar="DIR",
+        help=f"the folder for the JSON file and the plot ({folder})",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print what the JSON file has, and all else on stderr"
+        "--json", action="store_true", help="print the JSON file's content, and everything else on stderr"
     )
     add_options(parser)
     figure.options(parser)
@@ -107,14 +111,14 @@ def _reproduce(paper: str, name: str, rest: list[str]) -> int:
 
 
 def _described(figure: Figure) -> str | None:
-    """Return what a figure says of itself for `--help`, else what its class does."""
+    """Return a figure's text for `--help`: its `about`, or its class's docstring."""
     about: str | None = getattr(figure, "about", None)
     return about or type(figure).__doc__
 
 
 def _check_testbed(paper: str, name: str) -> None:
-    """Raise HostError, which says what to do, where a figure without root's rights has no testbed: one of the
-    project's own brings testbeds up, and a user's takes one that is.
+    """Raise HostError, with the remedy, if a figure that runs without root has no testbed. The project's own
+    figures bring testbeds up, which needs root; a user's figure uses a running one.
     """
     from testbed.client.runtime import running
     from testbed.errors import HostError
@@ -131,19 +135,21 @@ def _check_testbed(paper: str, name: str) -> None:
 
 
 def _named(argv: list[str]) -> tuple[str, str, list[str]]:
-    """The paper, the figure, and what is left. Without both it says which there are, and ends."""
+    """Parse the paper and the figure, and return them with the remaining words. Without both, print the known
+    ones and end.
+    """
     from testbed.plugins.papers import NONE, papers
 
     known = papers()
     parser = environment.Parser(
         prog="testbed reproduce",
-        description="Run a published evaluation again, print its figures beside ours, and write JSON "
+        description="Repeat a published evaluation, print its numbers beside ours, and write JSON "
         "and a plot.",
         epilog=("; ".join(f"{paper} has {_listed(list(known[paper].values()))}" for paper in known) or NONE)
-        + "; `testbed reproduce PAPER FIGURE --help` says more",
+        + "; `testbed reproduce PAPER FIGURE --help` explains a figure",
     )
-    parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or FILE.py:CLASS, a system's")
-    parser.add_argument("figure", metavar="FIGURE", help="one of the paper's")
+    parser.add_argument("paper", metavar="PAPER", help=f"{', '.join(known)}, or a system's FILE.py:CLASS")
+    parser.add_argument("figure", metavar="FIGURE", help="one of the paper's figures, listed below")
     named = parser.parse_args(argv[:2])
     return named.paper, named.figure, argv[2:]
 
@@ -161,7 +167,7 @@ def _listed(figures: list[Figure]) -> str:
 def _run(
     paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder
 ) -> dict[str, Any]:
-    """Run the figure, write and show what came of it, and return that."""
+    """Run the figure; write, show and return its report."""
     from testbed.client.caller import Caller
     from testbed.figures import finished_runs, verdict_gate
     from testbed.figures.document import stamped
@@ -185,12 +191,12 @@ def _run(
         verdict_gate.numbered(report)
         run.take(report)
         with caller.acting():
-            # at once: what took hours outlives an error in what is made of it
+            # at once, so that hours of work survive an error in the steps below
             document.write_json(out / f"{figure.name}.json", report)
         if is_own_live:
             finished_runs.end(runs)
         report["claims"] = verdict_gate.claims(figure, report)
-        run.take(report)  # once more: it takes what a report has by then
+        run.take(report)  # again, now with the claims
         with caller.acting():
             document.write_json(out / f"{figure.name}.json", report)
         figure.show(report, standard_output(140))
@@ -203,28 +209,30 @@ def _run(
 
 
 def _announce(figure: Figure, options: argparse.Namespace, runs: Path) -> None:
-    """Say, before anything runs, how long it takes, how quiet the machine is, and what an earlier try of the
-    same command left.
+    """Print, before anything runs, how long the figure takes, how loaded the machine is, and how much an
+    earlier try of the same command has finished.
     """
     from testbed.figures import finished_runs, machine_load
 
     asked = {key: value for key, value in vars(options).items() if key not in ("out", "json")}
-    left = finished_runs.begin(runs, finished_runs.stamp(asked, environment.CHECKOUT))
+    finished = finished_runs.begin(runs, finished_runs.stamp(asked, environment.CHECKOUT))
     lasts_s = getattr(figure, "lasts_s", None)
-    said = [machine_load.said(*machine_load.others(), os.cpu_count() or 1)]
+    lines = [machine_load.said(*machine_load.others(), os.cpu_count() or 1)]
     if lasts_s is not None:
         minutes = lasts_s(options) / 60
-        said.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")
+        lines.insert(0, f"{max(1, round(minutes))} minute{'s' * (round(minutes) > 1)} or more")
     file = runs / finished_runs.FILE
-    said.append(f"what is done is kept in {file}, and the same command goes on behind it")
-    if left:
-        said.append(f"{left} runs of an earlier try are there")
-    for line in said:
+    lines.append(f"what is done is kept in {file}, and the same command goes on behind it")
+    if finished:
+        lines.append(f"{finished} runs of an earlier try are there")
+    for line in lines:
         print(f"{figure.name}: {line}", file=sys.stderr, flush=True)
 
 
 def _folder(path: Path) -> Path:
-    """The folder, made by whoever asks. RequestError where he cannot write there: before anything runs."""
+    """Make the folder, as the caller. Raises RequestError, before anything runs, if the caller cannot write
+    there.
+    """
     from testbed.client.caller import Caller
     from testbed.errors import RequestError
 

@@ -1,4 +1,6 @@
-"""`testbed run`: a training script over a running testbed, one worker a host, as the user who asked."""
+"""`testbed run`: runs a training script over a running testbed, one worker a host, as the user who calls
+it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ MOST_REPEATS = 1000
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's parser; testbed/queue/submission.py says what a jobs file has of its options."""
+    """Return the command's parser. testbed/queue/submission.py lists which of its options a jobs file has."""
     from testbed.client.runtime import add_name_option
     from testbed.client.single_run import Once
     from testbed.jobs.options import add_to
@@ -44,14 +46,14 @@ def parser() -> argparse.ArgumentParser:
         "--place",
         action=Once,
         metavar="UNIT:WORKERS,...",
-        help="such as u1:2,u2:2, or u1r1:2,u1r2:2 in a pod; without it, all of the first gpu unit",
+        help="the workers' units, such as u1:2,u2:2, or racks of a pod, such as u1r1:2,u1r2:2; without it, "
+        "all hosts of the first gpu unit",
     )
     parser.add_argument(
         "--ps",
         action=Once,
         metavar="UNIT",
-        help="the unit, or rack of a pod, whose host is the job's server, where it has one; without it, the "
-        "system chooses",
+        help="the unit, or rack of a pod, of the job's server, if it has one; without it, the system chooses",
     )
     parser.add_argument(
         "--sync",
@@ -63,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the job's result there, its samples beside it; -: on stdout, without samples, and what "
-        "the job prints on stderr",
+        help="write the job's result there, its samples beside it; -: on stdout, without samples, and the "
+        "job's output on stderr",
     )
     parser.add_argument(
         "--python",
@@ -79,23 +81,23 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="run the job N times, and say the means with their confidence intervals (1)",
+        help="run the job N times, and print the means with their confidence intervals (1)",
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="end the job after so many seconds")
+    parser.add_argument("--timeout", type=float, metavar="S", help="end the job after S seconds")
     add_to(parser)
     parser.add_argument(
         "--preload",
         action="store_true",
-        help="fork workers from a process that has torch loaded, so that they start at once; sets of texts "
-        "then have one order in all workers, unless PYTHONHASHSEED is set, which forgoes the forks",
+        help="fork workers from a process that has torch loaded, so that they start at once; they then "
+        "share one hash seed. With PYTHONHASHSEED set, workers are not forked",
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python script that calls torch.distributed")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="of the script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's arguments")
     return parser
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py. 0 only if every worker exited with 0."""
+    """Run the command, and return its exit code (testbed/errors.py): 0 only if every worker exited with 0."""
     from testbed.api.files import STDOUT, check_result
     from testbed.api.running import check
     from testbed.client.caller import Caller
@@ -144,9 +146,7 @@ def _runs(
     caller: Caller,
     record: Recorder,
 ) -> int:
-    """Run the job as often as it is asked for, until it fails or is interrupted; write and show the
-    results.
-    """
+    """Run the job as often as requested, until it fails or is interrupted; write and show the results."""
     from dataclasses import replace
 
     from testbed.api.files import STDOUT
@@ -169,12 +169,12 @@ def _runs(
                     result = replace(result, notes=(*result.notes, note))
                 run.take(result, interrupted)
             if arguments.json in (None, STDOUT):
-                result = replace(result, series=UNSET)  # the record has it; of many runs it would fill memory
+                result = replace(result, series=UNSET)  # the record has it; many runs' would fill memory
             results.append(result)
             if arguments.repeat > 1 and not result.failure:
                 words = f"job {result.id}: done in {result.wall_s:.1f} s; {result.verdict.line}"
                 print(f"testbed run: {len(results)} of {arguments.repeat}: {words}", file=sys.stderr)
-    finally:  # where one was refused, those before it are not lost
+    finally:  # also after a refused run, so that the earlier results are not lost
         if results:
             _write_results(arguments, results, caller)
     result = results[-1]
@@ -190,7 +190,7 @@ def _runs(
         return 0
     print(f"testbed run: job {result.id}: done in {result.wall_s:.1f} s", file=sys.stderr)
     for remark in result.verdict.notes:
-        if remark.text in result.notes:  # said already
+        if remark.text in result.notes:  # printed already
             continue
         print(f"testbed run: note: {remark.text}", file=sys.stderr)
     print(result.verdict.line, file=sys.stderr)
@@ -198,7 +198,7 @@ def _runs(
 
 
 class _Files:
-    """The files from which each run of a repeated job begins (testbed/api/starts.py)."""
+    """The files from which each run of a repeated job starts (testbed/api/starts.py)."""
 
     def __init__(self, tops: Sequence[Path], left_out: Sequence[Path], caller: Caller) -> None:
         self._tops, self._left_out, self._caller = tops, left_out, caller
@@ -207,6 +207,7 @@ class _Files:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, record: Recorder, caller: Caller) -> _Files:
+        """List the files to watch, without the run's own outputs: logs, results and record."""
         from testbed.api.files import series_path
         from testbed.api.starts import own_outputs, watched
 
@@ -223,8 +224,8 @@ class _Files:
         return cls(tops, out, caller)
 
     def note(self, number: int) -> str | None:
-        """Return a line where this run begins with other files than the first one, or may do so, and say it,
-        unless it was said of the run before.
+        """Return a line if this run starts from other files than the first, or may do so. Print it unless the
+        previous run had the same.
         """
         from testbed.api.starts import beginning, changes, in_a_line, unread_in_a_line
 
@@ -249,7 +250,7 @@ def _has_failed(results: Sequence[RunResult]) -> bool:
 
 
 def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
-    """Return the folder for the logs of a repeated run, made as the caller. HostError where it cannot be."""
+    """Make the folder for the logs of a repeated run, as the caller. Raises HostError if that fails."""
     from testbed.errors import HostError
 
     folder = logs.absolute() / str(number)
@@ -262,7 +263,7 @@ def _logs_of(logs: Path, number: int, caller: Caller) -> Path:
 
 
 def _write_results(arguments: argparse.Namespace, results: Sequence[RunResult], caller: Caller) -> None:
-    """Write what `--json` asks for: a job's result; of repeated runs, all of them and their means."""
+    """Write the output of `--json`: a job's result or, for repeated runs, all results and their means."""
     from testbed.api.files import STDOUT, write_repeated, write_result
     from testbed.messages.coding import as_json
 
@@ -286,8 +287,8 @@ def _with_means(results: Sequence[RunResult]) -> RepeatedRuns:
 
 @contextlib.contextmanager
 def exception_shown(caller: Caller) -> Iterator[None]:
-    """Show, of a job that fails in the block, the exception of the worker that failed first, by the log that
-    the failure names.
+    """Print, of a job that fails in the block, the exception of the worker that failed first, from the log
+    that the failure names.
     """
     from testbed.errors import TestbedError
     from testbed.records import logs
@@ -303,14 +304,14 @@ def exception_shown(caller: Caller) -> Iterator[None]:
 
 
 def missed(lines: int, size: int) -> str:
-    """Return what is said of so many lines and bytes of output that came while nobody read."""
+    """Describe output that was dropped because it came faster than it was read."""
     amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} bytes"
     counted = f"{lines} line{'s' * (lines != 1)} of output ({amount})"
     return f"{counted} came faster than they were read and are not shown; see the log"
 
 
 class Follower:
-    """Shows a job's output as it comes; knows its number once it has one."""
+    """Prints a job's output while it runs; knows the job's number once it has one."""
 
     def __init__(self, runtime: Runtime, shown_on: TextIO) -> None:
         self._runtime, self._shown_on = runtime, shown_on
@@ -320,7 +321,7 @@ class Follower:
         self.interrupted = False
 
     def on_event(self, event: Event) -> None:
-        """Show an event. The job ends where nobody reads what it prints any more."""
+        """Print an event. Ends the job if the reader of this command's output has gone."""
         try:
             self._show(event)
         except BrokenPipeError:
@@ -332,8 +333,8 @@ class Follower:
         from testbed.messages.events import JobBegun, JobNote, OutputLine, OutputMissed
 
         if isinstance(event, OutputLine):
-            own = raw(self._shown_on)  # the job is of who reads it
-            print(f"[{event.label}] {event.output}", file=own, flush=True)
+            terminal = raw(self._shown_on)  # not cleaned: the job is the reader's own
+            print(f"[{event.label}] {event.output}", file=terminal, flush=True)
         elif isinstance(event, JobBegun):
             self._job, self._logs = event.job, event.logs
             ps = f", {event.service} on {event.ps_host}" if event.ps_host else ""
@@ -345,14 +346,14 @@ class Follower:
             print(f"testbed run: job {self._job}: {one_line(event.note)}", file=sys.stderr, flush=True)
 
     def tell_missed(self) -> None:
-        """Say how much of the output was not shown, of all that was not."""
+        """Print how much output was not shown, in total."""
         if self._missed_lines:
             what = missed(self._missed_lines, self._missed_bytes)
             print(f"testbed run: job {self._job}: {what}: {self._logs}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """Ask for the job's end the first time, and go on listening; leave the second time, which ends the
-        job as well.
+        """Request the job's end the first time, and go on following it; leave the second time, which also
+        ends the job.
         """
         self._stop(f"{signal.Signals(number).name} to testbed run")
 
@@ -363,7 +364,7 @@ class Follower:
         if self._job is None or self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        with contextlib.suppress(RequestError):  # it has just ended by itself
+        with contextlib.suppress(RequestError):  # the job has just ended by itself
             rpc.call(self._runtime.socket, "stop", job=self._job, reason=reason)
 
 
@@ -374,7 +375,7 @@ def follow(
     shown_on: TextIO,
     hear: OnEvent = lambda event: None,
 ) -> tuple[RunResult, bool]:
-    """Run the job, with what it prints on `shown_on`, and its events told to `hear`; return its result, and
+    """Run the job, print its output to `shown_on`, and pass its events to `hear`. Return its result, and
     whether it was interrupted.
     """
     from testbed.api.running import run
@@ -386,7 +387,7 @@ def follow(
         follower.on_event(event)
 
     try:
-        with _handling(follower):
+        with _signals_handled(follower):
             result = run(runtime, options, caller, on_event)
     finally:
         follower.tell_missed()
@@ -394,7 +395,7 @@ def follow(
 
 
 @contextlib.contextmanager
-def _handling(follower: Follower) -> Iterator[None]:
+def _signals_handled(follower: Follower) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, follower.interrupt) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""`testbed runs`: the records that commands left, shown, held against each other, and removed."""
+"""`testbed runs`: shows, compares and removes the records that commands left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from testbed.client.caller import Caller
     from testbed.errors import RequestError
     from testbed.records.store import FOLDER, OFF, Store
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     if store is None:
         raise RequestError(f"{FOLDER}={OFF} switches records off: testbed runs --records DIR")
     if os.geteuid() == 0 and caller.uid != 0:
-        caller.become()  # records are the user's: root has nothing to do in that folder
+        caller.become()  # records are the user's, so access them without root's rights
     actions = {"list": _list, "show": _show, "open": _open, "compare": _compare, "remove": _remove}
     return actions[options.action](store, options)
 
@@ -42,12 +42,15 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = environment.Parser(
         prog="testbed runs",
-        description="Show what commands left of what they ran, hold it against each other, and remove it.",
+        description="Show, compare and remove the records that commands left.",
     )
     common = environment.Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for either in (parser, common):  # before the action and after it
         either.add_argument(
-            "--records", type=Path, metavar="DIR", help=f"where they are ({FOLDER}, or your data folder)"
+            "--records",
+            type=Path,
+            metavar="DIR",
+            help=f"the folder of records ({FOLDER}, or your data folder)",
         )
         either.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(records=None, json=False)
@@ -63,16 +66,18 @@ def _parser() -> argparse.ArgumentParser:
     comparing = actions.add_parser(
         "compare",
         parents=[common],
-        help="say what differs in set-ups and results",
-        description="Say what differs in the set-ups of records, then in their results, and whether that is "
-        "more than the noise; the first is what the others are held against.",
+        help="show differences of set-ups and results",
+        description="Show the differences of records' set-ups, then of their results, and whether these "
+        "exceed the noise. The first record is the baseline.",
     )
-    several = f"{which}; several with commas between count as one"
+    several = f"{which}; several, separated by commas, count as one"
     comparing.add_argument("record", nargs="+", metavar="RECORD", help=several)
-    comparing.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results there, too")
+    comparing.add_argument("--plot", type=Path, metavar="FILE.png", help="also plot the results there")
     removing = actions.add_parser("remove", parents=[common], help="remove records")
     removing.add_argument("record", nargs="*", metavar="RECORD", help=which)
-    removing.add_argument("--all", action="store_true", help="remove all that no command is at")
+    removing.add_argument(
+        "--all", action="store_true", help="remove all except those that a command still writes"
+    )
     return parser
 
 

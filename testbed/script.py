@@ -1,4 +1,6 @@
-"""`testbed script`: faults, links and circuits by a timetable, each by the command that does it by hand."""
+"""`testbed script`: carries out fault, link and circuit commands at given times, each through its own
+command.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,20 @@ from testbed.client import environment
 if TYPE_CHECKING:
     from testbed.messages.script import DoneStep
 
-COMMANDS = ("link", "fault", "circuits", "cancel")  # those that a step may be
+COMMANDS = ("link", "fault", "circuits", "cancel")  # the commands that a step may run
 MOST_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptStep:
-    """A command, and how many seconds after the script's begin it is due."""
+    """A command, and when it is due, in seconds after the script's start."""
 
     at_s: float
     words: tuple[str, ...]
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py. 0 only if every step was done."""
+    """Run the command, and return its exit code (testbed/errors.py): 0 only if every step was done."""
     from testbed.api.files import STDOUT, check_result
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
@@ -43,15 +45,15 @@ def main(argv: list[str]) -> int:
 
     parser = environment.Parser(
         prog="testbed script",
-        description="Do what a file says when it says so: faults, links and circuits by a timetable. A step "
-        "that fails is told of, and the others are done.",
+        description="Carry out the steps of a file, each at its time: link, fault, circuits and cancel "
+        "commands. A step that fails is reported, and the others are still done.",
     )
     add_name_option(parser)
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="write there what was done when, and what it said; -: on stdout",
+        help="write the steps with their times and output there; -: on stdout",
     )
     add_options(parser)
     parser.add_argument("file", type=Path, metavar="FILE.yaml", help="the steps: docs/faults.md")
@@ -93,7 +95,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(data: Any, path: str) -> list[ScriptStep]:
-    """Return the steps that a file says, in the order of their times. RequestError names the entry."""
+    """Parse the steps of a file, and sort them by time. Raises RequestError with the faulty entry."""
     from testbed.errors import RequestError
     from testbed.topology.fields import shown
 
@@ -136,8 +138,9 @@ def carried_out(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[DoneStep]:
-    """Do each step when it is due, or at once when that is over, and return what became of it: when it was
-    due, begun and over, in seconds from the begin, its exit code, and what it said.
+    """Carry out each step when it is due, or at once if its time has passed. Return the steps with their
+    times (due, started, done, in s from the start), exit codes and output; pass each to `tell` when it is
+    done.
     """
     from testbed.messages.script import DoneStep
 
@@ -169,7 +172,7 @@ def _run(words: tuple[str, ...], name: str) -> int:
     run = {"link": link.main, "fault": fault.main, "circuits": circuits.main, "cancel": cancel.main}[command]
     try:
         return environment.exit_code(f"testbed {command}", run, [*rest, "--name", name])
-    except SystemExit as error:  # argparse's, which has said why
+    except SystemExit as error:  # from argparse, which has printed the reason
         return error.code if isinstance(error.code, int) else 2
 
 

@@ -1,4 +1,4 @@
-"""`testbed shell`: Mininet's own prompt on a running testbed."""
+"""`testbed shell`: opens Mininet's own prompt on a running testbed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from testbed.client import environment
 
 
 def main(argv: list[str]) -> int:
-    """0 after a prompt; after a script, the code of its first command that failed; see testbed/errors.py."""
+    """Return 0 after a prompt; after a script, the code of its first failed command; otherwise see
+    testbed/errors.py.
+    """
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.client.terminal_text import raw
     from testbed.errors import HostError
@@ -18,7 +20,7 @@ def main(argv: list[str]) -> int:
         prog="testbed shell",
         description="Open Mininet's prompt on a testbed: u1h1 ping u2h1, pingall, dump, links, "
         "py net.get('u1h1').IP(), help. "
-        "Commands run in hosts as the user who asks.",
+        "Commands run in hosts as the user who types them.",
     )
     add_name_option(parser)
     parser.add_argument(
@@ -26,10 +28,10 @@ def main(argv: list[str]) -> int:
         dest="commands",
         action="append",
         metavar="COMMAND",
-        help="do this, without a prompt; may be repeated",
+        help="run this, without a prompt; may be repeated",
     )
     options = parser.parse_args(argv)
-    sys.stdout = raw(sys.stdout)  # commands of hosts write to who typed them
+    sys.stdout = raw(sys.stdout)  # not cleaned: the output is that of the user's own commands
     runtime = Runtime.meant(options.name)
     runtime.require_alive()
     try:

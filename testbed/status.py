@@ -1,4 +1,4 @@
-"""`testbed status`: what runs on a testbed, for people and as JSON."""
+"""`testbed status`: shows what runs on a testbed, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ WATCH_S = 1.0
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     parser = environment.Parser(prog="testbed status", description="Show what runs on a testbed.")
-    parser.add_argument(
-        "--name", help="of one testbed; without it, the one that runs, or a list if several do"
-    )
+    parser.add_argument("--name", help="the testbed; without it, the one that runs, or a list if several do")
     parser.add_argument("--json", action="store_true", help="print one JSON object with everything")
     parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
     arguments = parser.parse_args(argv)
@@ -52,8 +50,8 @@ def main(argv: list[str]) -> int:
 
 
 def said(arguments: argparse.Namespace) -> tuple[str, bool]:
-    """Return what is printed at a time, and whether all testbeds answered that are up. Raises TestbedError
-    when no such testbed runs, or the only one is not to be read.
+    """Return the text to print, and whether all running testbeds answered. Raises TestbedError if no such
+    testbed runs, or if the only one's status cannot be read.
     """
     from testbed.api.state import status
     from testbed.client.runtime import DEFAULT_NAME, Runtime, dead, running
@@ -68,8 +66,8 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     ]
     if ended:
         if arguments.json:
-            left = [as_json(dead_status(*each)) for each in ended]
-            return json.dumps(left[0] if len(left) == 1 else left, indent=2), False
+            statuses = [as_json(dead_status(*each)) for each in ended]
+            return json.dumps(statuses[0] if len(statuses) == 1 else statuses, indent=2), False
         return "\n".join(dead_page(*each) for each in ended), False
     for runtime in runtimes:
         runtime.require_alive()
@@ -78,7 +76,7 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
     for runtime in runtimes:
         try:
             testbeds.append(status(runtime))
-        except TestbedError as error:  # another version's, of which this one cannot read all
+        except TestbedError as error:  # another version's status, which this one cannot read
             if len(runtimes) == 1:
                 raise
             errors.append(terminal_text.line(str(error)))
@@ -94,18 +92,18 @@ def said(arguments: argparse.Namespace) -> tuple[str, bool]:
 
 
 def dead_status(runtime: Runtime, last: LastWords) -> DeadStatus:
-    """Return what is left of a testbed that died."""
+    """Describe a testbed that died, with its logs."""
     from dataclasses import asdict
 
     from testbed.client.last_words import logs
     from testbed.messages.status import DEAD, DeadStatus
 
-    left = tuple(str(log) for log in logs(runtime.folder))
-    return DeadStatus(**asdict(last), state=DEAD, logs=left)
+    paths = tuple(str(log) for log in logs(runtime.folder))
+    return DeadStatus(**asdict(last), state=DEAD, logs=paths)
 
 
 def dead_page(runtime: Runtime, last: LastWords) -> str:
-    """Return what is left of a testbed that died, with the last lines of its daemon's log."""
+    """Format a testbed that died, with the last lines of its daemon's log."""
     from testbed.client.last_words import last_lines, logs
 
     lines = [f"testbed {last.name} is not running: {last}"]
@@ -117,14 +115,14 @@ def dead_page(runtime: Runtime, last: LastWords) -> str:
 
 
 def line(testbed: LivingStatus) -> str:
-    """Return a testbed's line in a list of several."""
+    """Format a testbed's line in a list of several."""
     running = f"{len(testbed.hosts)} hosts, {len(testbed.jobs)} jobs"
     pid = "-" if testbed.pid is None else testbed.pid
     return f"{testbed.name:<16} {testbed.state:<10} pid {pid:<8} {testbed.configuration:<12} {running}"
 
 
 def page(testbed: LivingStatus) -> str:
-    """Return a testbed in full."""
+    """Format a testbed in full."""
     from testbed.messages.status import NOT_ANSWERING, Status
 
     pid = "" if testbed.pid is None else f", pid {testbed.pid}"
@@ -134,9 +132,9 @@ def page(testbed: LivingStatus) -> str:
     lines[0] += f", up {testbed.uptime_s:.0f} s, {testbed.user}'s, configuration {testbed.configuration}"
     lines.append("")
     for unit in testbed.units:
-        its_hosts = [host for host in testbed.hosts if host.unit == unit.name]
-        hosts = [host.name for host in its_hosts]
-        used = sum(host.job is not None for host in its_hosts)
+        unit_hosts = [host for host in testbed.hosts if host.unit == unit.name]
+        hosts = [host.name for host in unit_hosts]
+        used = sum(host.job is not None for host in unit_hosts)
         lines.append(
             f"  {unit.name:<5} {unit.kind:<10} {len(hosts):>3} hosts ({used} in use)"
             f"{racks_text(unit.tors)}"
@@ -144,7 +142,7 @@ def page(testbed: LivingStatus) -> str:
             f"  engine {unit.engine}{restarted_text(unit.restarts)}"
         )
         own = unit.link_rates_mbps
-        lines += unequal_lines(its_hosts, own)
+        lines += unequal_lines(unit_hosts, own)
         lines += own_lines({link: rate for link, rate in own.items() if link not in hosts})
     lines += [
         "",
@@ -201,14 +199,14 @@ def page(testbed: LivingStatus) -> str:
 
 
 def sums_lines(trees: Sequence[SummingTree] | None) -> list[str]:
-    """Return a line for each tree of a job: the place at its top, its share, and who contributes; behind a
-    place whom it sums, in brackets.
+    """Format a line for each tree of a job: the place at its top, its share, and its contributors; behind a
+    place, in brackets, that place's own.
     """
     return [f"{tree.place} sums {tree.share:.0%}: {' '.join(_contributors(tree))}" for tree in trees or []]
 
 
 def uses_lines(uses: NetworkUse | None) -> list[str]:
-    """Return a line on the circuits that a job uses, and the links."""
+    """Format the circuits and links that a job uses, in one line."""
     if not uses:
         return []
     circuits = ", ".join(f"{a}-{b}" for a, b in uses.circuits)
@@ -216,18 +214,18 @@ def uses_lines(uses: NetworkUse | None) -> list[str]:
 
 
 def blocks_lines(blocks: BlocksStatus | None) -> list[str]:
-    """Return a line on the blocks of a job that is summed by such, with those who were left out."""
+    """Format the blocks of a job that is summed by block records, with absent workers and places."""
     from testbed.jobs.result import absence_in_words, shares_without
 
     if not blocks:
         return []
     without = f", some without {shares_without(blocks)}" if blocks.without else ""
-    left = [absence_in_words(absence) for absence in blocks.left]
-    return [f"{blocks.made} blocks and votes, {blocks.active} under way{without}", *left]
+    absences = [absence_in_words(absence) for absence in blocks.left]
+    return [f"{blocks.made} blocks and votes, {blocks.active} under way{without}", *absences]
 
 
 def waiting_lines(job: JobStatus) -> list[str]:
-    """Return what a job's workers wait for, if they wait for long."""
+    """Return the line on what a job's workers wait for, if they have waited long."""
     return [job.waiting] if job.waiting else []
 
 
@@ -237,7 +235,7 @@ def _contributors(node: SummingTree | SummingNode) -> list[str]:
 
 
 def racks_text(racks: Sequence[RackStatus]) -> str:
-    """Return how many racks a pod has, and which of their ToRs were started again; nothing of a rack."""
+    """Say how many racks a pod has, and which of their ToRs were restarted; empty for a rack."""
     if not racks:
         return ""
     again = ", ".join(f"{rack.name}{restarted_text(rack.restarts)}" for rack in racks if rack.restarts)
@@ -245,7 +243,7 @@ def racks_text(racks: Sequence[RackStatus]) -> str:
 
 
 def own_lines(rates_mbps: Mapping[str, float | None]) -> list[str]:
-    """Return a line for each declared rate that links between switches have of their own."""
+    """Format a line for each declared rate that links between switches have of their own."""
     kinds: dict[float | None, list[str]] = {}
     for link, rate_mbps in rates_mbps.items():
         kinds.setdefault(rate_mbps, []).append(link)
@@ -262,13 +260,13 @@ def rate_text(rate_mbps: float | None) -> str:
 
 
 def planes_text(planes: dict[str, int]) -> str:
-    """Return how many of a unit's optical ports are of which plane, in brackets."""
+    """Say how many of a unit's optical ports belong to each plane, in brackets."""
     return f" ({', '.join(f'{count} of {name}' for name, count in planes.items())})" if planes else ""
 
 
 def unequal_lines(hosts: Sequence[HostStatus], own: Collection[str] = ()) -> list[str]:
-    """Return a line for each kind of a unit's hosts, where they differ, are limited, or are among links with
-    a rate of their `own`: a link's declared rate, and how many cores.
+    """Format a line for each kind of a unit's hosts: its link's declared rate and number of cores. Empty if
+    the hosts are alike, without limits on cores, and without rates of their own links (`own`).
     """
     kinds: dict[tuple[float | None, float | None], list[str]] = {}
     for host in hosts:
@@ -283,7 +281,9 @@ def unequal_lines(hosts: Sequence[HostStatus], own: Collection[str] = ()) -> lis
 
 
 def queue_lines(schedule: QueueStatus) -> list[str]:
-    """Return the policy, and the jobs that are not over; those that have not arrived are counted."""
+    """Format the policy, and the jobs that have arrived and not ended; those that have not arrived are only
+    counted.
+    """
     jobs = schedule.jobs
     lines = [
         f"  {head:<10}  {line}" for head, line in zip(("queue", ""), policy_lines(schedule), strict=True)
@@ -308,7 +308,7 @@ def queue_lines(schedule: QueueStatus) -> list[str]:
 
 
 def policy_lines(schedule: QueueStatus) -> tuple[str, str]:
-    """Return the policy with its jobs by state, and what it did so far."""
+    """Format the policy with its number of jobs by state, and its counters."""
     states = [job.state for job in schedule.jobs]
     return (
         f"policy {schedule.policy}, slot {schedule.slot} of {schedule.slot_s:g} s; "
@@ -320,6 +320,7 @@ def policy_lines(schedule: QueueStatus) -> tuple[str, str]:
 
 
 def circuits_text(testbed: Status) -> str:
+    """Format the circuits with the jobs that use them, and the dark ports or the timetable."""
     if testbed.circuits is None:
         return "not known while the controller is away"
     jobs = {each.circuit: each.jobs for each in testbed.circuit_jobs}
@@ -331,26 +332,26 @@ def circuits_text(testbed: Status) -> str:
 
 
 def optics_text(model: OpticalModelStatus) -> str:
-    """Return an optical model that is not the usual one, with its settings, long ones shortened."""
+    """Format an optical model that is not the default, with its settings, long ones shortened."""
     from testbed.topology.fields import shown
 
-    said = [f"{name} {shown(value)}" for name, value in model.values.items()]
+    parts = [f"{name} {shown(value)}" for name, value in model.values.items()]
     for kind in (model.planes, model.ports):
-        said += [f"{of} {name} {shown(value)}" for of, own in kind.items() for name, value in own.items()]
-    return f"{model.name}: {', '.join(said)}" if said else model.name
+        parts += [f"{of} {name} {shown(value)}" for of, own in kind.items() for name, value in own.items()]
+    return f"{model.name}: {', '.join(parts)}" if parts else model.name
 
 
 def failed_text(failed: Mapping[str, int]) -> str:
-    """Return how many attempts of transceivers to lock have failed, and at which ports the most."""
+    """Say how many of the transceivers' attempts to lock have failed, and at which ports most."""
     most = sorted(failed, key=lambda port: -failed[port])
     more = f" and at {len(most) - 8} ports more" if len(most) > 8 else ""
     count = sum(failed.values())
-    shown = ", ".join(f"{port} {failed[port]}" for port in most[:8])
-    return f"{count} attempt{'s' * (count > 1)} failed: {shown}{more}"
+    worst = ", ".join(f"{port} {failed[port]}" for port in most[:8])
+    return f"{count} attempt{'s' * (count > 1)} failed: {worst}{more}"
 
 
 def jobs_text(jobs: Sequence[int]) -> str:
-    """Return the jobs that use a circuit, in brackets; nothing if none does."""
+    """List the jobs that use a circuit, in brackets; empty if none does."""
     return f" (job{'s' * (len(jobs) > 1)} {' '.join(map(str, jobs))})" if jobs else ""
 
 
@@ -367,7 +368,7 @@ def restarted_text(restarts: int) -> str:
 
 
 def links_text(links: Sequence[LinkStatus]) -> str:
-    """Return how many links have each rate, and what was lost."""
+    """Say how many links have each rate, and how many frames were dropped."""
     kinds = Counter(link.rate_mbps for link in links)
     rates = ", ".join(
         f"{count} at {'no limit' if rate is None else f'{rate:g} Mb/s'}" for rate, count in kinds.items()
@@ -376,14 +377,14 @@ def links_text(links: Sequence[LinkStatus]) -> str:
 
 
 def faults_text(faults: Sequence[FaultStatus]) -> str:
-    """Return on which links faults are, and what they did since they were set."""
+    """Say which links have faults, and what these did since they were set."""
     links = list(dict.fromkeys(fault.link for fault in faults))
     done = {
         name: sum(fault.counters[name] for fault in faults)
         for name in ("lost", "duplicated", "held", "corrupted")
     }
-    shown = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
-    return f"on {' '.join(links)}: {shown}"
+    counts = ", ".join(f"{count} {name}" for name, count in done.items() if count) or "nothing yet"
+    return f"on {' '.join(links)}: {counts}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`testbed submit`: queues jobs on a running testbed, whose scheduler decides when and how they run
+"""`testbed submit`: queues jobs on a running testbed; its scheduler decides when and how they run
 (docs/scheduling.md).
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py. 0 only if every job ended well and its result is written,
-    or all are queued (--detach).
+    """Run the command, and return its exit code (testbed/errors.py): 0 only if every job ended well and its
+    result is written, or all are queued (--detach).
     """
     from testbed.api.files import STDOUT
     from testbed.api.submitting import QueueRequest
@@ -42,26 +42,29 @@ def main(argv: list[str]) -> int:
 
     parser = environment.Parser(
         prog="testbed submit",
-        description="Queue training jobs on a testbed; a policy says when they start, and with what.",
+        description="Queue training jobs on a testbed; a policy decides when each starts, and with which "
+        "resources.",
     )
     add_name_option(parser)
     parser.add_argument(
-        "--policy", help=f"in place of the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
+        "--policy", help=f"replaces the file's: {', '.join(policies())}, FILE.py:CLASS, or MODULE:CLASS"
     )
-    parser.add_argument("--slot", type=float, metavar="S", help="in place of the file's slot_s")
-    parser.add_argument("--seed", type=int, metavar="N", help="in place of the file's seed")
+    parser.add_argument("--slot", type=float, metavar="S", help="replaces the file's slot_s")
+    parser.add_argument("--seed", type=int, metavar="N", help="replaces the file's seed")
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the result there, when the last job has ended; -: on stdout",
+        help="write the result there when the last job has ended; -: on stdout",
     )
     parser.add_argument(
         "--logs", type=Path, metavar="DIR", help="keep the workers' logs there, in a folder for each job"
     )
     add_options(parser)
     parser.add_argument(
-        "--detach", action="store_true", help="return when they are queued; Ctrl-C would cancel them"
+        "--detach",
+        action="store_true",
+        help="return when the jobs are queued; without it, Ctrl-C cancels them",
     )
     parser.add_argument(
         "--wait",
@@ -142,13 +145,13 @@ def _submit(
 
 
 def _detach(batch: QueueRequest, runtime: Runtime, caller: Caller, record: Recorder) -> int:
-    """Queue the jobs, and leave their result to the testbed."""
+    """Queue the jobs; the testbed writes their result."""
     from testbed.api.submitting import queue
 
     with record.run() as run:
-        left = run.left_to_testbed(batch.names, batch.logs is None)
+        testbeds_part = run.left_to_testbed(batch.names, batch.logs is None)
         with _following(_Follower(runtime, caller), run.hear) as on_event:
-            jobs = queue(runtime, batch, caller, on_event, left)
+            jobs = queue(runtime, batch, caller, on_event, testbeds_part)
     look, end = (environment.typed(words, runtime.name) for words in ("status", "cancel --all"))
     queued = f"queued jobs {_range(jobs)}; look: {look}; end: {end}"
     print(f"testbed submit: {queued}", file=sys.stderr)
@@ -156,7 +159,7 @@ def _detach(batch: QueueRequest, runtime: Runtime, caller: Caller, record: Recor
 
 
 class _Follower:
-    """Shows what becomes of the jobs."""
+    """Prints the news of the jobs."""
 
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self._runtime, self._caller = runtime, caller
@@ -165,7 +168,7 @@ class _Follower:
         self.interrupted = False
 
     def on_event(self, event: Event) -> None:
-        """Show an event. The jobs end where nobody reads what becomes of them any more."""
+        """Print an event. Cancels the jobs if the reader of this command's output has gone."""
         try:
             self._show(event)
         except BrokenPipeError:
@@ -188,14 +191,14 @@ class _Follower:
         print(f"testbed submit: {line}", file=sys.stderr, flush=True)
 
     def tell_missed(self) -> None:
-        """Say how many lines were not shown, of all that were not."""
+        """Print how many lines were not shown, in total."""
         if self._missed_lines:
             what = f"{self._missed_lines} lines came faster than they were read and are not shown"
             print(f"testbed submit: {what}", file=sys.stderr, flush=True)
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """Cancel the jobs the first time, and go on listening; leave the second time, which cancels them as
-        well.
+        """Cancel the jobs the first time, and go on following them; leave the second time, which also cancels
+        them.
         """
         self._cancel(f"{signal.Signals(number).name} to testbed submit")
 
@@ -206,13 +209,13 @@ class _Follower:
         if not self._jobs or self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        with contextlib.suppress(RequestError):  # they have just ended
+        with contextlib.suppress(RequestError):  # the jobs have just ended
             rpc.call(self._runtime.socket, "cancel", jobs=self._jobs, reason=reason, uid=self._caller.uid)
 
 
 @contextlib.contextmanager
 def _following(follower: _Follower, hear: OnEvent) -> Iterator[OnEvent]:
-    """Tell of jobs that are queued in the block, whose events go to `hear`, too."""
+    """Print the news of the jobs that the block queues, and pass their events to `hear`."""
 
     def on_event(event: Event) -> None:
         hear(event)
@@ -267,8 +270,8 @@ def _became(job: QueuedRun) -> str:
 
 
 def _verdicts(result: SubmissionResult) -> list[str]:
-    """Return how many of the jobs that were judged are trustworthy, and of those that are not each verdict
-    once, with the jobs that it is on.
+    """Return a line that counts the trustworthy jobs among those judged, and the verdict of each job that is
+    not.
     """
     line, _ = result.verdict()
     verdicts = {job.name: job.run.verdict for job in result.jobs if job.run and not job.failure}

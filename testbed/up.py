@@ -1,7 +1,7 @@
-"""`testbed up`: the main process, which holds the testbed's name and whose end is the testbed's end.
+"""`testbed up`: the main process, which holds the testbed's name; the testbed ends when it ends.
 
-It stays in the host's namespaces and does nothing there but hold the lock, show progress and pass on the wish
-to end. The daemon runs below `unshare`; when this process dies, of whatever, the kernel kills all of it.
+It stays in the host's namespaces, and there only holds the lock, shows progress and passes on requests to
+end. The daemon runs below `unshare`; when this process dies, for any reason, the kernel kills all of it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TOOLS = {
     "ovsdb-tool": "openvswitch-switch",
     "mnexec": "mininet",
 }
-MODULES = {"mininet": "mininet"}  # of Debian's Python
+MODULES = {"mininet": "mininet"}  # modules of Debian's Python
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Run the command, and return its exit code (testbed/errors.py)."""
     from dataclasses import replace
 
     from testbed.client.caller import Caller
@@ -53,10 +53,12 @@ def main(argv: list[str]) -> int:
         f"of {', '.join(READY)}",
     )
     parser.add_argument(
-        "--name", default=DEFAULT_NAME, help="a name of its own lets testbeds run side by side (default)"
+        "--name", default=DEFAULT_NAME, help="the testbed's name; several names run side by side (default)"
     )
     parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
-    does = "have every simple_switch write each packet's way into the log folder, as `bmv2: {log: true}` does"
+    does = (
+        "let every simple_switch log each packet's processing in the log folder, as `bmv2: {log: true}` does"
+    )
     parser.add_argument("--log-packets", action="store_true", help=does)
     parser.add_argument(
         "--controller", choices=CONTROLLERS, help="the library that its OpenFlow controller runs on"
@@ -65,10 +67,12 @@ def main(argv: list[str]) -> int:
         "--ends-with",
         type=int,
         metavar="PID",
-        help="end it when the process of this number has ended, too: that of a script which uses it",
+        help="also end it when the process PID ends, such as a script that uses it",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object once it is up, and all else on stderr"
+        "--json",
+        action="store_true",
+        help="print one JSON object once it is up, and everything else on stderr",
     )
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
@@ -80,13 +84,13 @@ def main(argv: list[str]) -> int:
         topology = replace(topology, controller=arguments.controller)
     if os.geteuid() != 0:
         raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
-    runtime.require_free()  # before what takes seconds; that nobody takes it meanwhile is seen to later
+    runtime.require_free()  # before the slow checks; the name is claimed later
     check_tools()
     check_mtu(topology.mtu)
     check_files(topology)
     environment.controller_interpreter(topology.controller)
     check_kernel()
-    require(topology)  # last: it may compile a program of BMv2's for a minute
+    require(topology)  # last: it may compile a BMv2 program for a minute
     screen = Screen(sys.stderr, sys.stdout) if arguments.json else Screen(sys.stdout)
     if arguments.detach:
         return bring_up_detached(runtime, topology, caller, screen, arguments.ends_with)
@@ -97,7 +101,7 @@ def main(argv: list[str]) -> int:
 
 
 def topology_of_config(name: str, caller: Caller) -> Topology:
-    """Return what a file or a class of the caller's describes, read or called as that user."""
+    """Read a configuration file or call a configuration class, as the caller, and return its topology."""
     from testbed.emulation.user_topo import topology_of
     from testbed.errors import RequestError
     from testbed.jobs.environment import worker_environment
@@ -121,7 +125,7 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
 
 
 def check_mtu(mtu: int) -> None:
-    """Raise HostError where this kernel's XDP cannot have frames of such an MTU whole: it is tried."""
+    """Raise HostError if this kernel's XDP cannot receive whole frames of such an MTU, by trying it."""
     from testbed.errors import HostError
     from testbed.host_checks.features import remedy_of
     from testbed.host_checks.kernel import findings
@@ -138,15 +142,17 @@ def check_mtu(mtu: int) -> None:
 
 
 def check_kernel() -> None:
-    """Raise HostError, with a remedy, where this kernel lacks what each testbed needs: it is tried."""
+    """Raise HostError, with a remedy, if this kernel lacks a feature that each testbed needs, by trying
+    each.
+    """
     from testbed.host_checks.required_kernel import require_kernel
 
     require_kernel(lambda text: print(f"testbed up: {text}", file=sys.stderr, flush=True))
 
 
 def check_files(topology: Topology) -> None:
-    """Raise HostError where a process may have fewer files open than a network of this size takes: what runs
-    short then says anything, and not always soon.
+    """Raise HostError if a process may open fewer files than a network of this size needs. Without this
+    check, running short raises misleading errors, and often late.
     """
     from testbed.emulation.namespaces import OPEN_FILES, files_allowed
     from testbed.emulation.parts import files_needed, parts
@@ -161,7 +167,7 @@ def check_files(topology: Topology) -> None:
 
 
 def check_tools() -> None:
-    """Raise HostError that names what is not installed."""
+    """Raise HostError with the names of missing tools and modules."""
     import importlib.util
     import shutil
 

@@ -1,4 +1,6 @@
-"""`testbed web`: a page in the browser that shows a testbed and opens records, and metrics for Prometheus."""
+"""`testbed web`: serves a page in the browser that shows a testbed and its records, and metrics for
+Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PORT = 8050
 
 
 def main(argv: list[str]) -> int:
-    """Return the exit code; see testbed/errors.py. Serves until Ctrl-C."""
+    """Run the command until Ctrl-C, and return its exit code (testbed/errors.py)."""
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
@@ -26,13 +28,13 @@ def main(argv: list[str]) -> int:
     parser = environment.Parser(
         prog="testbed web",
         description="Show a testbed as a page in the browser, on this machine alone, until Ctrl-C; and "
-        "metrics for Prometheus at /metrics. It needs no root, and costs nothing while nobody looks.",
+        "metrics for Prometheus at /metrics. It needs no root, and costs nothing while no page is open.",
     )
     add_name_option(parser)
     parser.add_argument(
-        "--port", type=int, default=PORT, help=f"to listen on, at 127.0.0.1; 0: any that is free ({PORT})"
+        "--port", type=int, default=PORT, help=f"the port at 127.0.0.1; 0: any that is free ({PORT})"
     )
-    parser.add_argument("--records", type=Path, metavar="DIR", help="where records are: docs/records.md")
+    parser.add_argument("--records", type=Path, metavar="DIR", help="the folder of records: docs/records.md")
     parser.add_argument("--json", action="store_true", help="print the addresses as one JSON object")
     options = parser.parse_args(argv)
     if not 0 <= options.port < 1 << 16:
@@ -41,7 +43,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() == 0 and caller.uid != 0:
         raise RequestError(f"needs no root: run it as {caller.user}, without sudo")
     runtime, store = Runtime.meant(options.name), Store.of(caller, options.records)
-    from testbed.webpage.serving import serve  # late: what it imports takes most of a second
+    from testbed.webpage.serving import serve  # late: its imports take most of a second
 
     def ready(access: Access) -> None:
         _say(access, options.json)
@@ -51,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def _say(access: Access, as_json: bool) -> None:
-    """Print where the page is."""
+    """Print the page's addresses."""
     page = f"http://127.0.0.1:{access.port}/"
     addresses = {"page": page, "acting": f"{page}#token={access.token}", "metrics": f"{page}metrics"}
     if as_json:

@@ -1,1 +1,1 @@
-"""A job's forest of places that sum, and what each is given, whatever the system and the data plane. Pure."""
+"""A job's forest of places, and the resources that it holds at each, for any system and data plane. Pure."""

@@ -1,9 +1,9 @@
-"""Admits jobs to the places that sum for them: segments, members, senders, result groups, and what workers
-are told.
+"""Admit jobs to the places that sum for them: segments, members, senders, result groups, and the workers'
+settings.
 
-A job's forest names its places. It has segments of one size at all of them, and holds all of it or nothing.
-Pure: what a place does when it is told is its data plane's (`SummingPlace`, `Hosts`), and the lock is handed
-in.
+A job's forest names its places. The job has segments of one size at all of them, and holds everything or
+nothing. Pure: the data plane carries out each change at a place (`SummingPlace`, `Hosts`), and the lock is an
+argument.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from testbed.wire.places import JOB_SLOTS
 from testbed.wire.recovery import Recovery
 from testbed.wire.rings import RESULT
 
-Key = tuple[int, int]  # a job's number, and that of the first tree: 0 is the job's own
-# switch -> the devices by which a tree's results go on: by one of each tuple, those of parallel circuits
+Key = tuple[int, int]  # a job's number, and its first tree's number, which is 0 unless it is a group's
+# switch -> the devices that forward a tree's results: one of each tuple, which lists parallel circuits
 Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
 Mapped = Callable[[Callable[[Dpid], Exception | None], Iterable[Dpid]], Iterable[Exception | None]]
 
 
-# of groups at once: what data planes have tables for beside the jobs that inc.jobs promises
+# limits of all groups together: the data planes' tables, less the room for the jobs that inc.jobs promises
 _MOST_AT_A_SWITCH, _MOST_ENTRIES, _MOST_RINGS = 64, 1024, 1024
-_MOST_RING_MIB = 1024  # the kernel's memory, for as many slots in each ring as a job may have of a place
+_MOST_RING_MIB = 1024  # of the kernel's memory, if each ring has as many slots as a job may have at a place
 
 
 def _raised(method: str, error: Exception) -> str:
-    """Return that a method of a job's grant raised, in a line."""
+    """Describe in a line an error that a method of a job's grant raised."""
     first, *_ = str(error).splitlines() or [""]
     return f"its program's {method} raised {type(error).__name__}: {first}"
 
 
 class Places:
-    """All places of one testbed, and who holds what of them. As safe for threads as `lock` makes it, which is
-    held while places are told, but for ticks.
+    """All places of one testbed, and the jobs' holdings there. Thread-safe if `lock` is; the lock is held
+    while places change, except for ticks.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Places:
         programs: Mapping[str, DataPlaneProgram],
         mapped: Mapped = map,
     ) -> None:
-        """`programs` has all data-plane programs by name. `mapped` tells switches apart, as `map` does, or
-        side by side, for each may wait for its data plane.
+        """`programs` has all data-plane programs by name. `mapped` calls a function for each switch, like
+        `map`, or in parallel, because each call may wait for its data plane.
         """
         self._switches, self._hosts, self._lock = switches.by_dpid, hosts, lock
         self._any_ended = switches.any_ended
@@ -87,12 +87,12 @@ class Places:
         self._lanes = spec.lanes_for(topology.mtu)
         self._queue_packets = topology.host_link.buffer_packets
         self._engines = topology.engines
-        self._pools: dict[Place, dict[str, PlacePool]] = {}  # by what is shared out
+        self._pools: dict[Place, dict[str, PlacePool]] = {}  # by the resource that the pool allocates
         self._admitted: dict[Key, Admission] = {}
 
     def close(self) -> None:
-        """Releases all jobs."""
-        with self._lock, ExitStack() as stack:  # to the end, whatever one raises
+        """Release all jobs."""
+        with self._lock, ExitStack() as stack:  # each release runs, even if another raises
             for admission in self._admitted.values():  # in reverse order: a job's groups before itself
                 stack.callback(self._release, admission)
 
@@ -106,12 +106,12 @@ class Places:
         packets: Packets = AS_USUAL,
         programs: Mapping[str, str] | None = None,
     ) -> Admission:
-        """Give a job its place everywhere that it needs one, for its `packets`: as its program grants, of
-        `size` slots where that is said.
+        """Give a job its share at all places of its forest, for its `packets`: as its program grants, with
+        `size` slots if given.
 
-        `ways` says, tree by tree, by which devices results leave each switch towards others; without it they
-        stay where they are made. `programs` is System.programs: places of an engine that it does not
-        name sum. Raises NoRoomError when a place has no segment or takes no more jobs; then
+        `ways` lists, tree by tree, the devices by which each switch forwards results to others; without it,
+        results stay at their top. `programs` is System.programs: places with an engine that it does not name
+        use the program `sum`. Raises NoRoomError if a place has no segment or accepts no more jobs; then
         nothing is held.
         """
         program = chosen(self._programs, forest, programs or {}, self._engines)
@@ -144,13 +144,13 @@ class Places:
     def admit_group(
         self, job: int, generation: int, forest: Forest, group: Group, ways: Sequence[Ways] = ()
     ) -> Admission:
-        """Give some of a job's workers trees of their own beside the job's, which nobody else may send in:
-        `forest` is over these workers alone, and `generation` no other's.
+        """Give some of a job's workers their own trees beside the job's; no other worker may send in them.
+        `forest` is over these workers alone, and `generation` is no other's.
 
-        It has what the job's program grants to groups. Raises NoRoomError where a place has no room for
-        that, groups have as many entries or rings as they may, or the job no trees left; RequestError where
-        the job sums at no place, or the forest has a host that is no place of the job's. Then nothing is
-        held.
+        The group gets the share that the job's program grants to groups. Raises NoRoomError if a place has no
+        room for that, if the groups' limits on entries or rings are reached, or if the job has no tree
+        numbers left. Raises RequestError if the job sums at no place, or the forest has a host that is no
+        place of the job's. Then nothing is held.
         """
         trees = len(forest.trees)
         with self._lock:
@@ -186,31 +186,31 @@ class Places:
             raise full
 
     def release(self, job: int) -> None:
-        """Takes back what a job holds, with all its groups. Nothing if it is not admitted."""
+        """Take back all that a job and its groups hold. Does nothing if it is not admitted."""
         with self._lock, ExitStack() as stack:
             for key, admission in self._admitted.items():  # in reverse order
                 if key[0] == job:
                     stack.callback(self._release, admission)
 
     def release_group(self, group: Admission) -> None:
-        """Takes back what a group holds. Nothing if its job was released meanwhile, and it with that: its
-        trees may be another group's.
+        """Take back all that a group holds. Does nothing if its job was released meanwhile, and the group
+        with it: its trees may be another group's by now.
         """
         with self._lock:
             if self._admitted.get((group.job, group.first)) is group:
                 self._release(group)
 
     def groups(self, job: int) -> list[Admission]:
-        """Return what the groups of a job hold."""
+        """Return the admissions of a job's groups."""
         with self._lock:
             return [each for each in self._admitted.values() if each.job == job and each.group]
 
     def reroute(self, job: int, ways: Sequence[Ways], first: int = 0) -> None:
-        """Sets where a job's results leave the switches, or those of the group whose first tree that is,
-        after circuits changed; switches that results newly pass through included.
+        """Set the devices by which the switches forward a job's results, or those of the group with the first
+        tree `first`, after circuits changed. Includes switches that results newly pass through.
 
-        Nothing for a job that is not admitted: it is about to be, by ways of its own, or was. All switches
-        are told, whatever one raises; one that ended learns it when it is started again.
+        Does nothing for a job that is not admitted: its admission is still to come, with its own ways, or is
+        over. All switches are set even if one raises; a switch that ended is set when it is restarted.
         """
         with self._lock:
             admission = self._admitted.get((job, first))
@@ -222,17 +222,17 @@ class Places:
             try:
                 self._enter_switches(admission)
             finally:
-                if admission.tell_parallel:
-                    admission.tell_parallel(admission.is_parallel)
+                if admission.on_parallel:
+                    admission.on_parallel(admission.is_parallel)
 
     def tick(self, job: int, tree: int, place: Place, offset: int, fragment: int, age_ms: int) -> None:
         """Tick a place of a job's tree (`SummingPlace.tick`) for a fragment that has waited for `age_ms`;
-        `offset` is the slot's in the segment. TestbedError if the job has no such place.
+        `offset` is the slot's offset in the segment. Raises TestbedError if the job has no such place.
 
-        The place is told without the lock, so that ticks hold up no admission and no restart, nor each other.
-        The job may be gone by then, or be here again in other slots. That is sound: the tick names job,
-        generation, slot and fragment, and the program looks under the slot's lock whether all of it is still
-        so. Whoever ticks ends before the places are closed.
+        The place is ticked without the lock, so that ticks delay no admission, no restart, and no other tick.
+        By then the job may be gone, or admitted again in other slots. That is sound: the tick names job,
+        generation, slot and fragment, and the program checks all of them under the slot's lock. The caller
+        must stop ticking before the places are closed.
         """
         with self._lock:
             admission = self._admitted.get((job, 0))
@@ -243,11 +243,10 @@ class Places:
         at.tick(tick)
 
     def restart(self, dpid: Dpid, restart: Callable[[], None]) -> dict[int, int]:
-        """Has a switch started again by `restart`, after which it knows no job, while no job comes or
-        goes.
+        """Restart a switch by `restart`, after which it knows no job, while no job is admitted or released.
 
-        Jobs whose packets only pass there get their entries back. The sums of the others are lost: returns
-        their numbers, with their generations.
+        Jobs with packets that only pass there get their entries back. The other jobs' sums are lost: returns
+        their numbers and generations.
         """
         with self._lock:
             restart()
@@ -274,34 +273,35 @@ class Places:
             return {job: self._admitted[job, 0].generation for job in lost}
 
     def counts(self, job: int) -> JobBlocks | None:
-        """Return what its program counts of a job's blocks (Grant.counts), whatever that may be. Without the
-        lock: who asks for a status waits for no switch. TestbedError where the program raises.
+        """Return a job's block counts from its program (Grant.counts), without checking their type. Does not
+        acquire the lock, so that a status request waits for no switch. Raises TestbedError if the program
+        raises.
         """
         admission = self._admitted.get((job, 0))
         try:
             return admission.grant.counts(job, admission.forest, self._at) if admission else None
         except TestbedError:
             raise
-        except Exception as error:  # a user's own may raise anything
+        except Exception as error:  # a user's own program may raise anything
             raise TestbedError(f"job {job}: {_raised('counts', error)}") from error
 
     def failures(self) -> dict[int, str]:
-        """Return by job why a place does less for it than its program is to, or that the program raises when
-        it is asked; without the lock, too.
+        """Return, by job, why a place does less for it than its program should, or why the program cannot
+        say. Also without the lock.
         """
         failures = {}
         for admission in list(self._admitted.values()):
             try:
                 why = admission.grant.failure(admission.forest, self._at)
-            except Exception as error:  # a user's own may raise anything, and other jobs go on
+            except Exception as error:  # a user's own program may raise anything; other jobs go on
                 why = _raised("failure", error)
             if why:
                 failures[admission.job] = why
         return failures
 
     def look(self, job: int, clock: Clock) -> Findings:
-        """Look once at who contributes to a job's sums, and return what its program finds (Grant.look).
-        Nothing for a job that is not admitted.
+        """Check once which workers and places contribute to a job's sums, and return the program's findings
+        (Grant.look); empty for a job that is not admitted.
         """
         with self._lock:
             admission = self._admitted.get((job, 0))
@@ -310,23 +310,23 @@ class Places:
             return admission.grant.look(job, admission.forest, self._at, clock)
 
     def restarts(self) -> int | None:
-        """Return how often a switch was started again; None while one is gone."""
+        """Return how many restarts of switches there were; None while a switch is down."""
         with self._lock:
             return None if self._any_ended() else self._restarts
 
     def occupancy(self) -> dict[Place, int]:
-        """Return how many jobs have segments at each place that has any.
+        """Count the jobs that have segments, by place, for places that have any.
 
-        Without the lock: telemetry waits for no switch, and copying a dict is one step.
+        Does not acquire the lock, so that telemetry waits for no switch; copying a dict is atomic.
         """
         held = dict(self._pools).items()
         counts = {place: sum(pool.jobs() for pool in dict(pools).values()) for place, pools in held}
         return {place: count for place, count in counts.items() if count}
 
-    # ---- under the lock ----
+    # ---- called with the lock held ----
 
     def _hold(self, admission: Admission, ways: Sequence[Ways]) -> None:
-        """Take all of it, or nothing."""
+        """Acquire everything for an admission, or nothing."""
         self._admitted[admission.job, admission.first] = admission
         try:
             self._take(admission, [*ways, *({} for _ in range(len(admission.ways) - len(ways)))])
@@ -335,7 +335,7 @@ class Places:
             raise
 
     def _free_trees(self, job: int, count: int) -> int:
-        """Return the first of so many numbers in a row that no tree of the job has."""
+        """Return the first of `count` consecutive numbers that no tree of the job has."""
         taken = sorted(
             (first, first + len(each.forest.trees))
             for (number, first), each in self._admitted.items()
@@ -351,7 +351,7 @@ class Places:
         return start
 
     def _check_lent(self) -> None:
-        """NoRoomError where groups have more entries or rings than they may, or rings of more memory."""
+        """Raise NoRoomError if groups have more entries or rings, or larger rings, than their limits."""
         lent = [each for each in self._admitted.values() if each.group]
         at = Counter(dpid for each in lent for way in each.ways for dpid in way)
         rings = sum(len(each.forest.workers) for each in lent)
@@ -367,8 +367,8 @@ class Places:
 
     @staticmethod
     def _check_within(base: Admission, forest: Forest, group: Group) -> None:
-        """RequestError where a group would have what its job has not: who may send by a host's port is
-        settled by the job.
+        """Raise RequestError if a group would need something that its job does not have: the job's admission
+        settles which senders a host's port admits.
         """
         hosts = tuple(base.forest.workers[rank] for rank in group.ranks)
         if hosts != forest.workers or len(group.ports) != len(hosts):
@@ -409,7 +409,7 @@ class Places:
                 admission.first,
                 admission.port(worker),
             )
-            if not admission.group:  # what its worker may send is settled by the job, and its trees' members
+            if not admission.group:  # a group's senders are settled by its job and by its trees' members
                 self._bind(admission, host)
         if owner := forest.owner:
             admission.owners_ring = self._hosts.attach(
@@ -435,23 +435,23 @@ class Places:
 
     @staticmethod
     def _switches_of(forest: Forest, tree: int) -> set[Dpid]:
-        """The switches that must know a tree without regard to the ways between them: they sum, or a host
-        there does, or has results.
+        """Return the switches that must know a tree whatever the ways between them are: they sum for it, or
+        one of their hosts does, or receives results.
         """
-        if forest.trees[tree].relayed:  # the addresses of its packets are hosts', for any switch to route
+        if forest.trees[tree].relayed:  # its packets are addressed to hosts, so that any switch routes them
             return set()
         places = {node.place.tor for node in forest.trees[tree].top.nodes()}
         return places | {addresses.tor_of(*host) for host in forest.workers}
 
     def _enter_switches(self, admission: Admission) -> None:
-        """Put a job's trees at all switches that know them; all are told, whatever one raises."""
+        """Set a job's trees at all switches that must know them; all are set even if one raises."""
 
         def entered(dpid: Dpid) -> Exception | None:
             try:
                 for tree, ways in enumerate(admission.ways):
                     if dpid in ways:
                         self._enter_switch(admission, tree, dpid)
-            except Exception as error:  # whatever it is: who is released meanwhile must have been told
+            except Exception as error:  # of any kind: the other switches must be set before a release
                 return error
             return None
 
@@ -460,7 +460,7 @@ class Places:
             raise failure
 
     def _enter_switch(self, admission: Admission, tree: int, dpid: Dpid) -> None:
-        """A tree's entry at a switch: where it sums, or where results only pass through."""
+        """Set a tree's entry at a switch that sums, or that results only pass through."""
         forest, place, switch = admission.forest, at_tor(dpid), self._switches[dpid]
         nodes = {node.place: node for node in forest.trees[tree].top.nodes()}
         keeping = {at.at for at in nodes if at.at and at != forest.trees[tree].top.place}
@@ -472,21 +472,21 @@ class Places:
         switch.admit(admission.job, self._entry(admission, tree, place, nodes.get(place)))
 
     def _enter_host(self, admission: Admission, tree: int, node: Node, host: Host) -> None:
-        """A tree's entry at a host that sums. What it sends leaves by its one link; at the top, or where
-        results are relayed, a worker of its own has the result by the loop.
+        """Set a tree's entry at a host that sums. Its packets leave by its one link; at the top, or if
+        results are relayed, its own worker gets the result by the loop.
         """
         place = self._hosts.place(host)
         admission.summing.add(host)
-        own = [rank for rank in node.workers if admission.forest.workers[rank] == host]
-        if own and not admission.group and host not in admission.looped:
+        own_ranks = [rank for rank in node.workers if admission.forest.workers[rank] == host]
+        if own_ranks and not admission.group and host not in admission.looped:
             admission.looped.add(host)
-            place.bind(host[1], Sender(admission.job, own[0]))
+            place.bind(host[1], Sender(admission.job, own_ranks[0]))
         if admission.forest.trees[tree].relayed:
-            members = [admission.forest.workers[rank] for rank in node.workers if rank not in own]
+            members = [admission.forest.workers[rank] for rank in node.workers if rank not in own_ranks]
             members += [child.place.at for child in node.below if child.place.at]
-            place.set_copies(admission.job, admission.first + tree, members, bool(own))
+            place.set_copies(admission.job, admission.first + tree, members, bool(own_ranks))
         else:
-            devices = [addresses.HOST_DEVICE, *([addresses.LOOP_PLACE_DEVICE] if own else [])]
+            devices = [addresses.HOST_DEVICE, *([addresses.LOOP_PLACE_DEVICE] if own_ranks else [])]
             place.set_group(admission.job, admission.first + tree, devices)
         place.admit(admission.job, self._entry(admission, tree, node.place, node))
 
@@ -508,7 +508,7 @@ class Places:
             up_ip=above.place.address if above else NO_IP,
             group_ip=NO_IP if way.relayed else group_ip(admission.job),
             lanes=admission.lanes,
-            # an owner's packets are passed on by a program that knows them
+            # only a program that knows an owner's packets passes them on
             program=admission.programs.get(engine, SUM) if node or way.owner else SUM,
             terms=admission.grant.terms(way, place) if node else None,
             owner_ip=addresses.host_ip(*way.owner) if way.owner and place == way.top.place else NO_IP,
@@ -519,7 +519,7 @@ class Places:
         return self._hosts.place(place.at) if place.at else self._switches[place.tor]
 
     def _bind(self, admission: Admission, host: Host) -> None:
-        """Lets a host send what it is in the job: a worker, a place, or both."""
+        """Let a host send in the job's name: as a worker, as a place, or both."""
         forest = admission.forest
         worker = forest.workers.index(host) if host in forest.workers else None
         admission.bound.add(host)
@@ -531,8 +531,8 @@ class Places:
         self._switches[addresses.tor_of(*host)].bind(host[1], sender)
 
     def _release(self, admission: Admission) -> None:
-        """Take all of it back in the reverse order of what follows, whatever a part of it raises: nobody
-        sends any more before anything goes.
+        """Take back everything, in the reverse order of the calls below, even if some raise: all senders are
+        stopped before anything is removed.
         """
         forest, job, first = admission.forest, admission.job, admission.first
         with ExitStack() as stack:

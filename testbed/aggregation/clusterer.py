@@ -1,5 +1,5 @@
-"""The grouping of workers into clusters as a plug-in: what `testbed cluster` asks of a system that has heads
-among its workers. Owns no method.
+"""The plug-in interface of clustering: the methods that `testbed cluster` calls for a system with heads among
+its workers. Contains no method of clustering.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from testbed.topology.places import Host
 
 
 class Clusterer(Protocol):
-    """A system's ways to cluster a job's workers on a topology, each with the time that links allow. It
-    starts nothing, and to make one imports nothing heavy.
+    """A system's methods to cluster a job's workers on a topology, each with the time that links allow.
+    Starts nothing, and its constructor imports nothing heavy.
     """
 
     def options(self, parser: ArgumentParser) -> None:
-        """Add what may be asked of it."""
+        """Add its options to the parser."""
 
     def report(
         self, topology: Topology, workers: Sequence[Host], servers: Sequence[Host], options: Namespace
     ) -> dict[str, Any]:
-        """Return the clusters by each method, as JSON has them. RequestError, in a line, for what cannot
-        be. `servers` are the parameter servers' hosts that were asked for; none: one is chosen.
+        """Compute the clusters by each method, as JSON data. Raises RequestError, in a line, if a request is
+        impossible. `servers` are the requested hosts of parameter servers; if empty, one is chosen.
         """
 
     def lines(self, report: Mapping[str, Any]) -> Sequence[str]:
-        """Return a report as it is printed."""
+        """Format a report for printing."""

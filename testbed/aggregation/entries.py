@@ -1,5 +1,5 @@
-"""A tree of a job as one place that sums for it knows it, and who may send by a host's port. Pure data, the
-same for every data plane.
+"""The entry of a job's tree at one place, and the sender that a host's port admits. Pure data, the same for
+every data plane.
 """
 
 from __future__ import annotations
@@ -11,56 +11,59 @@ NO_IP = "0.0.0.0"
 
 
 class Role(Enum):
-    """The way that a sum made at a place goes."""
+    """The destination of a place's completed sums."""
 
-    TOP = "top"  # it is the result
-    INNER = "inner"  # it goes to the place above
-    TRANSIT = "transit"  # nothing is summed here: results pass through
+    TOP = "top"  # to the workers: the sum is the result
+    INNER = "inner"  # to its parent place
+    TRANSIT = "transit"  # nowhere: it does not sum, and results only pass through
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One tree of a job at one place; the fields are those of `struct entry` of the data planes.
 
-    A contributor is a worker, named by its rank, or a place, named by the lowest rank that it sums: at one
-    place these numbers differ, since each worker is in a tree once.
+    A contributor is a worker, named by its rank, or a place, named by the lowest rank that it sums. At one
+    place these numbers differ, because each worker is in a tree once.
     """
 
     tree: int
     generation: int
     workers: int  # bitmap of the ranks that push here
-    places: int  # bitmap of the numbers of the places whose sums come here
-    number: int  # of this place, in its partial sums
+    places: int  # bitmap of the numbers of the places that send their sums here
+    number: int  # this place's number in its partial sums
     base: int  # MemID
     size: int
-    up_base: int  # MemID at the place above; 0 at the top
-    result_base: int  # MemID at the top: where the slots of results are counted from
+    up_base: int  # MemID at the parent; 0 at the top
+    result_base: int  # MemID at the top, from which the slots of results are counted
     self_ip: str
-    up_ip: str  # of the place above; NO_IP at the top
-    group_ip: str  # where results are addressed to; NO_IP: each copy to a member's own address
-    lanes: int  # of every packet of the tree
+    up_ip: str  # the parent's address; NO_IP at the top
+    group_ip: str  # the address of results; NO_IP: each copy has a member's own address
+    lanes: int  # in every packet of the tree
     program: str = "sum"
-    terms: object | None = None  # what that program says of the tree here (Grant.terms)
-    owner_ip: str = NO_IP  # of an owned tree, at its top: of the owner, whom sums and beats go to
-    asks: bool = False  # whether its workers ask which fragments there are
+    terms: object | None = None  # that program's data on the tree here (Grant.terms)
+    owner_ip: str = NO_IP  # at the top of an owned tree: the owner's address, to which sums and beats go
+    asks: bool = False  # whether its workers ask which fragments a place has
 
     @property
     def members(self) -> int:
-        """Bitmap of all contributors."""
+        """The bitmap of all contributors."""
         return self.workers | self.places
 
     @property
     def to_ip(self) -> str:
-        """Return the address that sums made here go to, where they are no results."""
+        """Return the destination address of sums made here, unless they are results."""
         return self.owner_ip if self.up_ip == NO_IP else self.up_ip
 
     @property
     def is_relayed(self) -> bool:
-        """Say whether results leave as copies, each with a member's own address, and not to a group."""
+        """Return whether results leave as copies, each with a member's own address, rather than to a
+        group.
+        """
         return self.group_ip == NO_IP
 
     @property
     def role(self) -> Role:
+        """The place's role in the tree."""
         if not self.members:
             return Role.TRANSIT
         return Role.TOP if self.up_ip == NO_IP else Role.INNER
@@ -68,9 +71,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A word to a place that the sum of a fragment has waited for `age_ms`. `slot` is as the place counts
-    slots; `generation` is the job's when the tick was made: a place whose entry is of another drops it.
-    A place that sums by blocks drops it, too, where another number of `sources` came; 0: whichever did.
+    """A request to a place: the sum of a fragment has waited for `age_ms`. `slot` is in the place's
+    numbering. `generation` is the job's when the tick was made: a place with an entry of another generation
+    drops the tick. A place that sums by blocks also drops it if another number of `sources` contributed; 0:
+    any number.
     """
 
     job: int
@@ -84,12 +88,12 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The one who runs at a host's port: a worker of a job (or None), and whether the host is a place of the
-    job's.
+    """The sender that a host's port admits: a job's worker by rank (None: no worker), and whether the host is
+    a place of the job.
     """
 
     job: int
     worker: int | None
     is_place: bool = False
-    relays: bool = False  # whether that place sends copies of results to its members' own addresses
+    relays: bool = False  # whether this place sends copies of results to its members' own addresses
     is_owner: bool = False  # whether the host is the owner of the job's tree

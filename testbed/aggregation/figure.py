@@ -1,5 +1,5 @@
-"""A published figure as a plug-in: what `testbed reproduce PAPER FIGURE` asks of it. Owns no figure, and
-imports neither the terminal nor plots.
+"""The plug-in interface of published figures: the methods that `testbed reproduce PAPER FIGURE` calls.
+Contains no figure, and imports neither the terminal nor plots.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Report = Mapping[str, Any]
-"""All that a figure came to, as JSON has it."""
+"""All results of a figure, as JSON data."""
 
 
 class Figure(Protocol):
-    """A figure of a system's paper, run again. It says its options, checks what is asked, runs, compares with
-    what the paper says, and shows both. To make one imports nothing heavy: its methods do.
+    """A figure of a system's paper, to be repeated: it adds its options, checks them, runs, compares its
+    results with the paper's, and shows both. Its constructor imports nothing heavy; its methods do.
 
-    `on_testbed` tells one that needs a testbed from a simulation. One of the project's own brings testbeds
-    up, as root; its `lasts_s(options)` says how many seconds that takes, and testbed/figures/finished_runs.py
-    keeps its runs when the command is cut. One of a user's file never has root's rights behind sudo, and
-    takes a testbed that is up. `--help` has its `about`, or else its class's docstring.
+    `on_testbed` distinguishes a figure that needs a testbed from a simulation. The project's own figures
+    bring testbeds up, as root. For these, `lasts_s(options)` is their duration in seconds, and
+    testbed/figures/finished_runs.py keeps their finished runs if the command is interrupted. A figure of a
+    user's file never has root's rights under sudo, and uses a running testbed. `--help` shows `about`, or the
+    class's docstring.
     """
 
     @property
@@ -33,19 +34,21 @@ class Figure(Protocol):
     def on_testbed(self) -> bool: ...
 
     def options(self, parser: ArgumentParser) -> None:
-        """Add what may be asked of it, `--out` aside."""
+        """Add its options, except `--out`."""
 
     def check(self, options: Namespace) -> None:
-        """Complete the options. RequestError, in a line, for what cannot be; nothing has run by then."""
+        """Complete the options. Raises RequestError, in a line, for an impossible combination, before
+        anything runs.
+        """
 
     def run(self, options: Namespace, out: Path) -> dict[str, Any]:
-        """Return what the runs came to, without claims. What it keeps of each run goes below `out`."""
+        """Run, and return the results without claims. Files of single runs go below `out`."""
 
     def claims(self, report: Report) -> Sequence[Mapping[str, Any]]:
-        """Return what the paper says, each beside what a report says of it. Pure."""
+        """Compare the paper's claims with a report's results. Pure."""
 
     def show(self, report: Report, console: Console) -> None:
-        """Print a report, its claims in `claims`, as tables."""
+        """Print a report as tables, with its claims in `claims`."""
 
     def draw(self, report: Report, path: Path) -> None:
         """Write a report's picture as a PNG."""

@@ -1,7 +1,7 @@
-"""A job's forest: which place sums whose contributions, and where each sum goes. Pure.
+"""A job's forest: which place sums which contributors, and where each sum goes. Pure.
 
 A tree has a place at its top; a contributor of a place is a worker, by its rank, or another place. Trees have
-any depth. A job whose fragments go several ways has several trees, each with a fraction of the fragments.
+any depth. A job that sends its fragments over several trees gives each tree a fraction of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MAX_TREES = 256  # the header's field has eight bits
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place of a tree, with what contributes to it: workers by rank, and the places below."""
+    """A place of a tree, with its contributors: workers by rank, and the places below."""
 
     place: Place
     workers: tuple[int, ...] = ()
     below: tuple[Node, ...] = ()
 
     def nodes(self) -> Iterator[Node]:
-        """This node and all below it, each before those below it."""
+        """Yield this node and all below it, each parent before its children."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
@@ -38,48 +38,48 @@ class Node:
             waiting.extend(reversed(node.below))
 
     def ranks(self) -> list[int]:
-        """The workers that it sums, directly or through places below, in the order of their ranks."""
+        """Return the ranks of the workers that it sums, directly or through places below, in order."""
         return sorted(rank for node in self.nodes() for rank in node.workers)
 
     @property
     def number(self) -> int:
-        """Return what the place above calls this one: the lowest rank that it sums."""
+        """Return its number at its parent: the lowest rank that it sums."""
         return min(rank for node in self.nodes() for rank in node.workers)
 
     def heights(self) -> dict[Place, int]:
-        """Return how high each place is above the workers: 1 where workers alone contribute."""
+        """Return each place's height above the workers: 1 if only workers contribute."""
         heights: dict[Place, int] = {}
-        for node in reversed(list(self.nodes())):  # those below first
+        for node in reversed(list(self.nodes())):  # children first
             heights[node.place] = 1 + max((heights[child.place] for child in node.below), default=0)
         return heights
 
     def above(self) -> dict[Place, Node]:
-        """The node above each place below this one."""
+        """Return the parent node of each place below this one."""
         return {child.place: node for node in self.nodes() for child in node.below}
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One way up and down: the node at the top, and how many of the job's fragments go this way,
-    as a weight beside the other trees' (`Forest.fractions`).
+    """A tree: the node at its top, and the weight that gives its share of the job's fragments
+    (`Forest.fractions`).
 
-    If it is `relayed`, results come down as they went up: each place sends a copy to each of its members. All
-    places are hosts then; otherwise the fabric multiplies results.
+    If it is `relayed`, results come down the way that contributions went up: each place sends a copy to each
+    of its members. Then all places are hosts; otherwise the fabric replicates results.
     """
 
     top: Node
     weight: float = 1.0
-    owner: Host | None = None  # who alone gets the sums, and sends to every worker; None: these get them
+    owner: Host | None = None  # the only receiver of the sums, which then sends to all workers; None: workers
     relayed: bool = False
 
     def node_of(self, rank: int) -> Node:
-        """The node that a worker pushes to."""
+        """Return the node that a worker pushes to."""
         return next(node for node in self.top.nodes() if rank in node.workers)
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """The trees of one job, and its workers' hosts by rank. Raises RequestError for what is no forest."""
+    """The trees of one job, and its workers' hosts by rank. Raises RequestError for an invalid forest."""
 
     workers: tuple[Host, ...]
     trees: tuple[Tree, ...]
@@ -153,37 +153,39 @@ class Forest:
 
     @property
     def owner(self) -> Host | None:
-        """The owner of the only tree, where it has one: sums go to that, and not to the workers."""
+        """The owner of the only tree, if it has one: it receives the sums instead of the workers."""
         return self.trees[0].owner
 
     @property
     def places(self) -> list[Place]:
-        """Every place of every tree, once."""
+        """All places of all trees, each once."""
         return sorted({node.place for tree in self.trees for node in tree.top.nodes()})
 
     @property
     def units(self) -> list[Unit]:
-        """The units with workers."""
+        """The units that have workers."""
         return sorted({unit for unit, _ in self.workers})
 
     @property
     def switches(self) -> set[Dpid]:
-        """The switches at which the workers are."""
+        """The switches at which the workers' hosts are."""
         return {addresses.tor_of(*host) for host in self.workers}
 
     def hosts(self) -> set[Host]:
-        """Every host that a job with this forest holds: of workers, of places, and the owners."""
+        """Return all hosts that a job with this forest holds: of workers, of places, and of owners."""
         places = {place.at for place in self.places if place.at}
         owners = {tree.owner for tree in self.trees if tree.owner}
         return {*self.workers, *places, *owners}
 
     def fractions(self) -> tuple[float, ...]:
-        """Return the part of the fragments that goes by each tree; 1 in all."""
+        """Return each tree's share of the fragments; they add up to 1."""
         total = sum(tree.weight for tree in self.trees)
         return tuple(tree.weight / total for tree in self.trees)
 
     def demands(self) -> tuple[UnitPair, ...]:
-        """The pairs of units that the job's traffic joins, lower tree first, each pair once."""
+        """Return the pairs of units that the job's traffic joins, each pair once, in the order of the
+        trees.
+        """
         return joined_by(pair for tree in self.trees for pair in self._edges(tree))
 
     def _edges(self, tree: Tree) -> Iterator[UnitPair]:
@@ -194,17 +196,17 @@ class Forest:
                 yield child.place.unit, node.place.unit
 
     def meeting(self) -> int:
-        """Return how many packets of one fragment can meet in one queue on their way up, at most: at a host
-        all that it does not send itself come by its one link, and as many copies leave by it where it relays;
-        at a switch all from other units may come by one port, and in a pod all from a rack, or from beyond
-        the ToR, do.
+        """Return how many packets of one fragment can meet in one queue on their way up, at most. At a host,
+        everything that it does not send itself arrives on its one link, and as many copies leave on it if it
+        relays. At a switch, everything from other units may arrive at one port; in a pod, so does everything
+        from a rack, or from beyond the ToR.
         """
         inflows = [self._inflow(node) for tree in self.trees for node in tree.top.nodes()]
         return max([1, *inflows, *(self._through(tree) for tree in self.trees if tree.relayed)])
 
     def _through(self, tree: Tree) -> int:
-        """Return how many packets of a fragment may leave a rack or a unit by one port, or come there by one,
-        where hosts push to hosts and have copies from them: as many go down as come up.
+        """Return how many packets of a fragment may leave a rack or unit by one port, or arrive there at one,
+        if hosts push to hosts and get copies from them: as many go down as come up.
         """
         counts: Counter[tuple[Unit, int | None, bool]] = Counter()
         for node in tree.top.nodes():
@@ -227,8 +229,8 @@ class Forest:
 
 
 def _port(switch: Place, sender: Host) -> Host | int | None:
-    """Return what tells a switch's port to a host or a place from its others; None for all optical ones, and
-    for the one of a pod's ToR that leads up.
+    """Return a key for the port of a switch that leads to a host or place; None for all optical ports
+    together, and for the uplink of a pod's ToR.
     """
     if addresses.tor_of(*sender) == switch.tor and addresses.place_in_rack(sender[1]):
         return sender
@@ -236,7 +238,7 @@ def _port(switch: Place, sender: Host) -> Host | int | None:
 
 
 def joined_by(pairs: Iterable[UnitPair]) -> tuple[UnitPair, ...]:
-    """Return the pairs of two units, each once whatever its order."""
+    """Return the pairs of two different units, each once whatever its order."""
     once: dict[frozenset[Unit], UnitPair] = {}
     for pair in pairs:
         if pair[0] != pair[1]:
@@ -245,14 +247,14 @@ def joined_by(pairs: Iterable[UnitPair]) -> tuple[UnitPair, ...]:
 
 
 def by_unit(workers: Sequence[Host]) -> dict[Unit, tuple[int, ...]]:
-    """The ranks of the workers in each unit, by unit."""
+    """Return the ranks of the workers in each unit."""
     units = sorted({unit for unit, _ in workers})
     return {unit: tuple(rank for rank, host in enumerate(workers) if host[0] == unit) for unit in units}
 
 
 def meeting_switch(workers: Sequence[Host]) -> Place:
-    """The lowest switch above workers of one unit: their ToR, or in a pod, of several racks, the pod switch.
-    RequestError where they are in several units.
+    """Return the lowest switch above the workers of one unit: their ToR or, for several racks of a pod, the
+    pod switch. Raises RequestError if they are in several units.
     """
     switches = {addresses.tor_of(*host) for host in workers}
     units = {unit for unit, _ in workers}
@@ -262,9 +264,9 @@ def meeting_switch(workers: Sequence[Host]) -> Place:
 
 
 def below_top(workers: Sequence[Host], top: Place) -> Tree:
-    """The tree in which each ToR sums its workers, in a pod the pod switch those of several racks, and `top`
-    sums what comes from each unit. Where all workers are at one switch, and `top` is that, it is the whole
-    tree; where `top` is a switch, its own workers push to it, and in its unit it is above the other ToRs.
+    """Make the tree in which each ToR sums its workers, each pod switch those of several racks, and `top`
+    sums the result of each unit. If `top` is a switch, its own workers push to it, and it is the parent of
+    the other ToRs in its unit; if all workers are at it, it is the whole tree.
     """
     at: dict[Dpid, list[int]] = {}
     for rank, host in enumerate(workers):

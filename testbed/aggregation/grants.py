@@ -1,5 +1,5 @@
-"""The things that a job, or a group of its workers, holds at the places that sum for it, and what its
-workers are told of them. Pure.
+"""The resources that a job, or a group of its workers, holds at its places, and its workers' settings for
+them. Pure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from testbed.wire.settings import EndpointSettings, TreeSettings
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some of a job's workers, or all of them once more, that sum among themselves: by their numbers in the
-    group, their ranks in the job and the UDP ports by which they are woken.
+    """Some or all of a job's workers that sum among themselves: by number in the group, their ranks in the
+    job, and the UDP ports that wake them.
     """
 
     ranks: tuple[int, ...]
@@ -36,8 +36,8 @@ class Group:
 
 @dataclass(slots=True)
 class Admission:
-    """The things that a job holds, or a group of its workers. `worker_env` and `worker_fds` are for a
-    worker's process; `worker` is its number in the forest, which of a job is its rank.
+    """The resources that a job, or a group of its workers, holds. `worker_env` and `worker_fds` are for a
+    worker's process; `worker` is its number in the forest, which for a job is its rank.
     """
 
     job: int
@@ -47,48 +47,50 @@ class Admission:
     grant: Grant
     lanes: int
     recovery: Recovery
-    rate_mbps: float | None  # of the slowest link of its hosts
-    queue_packets: int  # of each link
-    engines: Mapping[Unit, str]  # unit -> what its switches sum with
+    rate_mbps: float | None  # the rate of its hosts' slowest link
+    queue_packets: int  # the length of each link's queue
+    engines: Mapping[Unit, str]  # unit -> its switches' engine
     bases: dict[tuple[int, Place], int] = field(default_factory=dict)  # (tree, place) -> MemID
     programs: Mapping[str, str] = field(default_factory=dict)  # by engine
     first: int = 0  # the number of its first tree among the job's; the others follow
     group: Group | None = None  # None: it is the job's own
-    # by tree: switch with entry -> on, by one of each tuple
+    # by tree: switch with an entry -> the devices that forward results, one of each tuple
     ways: list[dict[Dpid, tuple[tuple[str, ...], ...]]] = field(default_factory=list)
     summing: set[Host] = field(default_factory=set)  # hosts with an entry
-    looped: set[Host] = field(default_factory=set)  # of these, those at which a worker pushes by the loop
-    bound: set[Host] = field(default_factory=set)  # those that may send
+    looped: set[Host] = field(default_factory=set)  # of these, the hosts where a worker pushes by the loop
+    bound: set[Host] = field(default_factory=set)  # hosts that may send
     rings: dict[int, Ring] = field(default_factory=dict)  # by worker
-    owners_ring: Ring | None = None  # of the owner of the tree, where it has one
-    tell_parallel: Callable[[bool], None] | None = None  # what hears of `is_parallel` when ways change
+    owners_ring: Ring | None = None  # the ring of the tree's owner, if it has one
+    on_parallel: Callable[[bool], None] | None = None  # called with `is_parallel` when ways change
 
     @property
     def is_parallel(self) -> bool:
-        """Say whether some of its results come by parallel circuits, one by this and one by that."""
+        """Return whether its results arrive over several parallel circuits, and so may overtake each
+        other.
+        """
         return any(len(bundle) > 1 for way in self.ways for bundles in way.values() for bundle in bundles)
 
-    def hear_parallel(self, hear: Callable[[bool], None]) -> None:
-        """Have `hear` told whether that is so: now, and when ways change."""
-        self.tell_parallel = hear
-        hear(self.is_parallel)
+    def subscribe_parallel(self, callback: Callable[[bool], None]) -> None:
+        """Call `callback` with `is_parallel`, now and whenever ways change."""
+        self.on_parallel = callback
+        callback(self.is_parallel)
 
     def rank(self, worker: int) -> int:
-        """Return the rank in the job of a worker of the forest, by which places know it."""
+        """Return the rank in the job of a worker of the forest; places identify it by that."""
         return self.group.ranks[worker] if self.group else worker
 
     def port(self, worker: int) -> int:
-        """Return the UDP port by which a worker of the forest is woken."""
+        """Return the UDP port that wakes a worker of the forest."""
         return self.group.ports[worker] if self.group else spec.UDP_PORT
 
     def result_base(self, tree: int) -> int:
-        """MemID where the results of a tree are made."""
+        """Return the MemID at the top of a tree, where its results are made."""
         return self.bases[tree, self.forest.trees[tree].top.place]
 
     def worker_env(self, worker: int) -> EndpointSettings:
-        """Return the settings of a worker's endpoint."""
+        """Make the settings of a worker's endpoint."""
         ring, host = self.rings[worker], self.forest.workers[worker]
-        # what is under way may meet in one queue, from every contributor of the place behind it
+        # all packets under way may meet in one queue, from every contributor of the place behind it
         queue_packets = max(1, self.queue_packets // self.forest.meeting()) if self.rate_mbps else None
         return EndpointSettings(
             engine=self.engines[host[0]],
@@ -114,7 +116,7 @@ class Admission:
         )
 
     def owner_env(self) -> OwnerTree:
-        """Return the settings of the owner's end of the tree."""
+        """Make the settings of the owner's end of the tree."""
         return OwnerTree(
             port=spec.UDP_PORT,
             job=self.job,
@@ -137,8 +139,8 @@ class Admission:
         )
 
     def _takes_empties(self, worker: int, place: Place) -> bool:
-        """Return whether a place takes pushes without lanes from a worker, whose own switch looks into them
-        first. A host that is a place has no room for the sum that such a push completes.
+        """Return whether a worker may push without lanes to a place; its own switch parses the push first. A
+        host that is a place has no room for the sum that such a push would complete.
         """
         engines = (self.engines[unit] for unit in (self.forest.workers[worker][0], place.unit))
         most = self.rings[worker].lanes
@@ -147,12 +149,12 @@ class Admission:
         return place.is_switch and all(DATA_PLANES[engine].has_room_for(most) for engine in engines)
 
     def worker_fds(self, worker: int) -> list[int]:
-        """The descriptors that `worker_env` names; to be inherited by the worker's process."""
+        """Return the descriptors that `worker_env` names; the worker's process must inherit them."""
         return [self.rings[worker].fd, self.rings[worker].wake_fd]
 
 
 def group_ip(job: int) -> str:
-    """Return the address that a job's results go to: 239.192/14, the organization-local scope (RFC 2365), and
-    the job.
+    """Return the destination address of a job's results: 239.192/14, the organization-local scope (RFC 2365),
+    plus the job's number.
     """
     return f"{spec.GROUP_BYTE}.{192 + (job >> 16)}.{job >> 8 & 0xFF}.{job & 0xFF}"

@@ -1,4 +1,4 @@
-"""Sites and layouts as JSON, for systems whose class runs in a process of its user's. Pure."""
+"""Encode sites and layouts as JSON, for systems with a class that runs in a user's process. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _CHECKS = {Unit: checked_unit}
 
 
 def site_to_json(site: Site) -> dict[str, Any]:
-    """Return it whole and unchanged: `site_from_json` makes an equal one of it."""
+    """Encode a site completely: `site_from_json` makes an equal one of it."""
     return dict(to_json(site))
 
 
 def site_from_json(data: Any) -> Site:
-    """Return the site that `site_to_json` was given."""
+    """Decode the data that `site_to_json` returned."""
     return from_json(Site, data, _CHECKS)
 
 
 def layout_to_json(layout: Layout) -> dict[str, Any]:
-    """Return it whole and unchanged: `layout_from_json` makes an equal one of it."""
+    """Encode a layout completely: `layout_from_json` makes an equal one of it."""
     return dict(to_json(layout))
 
 
 def layout_from_json(data: Any) -> Layout:
-    """Return the layout. ValueError when it is none, RequestError when its forest is none: whoever wrote it
-    need not be one of ours.
+    """Decode a layout. Raises ValueError for malformed data, RequestError for an invalid forest: any program
+    may have written it.
     """
     try:
         return from_json(Layout, data, _CHECKS)

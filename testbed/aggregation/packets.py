@@ -1,4 +1,4 @@
-"""The choices that a job has for its packets. Pure."""
+"""A job's choices for its packets. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER = 1, 1000
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """The choices of a job: how many `lanes` a packet has, None: as many as fit; how lost ones come again;
-    and where places sum by blocks, how long a sum waits for a worker, 0: as long as it takes, None: as its
-    system says, how many blocks a worker has under way at most, None: as many as is usual, and after how many
-    looks in vain a worker leaves its sources until it comes back, None: never.
+    """A job's choices for its packets:
+
+    - `lanes` of a packet; None: as many as fit;
+    - `recovery` of lost packets;
+    - for places that sum by blocks, `age_out_ms`: how long a sum waits for a worker; 0: without limit, None:
+      as its system says;
+    - `window`: the most blocks that a worker has under way; None: USUAL_WINDOW;
+    - `leave_after`: after how many checks without a contribution a worker leaves the sums until it comes
+      back; None: never.
     """
 
     lanes: int | None = None

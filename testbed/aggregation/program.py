@@ -1,7 +1,7 @@
-"""A data-plane program as the rest of the testbed sees it: what a job must say to be summed by it, what a job
-then has of places, and what there is to be known of its sums. Pure.
+"""The interface of a data-plane program to the rest of the testbed: its checks of a job's options, the job's
+share of places, and the state of its sums. Pure.
 
-The core's own is `sum` (testbed/aggregation/slots.py). A system with a program of its own has it in its
+The core's own program is `sum` (testbed/aggregation/slots.py). A system with its own program has it in its
 folder, and names it in `PROGRAMS` of its package.
 """
 
@@ -29,7 +29,7 @@ SUM = "sum"
 
 @dataclass(frozen=True, slots=True)
 class ProgramSource:
-    """A system's program as one engine has it: its file, the number by which entries name it, and its `maps`
+    """A system's program for one engine: its file, its number in entries, and its `maps`
     (DataPlaneProgram.maps).
     """
 
@@ -40,29 +40,29 @@ class ProgramSource:
 
     @property
     def is_users(self) -> bool:
-        """Say whether a configuration names it."""
+        """Return whether a configuration names it."""
         return self.path.is_absolute()
 
 
 Key = tuple[int, int]  # a job, and the number of one of its trees
 At = Callable[[Place], SummingPlace]
-"""Finds what sums at a place."""
+"""Returns the object that sums at a place."""
 Clock = Callable[[], float]
 """Returns the seconds since a job's attempt began."""
 REFERENCE = "reference"
-"""The engine by which a program names its part of the reference model (DataPlaneProgram.parts)."""
+"""The engine under which a program lists its part of the reference model (DataPlaneProgram.parts)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The room that the places of a testbed have for its jobs: each at least so many `slots`."""
+    """The capacity of a testbed's places: each has at least so many `slots`."""
 
     topology: Topology
     slots: int
 
     def slowest_mbps(self, forest: Forest) -> float | None:
-        """Return the rate of the slowest link of a forest's hosts, at which all of its sums come; None where
-        none has a rate.
+        """Return the rate of the slowest link of a forest's hosts, which limits all of its sums; None if none
+        has a rate.
         """
         rates = (self.topology.emulated_host_mbps(*host) for host in {*forest.workers, *forest.hosts()})
         return min((rate for rate in rates if rate is not None), default=None)
@@ -70,9 +70,8 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class JobBlocks:
-    """The blocks of a job at all of its places: how many the tops of its trees made, how many are `active`
-    anywhere, how many went `without` a worker (by its rank, as text) or a place, and who `left` until when
-    (AbsenceStatus, as JSON).
+    """Counts of a job's blocks at all of its places: `made` by the tops of its trees, `active` anywhere,
+    `without` a worker (by its rank, as text) or a place; and the absences in `left` (AbsenceStatus, as JSON).
     """
 
     made: int
@@ -83,7 +82,7 @@ class JobBlocks:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of a look at a job's places: a line for its user on each source that left or came back,
+    """The findings of one check of a job's places: a line for its user on each source that left or came back,
     and the ranks of all workers that its sums go on without.
     """
 
@@ -93,9 +92,9 @@ class Findings:
 
 @dataclass(slots=True)
 class Grant:
-    """The share of a program that a job has at each of its places, or a group of its workers: `size` slots
-    for each tree, and of workers' rings, of which the last `vote_slots` are the votes'. Whatever it does is
-    done under the lock of `Places`, unless it says otherwise.
+    """The share of a program that a job, or a group of its workers, has at each of its places: `size` slots
+    for each tree, and as many in workers' rings; the last `vote_slots` are for votes. Methods are called with
+    the lock of `Places` held unless noted.
     """
 
     size: int
@@ -106,67 +105,67 @@ class Grant:
 
     @property
     def takes_empties(self) -> bool:
-        """Say whether places take pushes without lanes."""
+        """Return whether places accept pushes without lanes."""
         return True
 
     def endpoint(self) -> dict[str, int]:
-        """Return what a worker's endpoint must know of it, by the names of its settings."""
+        """Return the program's settings of a worker's endpoint, by name."""
         return {"window": 0, "vote_window": 0, "spare_bits": 0}
 
     def terms(self, tree: Tree, place: Place) -> object | None:
-        """Return what the program says of a tree at a place that sums it (Entry.terms); None where slots are
-        all.
+        """Return the program's own data on a tree at one of its places (Entry.terms); None if the program
+        needs only slots.
         """
         return None
 
     def counts(self, job: int, forest: Forest, at: At) -> JobBlocks | None:
-        """Count a job's blocks; None where it is not summed by any. Without the lock: who asks for a status
-        waits for no switch.
+        """Count a job's blocks; None if no block records sum for it. Called without the lock, so that a
+        status request waits for no switch.
         """
         return None
 
     def failure(self, forest: Forest, at: At) -> str | None:
-        """Return why a place does less than it is to, though it sums on; None where none does. Without the
-        lock.
+        """Return why a place does less than it should, although it goes on summing; None if none does. Called
+        without the lock.
         """
         return None
 
     @property
     def looks(self) -> bool:
-        """Say whether a job's places are looked at while it runs."""
+        """Return whether a job's places are checked periodically while it runs."""
         return False
 
     def look_every_s(self, forest: Forest) -> float:
-        """Return the time between two looks."""
+        """Return the time between two checks in s."""
         return 1.0
 
     def look(self, job: int, forest: Forest, at: At, clock: Clock) -> Findings:
-        """Look once at who contributes, and return what is new. Called where it `looks`."""
+        """Check once which sources contribute, and return what changed. Called only if `looks`."""
         return Findings()
 
 
 class PlacePool(Protocol):
-    """The part of one place that is shared out among trees."""
+    """The resource of one place that is allocated to trees."""
 
     def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
-        """Give a tree its share, `is_lent` one of a group, and return its first slot. NoRoomError says who
-        has what.
+        """Allocate a tree's share and return its first slot; `is_lent`: the tree is a group's. Raises
+        NoRoomError, which lists the holders.
         """
 
     def free(self, key: Key) -> None:
-        """Take the share of a tree back; nothing if it has none."""
+        """Free a tree's share; does nothing if it has none."""
 
     def jobs(self) -> int:
         """Return how many jobs have shares here."""
 
 
 class DataPlaneProgram(Protocol):
-    """A data-plane program. What it `shares` out of a place has that name: programs that share out the same
-    do so from one pool. `sources` has a file by each engine that it is written for, of bpf/ or p4/ unless the
-    path is absolute. `parts` has the classes of its own parts of places, by engine, MODULE:CLASS: what an
-    engine's folder says in its `parts` (PlacePart, SwitchPart). A program without any has slots alone. `maps`
-    has the records of the arrays that its XDP source has, by the maps' names: what the compiler makes of each
-    is compared with that before anything is loaded. A user's class may leave both unsaid.
+    """A data-plane program. `shares` names the resource of a place that it allocates: programs with the same
+    name use one pool. `sources` has a file for each engine that it supports, in bpf/ or p4/ unless the path
+    is absolute. `parts` has the classes of its own parts of places, by engine, as MODULE:CLASS with the
+    interface of the engine's folder (PlacePart, SwitchPart); a program without parts uses slots only. `maps`
+    has the records of its XDP source's arrays, by the maps' names: the compiled layout of each is compared
+    with its record before anything is loaded. A user's class may omit parts and maps.
     """
 
     name: str
@@ -176,27 +175,27 @@ class DataPlaneProgram(Protocol):
     maps: Mapping[str, Record]
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """Raise RequestError where a job says of its packets what this program does not do. `engines` is by
-        unit.
-        """
+        """Raise RequestError if a job's choices for its packets are not supported. `engines` is by unit."""
 
     def grant(
         self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
     ) -> Grant:
-        """Return what a job is to have, of `size` slots for each tree where somebody says so. RequestError
-        where places can never have that.
+        """Compute a job's share, with `size` slots for each tree if given. Raises RequestError if places can
+        never have that.
         """
 
     def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
-        """Return what a group of that job may have for so many trees: the first for which there is room."""
+        """Return the shares that a group of that job may get for so many trees; the first that fits is
+        used.
+        """
 
     def pool(self, capacity: Capacity, slots: int) -> PlacePool:
-        """Return what a place that has so many slots shares out."""
+        """Make the pool of a place that has so many slots."""
 
 
 def programs_of(forest: Forest, by_engine: Mapping[str, str], engines: Mapping[Unit, str]) -> list[str]:
-    """Return the names of the programs of the places that sum for a job: what System.programs has for their
-    engines, and the core's for others.
+    """Return the names of the programs at a job's places: by System.programs for their engines, the core's
+    for others.
     """
     summing = {engines[place.unit] if place.is_switch else HOSTS for place in forest.places}
     return sorted({by_engine.get(engine, SUM) for engine in summing})
@@ -208,8 +207,8 @@ def chosen(
     by_engine: Mapping[str, str],
     engines: Mapping[Unit, str],
 ) -> DataPlaneProgram:
-    """Return the program that grants a job what it has: that of its places, where one is not the core's.
-    RequestError for one that there is not, and for some that do not share out the same.
+    """Return the program that grants a job its share: that of its places, unless all of them run the core's.
+    Raises RequestError for an unknown program, and for programs that allocate different resources.
     """
     names = programs_of(forest, by_engine, engines)
     for name in names:

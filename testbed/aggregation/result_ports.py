@@ -1,5 +1,5 @@
-"""The ports by which a forest's results go on from switch to switch: between units as the controller answers,
-which knows the circuits, within a pod by its links, which are as they are.
+"""Find the ports by which switches forward a forest's results: between units from the controller, which knows
+the circuits; within a pod from its fixed links.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from testbed.topology.units import Unit, checked_unit
 
 
 def ways(forest: Forest, controller: Callable[..., Any]) -> list[Ways]:
-    """Return, by tree, the devices by which results go on from each switch, from that of the top to those of
-    the workers. `controller` is asked by operation and arguments. Raises what it raises.
+    """Return, by tree, the devices by which each switch, from the top's to the workers', forwards results.
+    Calls `controller` with an operation and arguments, and raises its errors.
     """
     return [_way(tree.top.place, forest.workers, controller) for tree in forest.trees]
 
@@ -38,7 +38,7 @@ def _way(top: Place, receivers: Iterable[Host], controller: Callable[..., Any]) 
 def _between_units(
     root: Unit, units: set[Unit], controller: Callable[..., Any]
 ) -> dict[Dpid, list[tuple[str, ...]]]:
-    """Return the devices by which results go on from each unit's own switch, and from the core."""
+    """Return the devices by which each unit's own switch, and the core, forward results."""
     if units == {root}:
         return {}
     members = [addresses.unit_name(unit) for unit in sorted(units)]

@@ -1,7 +1,7 @@
-"""The slots of one place, given out in segments <MemID, Size> (P4INC-AOI, section VI-B). Pure.
+"""Allocate the slots of one place in segments <MemID, Size> (P4INC-AOI, section VI-B). Pure.
 
-The first slots are for as many jobs as the place promises to take, in equal shares; the others are for groups
-of jobs' workers. A group has none of the jobs', so that no group keeps a job out.
+The first slots are for as many jobs as the place promises to accept, in equal shares; the others are for
+groups of jobs' workers. Groups get none of the jobs' slots, so no group keeps a job out.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ Key = tuple[int, int]  # a job, and the number of one of its trees
 
 
 class NoRoomError(TestbedError):
-    """A switch takes no more jobs, or has no free segment of the size asked for."""
+    """A place accepts no more jobs, or has no free segment of the requested size."""
 
 
 class Segments:
-    """First fit: a tree gets the lowest free slots in a row, of the jobs' or of the groups'. Freed neighbours
-    are one free segment again.
+    """Allocates first fit: a tree gets the lowest free consecutive slots, of the jobs' or of the groups'.
+    Adjacent freed segments merge.
     """
 
     def __init__(self, slots: int, jobs: int, group_slots: int = 0) -> None:
-        """Have `slots` for so many jobs, and `group_slots` behind them for groups."""
+        """`slots` are for `jobs` jobs; `group_slots` more, for groups, follow them."""
         self._slots, self._jobs, self._group_slots = slots, jobs, group_slots
         self._taken: dict[Key, tuple[int, int]] = {}  # (MemID, Size)
-        self._lent: dict[Key, tuple[int, int]] = {}  # the same of groups
+        self._lent: dict[Key, tuple[int, int]] = {}  # the same for groups
 
     @property
     def default_size(self) -> int:
-        """An equal share for each of the jobs that the place takes at once."""
+        """The equal share of each job that the place accepts at once."""
         return self._slots // self._jobs
 
     def take(self, key: Key, size: int) -> int:
-        """The MemID of a segment of `size` slots for a job's tree. Raises NoRoomError, which says who
-        holds what.
+        """Allocate a segment of `size` slots for a job's tree, and return its MemID. Raises NoRoomError,
+        which lists the holders.
         """
         jobs = {job for job, _ in self._taken}
         if key[0] not in jobs and len(jobs) >= self._jobs:
@@ -45,27 +45,27 @@ class Segments:
         return self._taken[key][0]
 
     def lend(self, key: Key, size: int) -> int:
-        """The MemID of a segment for a tree of a group; else as `take`."""
+        """Allocate a segment for a tree of a group; otherwise as `take`."""
         slots = range(self._slots, self._slots + self._group_slots)
         self._lent[key] = (_lowest(self._lent, slots, size, " for groups"), size)
         return self._lent[key][0]
 
     def free(self, key: Key) -> None:
-        """Takes the segment of a tree back; nothing if it has none."""
+        """Free the segment of a tree; does nothing if it has none."""
         self._taken.pop(key, None)
         self._lent.pop(key, None)
 
     def taken(self) -> dict[Key, tuple[int, int]]:
-        """(Job, tree) -> (MemID, Size), those of groups as well."""
+        """Return (job, tree) -> (MemID, Size), including groups'."""
         return {**self._taken, **self._lent}
 
     def jobs(self) -> int:
-        """Return how many jobs have segments here, other than of groups."""
+        """Return how many jobs have segments here, groups aside."""
         return len({job for job, _ in dict(self._taken)})
 
 
 def _lowest(held: Mapping[Key, tuple[int, int]], slots: range, size: int, whose: str) -> int:
-    """Return where the lowest `size` of these slots in a row begin that are free."""
+    """Return the start of the lowest `size` consecutive free slots."""
     start, longest = slots.start, 0
     for base, length in sorted(held.values()):
         if base - start >= size:

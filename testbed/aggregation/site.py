@@ -1,4 +1,4 @@
-"""The testbed as a system finds it when it lays a job out: its racks, the hosts that are taken, and what
+"""The state of the testbed for a system that lays a job out: its racks, the busy hosts, and the units that
 circuits join. Pure.
 """
 
@@ -17,12 +17,12 @@ from testbed.topology.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """A unit as a system must know it: its number, its kind (gpu, cpu or optimizer), how many hosts it has,
-    and the declared rates of their links, None where one is unshaped; empty where all are alike. If it is a
-    pod, it has so many `racks`, with such hosts each, or rates of the hosts of all racks, in their order.
-    `usual_mbps` is the rate where all are alike. `pod_mbps` has the rates of a pod's racks' links to its
-    switch, `reach_mbps` that of the link by which a unit reaches one that no circuit joins it to: of the
-    core, or a circuit of its slowest port; None: unshaped.
+    """A unit, for systems: its number, its kind (gpu, cpu or optimizer), its number of hosts, and the
+    declared rates of their links (None: unshaped; empty: all links are alike). A pod has `racks`, each with
+    that many hosts and rates, or with rates for the hosts of all racks in order. `usual_mbps` is the rate if
+    all links are alike. `pod_mbps` has the rates of the links from a pod's racks to its switch. `reach_mbps`
+    is the rate to a unit that no circuit joins: of the link to the core, or of a circuit at its slowest port;
+    None: unshaped.
     """
 
     unit: Unit
@@ -36,11 +36,11 @@ class Rack:
 
     @property
     def size(self) -> int:
-        """Return how many hosts it has in all."""
+        """Return its total number of hosts."""
         return self.hosts * max(1, self.racks)
 
     def members(self, rack: int = 0) -> list[Host]:
-        """Return its hosts, of a pod those of all racks, or of one."""
+        """Return its hosts; for a pod those of all racks, or of one."""
         racks = range(1, self.racks + 1) if self.racks else (0,)
         return [
             (self.unit, addresses.in_rack(each, host))
@@ -50,28 +50,28 @@ class Rack:
         ]
 
     def rate_mbps(self, host: int) -> float:
-        """Return the declared rate of a host's link; infinity where it is unshaped."""
-        own = self._own_mbps(host) if self.rates_mbps else self.usual_mbps
-        return math.inf if own is None else own
+        """Return the declared rate of a host's link; infinity if it is unshaped."""
+        rate = self._own_mbps(host) if self.rates_mbps else self.usual_mbps
+        return math.inf if rate is None else rate
 
     def _own_mbps(self, host: int) -> float | None:
         at = max(0, addresses.rack_of(host) - 1) * self.hosts + addresses.place_in_rack(host) - 1
         return self.rates_mbps[at % len(self.rates_mbps)]
 
     def slowness(self, host: int) -> float:
-        """Return a number by which hosts are ordered, those with the fastest links first."""
+        """Return a sort key for hosts, with the fastest links first."""
         if not self.rates_mbps:
             return 0.0
         rate_mbps = self._own_mbps(host)
         return -math.inf if rate_mbps is None else -rate_mbps
 
     def fastest(self, hosts: Iterable[Host], count: int) -> list[Host]:
-        """Return so many of these hosts of the unit, those with the fastest links, by number."""
+        """Return the `count` hosts with the fastest links among these hosts of the unit, sorted by number."""
         return sorted(sorted(hosts, key=lambda host: (self.slowness(host[1]), host))[:count])
 
 
 def racks_of(topology: Topology) -> tuple[Rack, ...]:
-    """Return the units of a topology as systems know them."""
+    """Convert the units of a topology to the systems' form."""
     return tuple(
         Rack(
             unit.index,
@@ -97,21 +97,21 @@ def _reach_mbps(topology: Topology, unit: UnitSpec) -> float | None:
 
 
 def joined_mbps(topology: Topology, circuits: Iterable[Sequence[str]]) -> dict[frozenset[Unit], float]:
-    """Return the declared rate of all these circuits between two units, by pair; each is given by its two
-    ports, and carries what the slower one does.
+    """Return the declared rate of all these circuits between two units, by pair. Each circuit is given by its
+    two ports, and has the rate of the slower.
     """
     rates: dict[frozenset[Unit], float] = {}
     for ends in circuits:
         units = frozenset(addresses.parse_optical_port(end)[0] for end in ends)
-        each = [topology.optical_mbps(end) for end in ends]
-        slower = min((rate for rate in each if rate is not None), default=math.inf)
+        port_rates = [topology.optical_mbps(end) for end in ends]
+        slower = min((rate for rate in port_rates if rate is not None), default=math.inf)
         rates[units] = rates.get(units, 0.0) + slower
     return rates
 
 
 def _own_rates(topology: Topology, unit: UnitSpec) -> tuple[float | None, ...]:
-    """Return what each host of a rack has, or each of all racks where these differ; nothing where all of them
-    are as the topology says.
+    """Return the rates of a rack's hosts, or of the hosts of all racks if these differ; empty if all have the
+    topology's rate.
     """
     if topology.link_rates.keys().isdisjoint(unit.links):
         return tuple(host.rate_mbps for host in unit.unequal)
@@ -120,34 +120,34 @@ def _own_rates(topology: Topology, unit: UnitSpec) -> tuple[float | None, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The testbed as a system finds it: its racks, the hosts that jobs hold, and the pairs of units that
+    """The state of the testbed for a system: its racks, the hosts that jobs hold, and the pairs of units that
     circuits join.
     """
 
     racks: tuple[Rack, ...]
     busy: frozenset[Host]
     joined: frozenset[frozenset[Unit]]
-    kept: Host | None = None  # a server that the job has already
-    spared: frozenset[Host] = frozenset()  # those of workers that failed in an earlier start: not to sum
+    kept: Host | None = None  # the host of the server that the job already has
+    spared: frozenset[Host] = frozenset()  # hosts of workers that failed in an earlier start: must not sum
     joined_mbps: Mapping[frozenset[Unit], float] = field(default_factory=dict, hash=False)  # of `joined`
 
     def between_mbps(self, first: Unit, other: Unit) -> float:
-        """Return the declared rate between two units: of the circuits that join them, or of one that would;
-        infinity where it is unshaped.
+        """Return the declared rate between two units: of the circuits that join them, or of one that could;
+        infinity if it is unshaped.
         """
         if frozenset((first, other)) in self.joined_mbps:
             return self.joined_mbps[frozenset((first, other))]
-        each = [rack.reach_mbps for rack in self.racks if rack.unit in (first, other)]
-        return min((rate for rate in each if rate is not None), default=math.inf)
+        rates = [rack.reach_mbps for rack in self.racks if rack.unit in (first, other)]
+        return min((rate for rate in rates if rate is not None), default=math.inf)
 
     def rate_mbps(self, host: Host) -> float:
-        """Return the declared rate of a host's link; infinity where it is unshaped."""
+        """Return the declared rate of a host's link; infinity if it is unshaped."""
         return next(rack.rate_mbps(host[1]) for rack in self.racks if rack.unit == host[0])
 
     def server(self, workers: Sequence[Host], kind: str = "cpu", what: str = "the parameter server") -> Host:
-        """A free host for what serves these workers: the first one of a unit of this `kind`, preferably one
-        that needs few new circuits, and of those one with a fast link. Where no such unit has a free host,
-        any unit's will do. RequestError where no host is free.
+        """Choose a free host for these workers' server: in a unit of this `kind` if one is free there, then
+        with the fewest new circuits, then with the fastest link. Otherwise in any unit. Raises RequestError
+        if no host is free.
         """
         if self.kept is not None:
             return self.kept
@@ -174,8 +174,8 @@ class Site:
 
 
 def declared_site(topology: Topology) -> Site:
-    """Return the site of a testbed that is only declared: nothing runs, and the circuits are lit that the
-    configuration lights at first.
+    """Return the site of a testbed that is only declared: no job runs, and the configuration's first circuits
+    are lit.
     """
     rates = joined_mbps(topology, topology.ocs.circuits)
     return Site(racks_of(topology), frozenset(), frozenset(rates), joined_mbps=rates)

@@ -1,4 +1,4 @@
-"""The core's program: a tree's sums are made in a segment of each place's slots. Pure."""
+"""The core's program: it sums a tree in a segment of each place's slots. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testbed.wire.places import GROUP_SLOTS
 from testbed.wire.records import Record
 from testbed.wire.recovery import Recovery
 
-_GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the larger that fits
+_GROUP_SIZES = GROUP_SLOTS // 6, GROUP_SLOTS // 12  # slots of a group's segments: the first that fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SlotPool:
 
 
 class SlotProgram:
-    """Each tree has a segment, of an equal share of a place's slots or of as many as its job says."""
+    """Gives each tree a segment: an equal share of a place's slots, or as many as its job requests."""
 
     name, shares = SUM, "slots"
     sources: Mapping[str, Path] = MappingProxyType({"xdp": Path("sum.h"), "bmv2": Path("sum.p4")})
@@ -47,8 +47,8 @@ class SlotProgram:
     maps: Mapping[str, Record] = MappingProxyType({})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """A sum waits for every worker, and what is under way is half of a segment. Only the core's sum is
-        asked what has become of it.
+        """Raise RequestError for choices that slots do not support: a sum waits for every worker, half of a
+        segment is under way, and only the core's sum answers questions.
         """
         if packets.recovery is Recovery.INTEGRITY and self.name != SUM:
             raise RequestError(
@@ -69,7 +69,7 @@ class SlotProgram:
     def grant(
         self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
     ) -> Grant:
-        """Return segments of `size` slots, or of an equal share among the job's trees."""
+        """Grant segments of `size` slots, or of an equal share divided among the job's trees."""
         trees = len(forest.trees)
         if size is None:
             size = Segments(capacity.slots, capacity.topology.inc.jobs).default_size // trees
@@ -82,8 +82,8 @@ class SlotProgram:
         return Grant(size)
 
     def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
-        """Return a sixth of the slots that are kept for groups, and a twelfth: what groups have keeps no job
-        out.
+        """Return a sixth of the slots that are reserved for groups, and a twelfth; groups never use jobs'
+        slots.
         """
         return [Grant(max(size // trees, MIN_SLOTS)) for size in _GROUP_SIZES]
 

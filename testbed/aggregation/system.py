@@ -1,5 +1,5 @@
-"""An aggregation system as the testbed knows it: how a job's workers become a forest, what else it needs, and
-the policies and figures that it brings. Pure.
+"""The interface of an aggregation system: how it lays a job's workers out as a forest, what else the job
+needs, and its policies and figures. Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ PolicyFactory = Callable[[int], Policy]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A process that serves a job's workers from a host of its own: the module that it runs, and how it is
-    called.
-    """
+    """A process that serves a job's workers from a host of its own: its module, and its name in words."""
 
     module: str
     name: str
@@ -33,11 +31,16 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The way that a job's gradients are summed: its system by name, its workers' hosts by rank, how these
-    speak (one of testbed/wire/transports.py), the host of its server process or top place (None: it has
-    none), the forest (None: nothing is summed in the network), and the pairs of units that its traffic joins:
-    given by whatever pairs of units send to one another, kept each once, without those of one unit.
-    `service` is the process on that host; None: there is none.
+    """The decisions of a system for one job:
+
+    - `system`: the system's name;
+    - `workers`: their hosts by rank;
+    - `transport`: how the workers send gradients, one of testbed/wire/transports.py;
+    - `server`: the host of its server process or top place; None: it has none;
+    - `forest`: its trees; None: nothing is summed in the network;
+    - `demands`: the pairs of units that its traffic joins. Given as any pairs of units that send to one
+      another; kept each once, without pairs of equal units;
+    - `service`: the process on the server's host; None: there is none.
     """
 
     system: str
@@ -55,24 +58,24 @@ class Layout:
 
     @property
     def units(self) -> list[Unit]:
-        """Those with workers."""
+        """The units that have workers."""
         return sorted({unit for unit, _ in self.workers})
 
     def hosts(self) -> set[Host]:
-        """All hosts that the job holds."""
+        """Return all hosts that the job holds."""
         held = {*self.workers, *([self.server] if self.server else [])}
         return held | (self.forest.hosts() if self.forest else set())
 
 
 NO_SERVER, SERVER_ACROSS, SERVER_ALWAYS = "no host", "a host of its own across units", "a host of its own"
-"""What a system says of the host for its server process or top place."""
+"""A system's need of a host for its server process or top place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
     """A system's policies for the queue, and the two systems between which they choose for a job: `with_inc`
-    lays it out where a switch is to sum for it, `without_inc` where none is. `usual` is the policy that is
-    taken where none is named; at most one system says one.
+    lays it out if a switch sums for it, `without_inc` if none does. `usual` is the default policy; at most
+    one system names one.
     """
 
     factories: Mapping[str, PolicyFactory]
@@ -83,24 +86,28 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """The words by which `testbed demo` and its report show a system, and whether across two units too."""
+    """A system's title in `testbed demo` and its report, and whether it is also shown across two units."""
 
     title: str
     across: bool = False
 
 
 class System(Protocol):
-    """An aggregation system. A registered one is a subclass, for what it leaves unsaid; a user's class says
-    what it wants of this.
+    """An aggregation system. A registered one is a subclass, which gives it the defaults; a user's class may
+    define any of these attributes.
 
-    `programs` names, by engine, the data-plane program that its places run ("sum" is the core's own); those
-    of an engine that it does not name cannot sum for it. `instead` names the system that a job is summed by
-    where the places have no room, None where the job is then refused; `server` is one of the above. `paper`
-    is the name of its paper on the command line, `figures` are those of it that the system brings itself
-    (packages bring others: testbed/plugins/papers.py); `clusterer` is what `testbed cluster` asks, where
-    workers head others. `chooses_heads` says that it chooses among the workers who sums: a job that starts
-    again is laid out anew, for a site that spares those that failed. `age_out_ms` is how long a place that
-    sums by blocks waits for a source, if the job does not say; 0: as long as it takes.
+    - `programs`: by engine, the data-plane program of its places ("sum" is the core's own). Places with
+      another engine cannot sum for it.
+    - `instead`: the system that sums a job if the places have no room; None: the job is refused.
+    - `server`: one of the three constants above.
+    - `paper`: the name of its paper on the command line.
+    - `figures`: the paper's figures that the system itself brings (packages bring others:
+      testbed/plugins/papers.py).
+    - `clusterer`: for `testbed cluster`, if workers head others.
+    - `chooses_heads`: it chooses which workers sum. A restarting job is then laid out again, on a site that
+      spares the hosts of failed workers.
+    - `age_out_ms`: how long a place that sums by blocks waits for a source, unless the job says; 0: without
+      limit.
     """
 
     name: str
@@ -117,12 +124,12 @@ class System(Protocol):
     age_out_ms: float = 0.0
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """The layout of a job with these workers. RequestError where there is none."""
+        """Lay out a job with these workers. Raises RequestError if that is impossible."""
         ...
 
 
 def completed(layout: Layout, system: System) -> Layout:
-    """Return a layout with what its system says of all of its layouts, where it says nothing of this one."""
+    """Complete a layout with its system's defaults, where it has no values of its own."""
     programs = dict(layout.programs or getattr(system, "programs", {}))
     age_out_ms = float(layout.age_out_ms or getattr(system, "age_out_ms", 0.0))
     return replace(layout, programs=programs, age_out_ms=age_out_ms)

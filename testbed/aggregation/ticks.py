@@ -1,4 +1,4 @@
-"""The control packet by which whoever runs a place completes a sum that waits too long. Pure."""
+"""Make the control packet that completes a sum which has waited too long. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from testbed.wire import spec
 from testbed.wire.codec import Header
 from testbed.wire.frame import Frame
 
-_OLDEST_MS = 0xFFFF  # of the header's field
+_OLDEST_MS = 0xFFFF  # the largest value of the header's field
 
 
 def tick_frame(tick: Tick, entry: Entry) -> bytes:
-    """Return the frame that asks the place whose entry it is to send what a slot has of a fragment.
+    """Make the frame that asks the place of this entry to send the sum of a fragment in a slot as it is.
 
-    The generation is the tick's, not the entry's: one made before the job was admitted anew counts for
-    nothing. A fragment that has waited for longer than the header's field holds says the most that it holds.
+    The generation is the tick's, not the entry's: a tick made before the job was admitted again has no
+    effect. An age beyond the header's field becomes the field's maximum.
     """
     header = Header(
         op=spec.Op.TICK, job=tick.job, worker=0, contributors=tick.sources, generation=tick.generation,

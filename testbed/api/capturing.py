@@ -42,7 +42,7 @@ def capture(
 ) -> CapturedFrames:
     """Write a link's frames to a file or, with STDOUT, pass the pipe that carries them to `on_tap`. Return
     the number of frames in each direction and how many were missed because the capture was too slow. After an
-    interrupt, return only when the file is complete.
+    interrupt, wait until the file is complete, then raise it again.
     """
     runtime.require_alive()
     file = output if output == STDOUT else str(Path(output).absolute())

@@ -184,6 +184,6 @@ def demands_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
 def _pair(pair: Pair, what: str, accepted: str) -> list[str]:
     ends = pair.split("-") if isinstance(pair, str) else [str(end) for end in pair]
     if len(ends) != 2:
-        shown = pair if isinstance(pair, str) else ", ".join(ends)
-        raise RequestError(f"{what} {shown}: a pair of {accepted} is accepted")
+        text = pair if isinstance(pair, str) else ", ".join(ends)
+        raise RequestError(f"{what} {text}: a pair of {accepted} is accepted")
     return ends

@@ -87,7 +87,7 @@ def write_result(path: Path, result: RunResult) -> None:
     """Write a result as JSON, and its samples (base64 in the result) as a file of NumPy arrays. Raises
     HostError if they cannot be written.
     """
-    kept = _with_series_written(series_path(path), path, result)
+    kept = _write_series(series_path(path), path, result)
     _write_json(path, kept, result)
 
 
@@ -98,25 +98,25 @@ def write_repeated(
     if they cannot be written.
     """
     kept = [
-        _with_series_written(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
+        _write_series(series_path(path.with_suffix(f".{number}{path.suffix}")), path, result)
         for number, result in enumerate(results, 1)
     ]
     _write_json(path, with_means(kept), results[-1])
 
 
-def _with_series_written(samples: Path, path: Path, result: RunResult) -> RunResult:
+def _write_series(samples: Path, path: Path, result: RunResult) -> RunResult:
     """Write a result's samples to a file; return the result with that file's name in place of the samples."""
     if result.samples is None:
         return result
-    _written(samples, result.samples, path, result)
+    _write_file(samples, result.samples, path, result)
     return result.with_samples_in(samples.name)
 
 
 def _write_json(path: Path, content: RunResult | RepeatedRuns, result: RunResult) -> None:
-    _written(path, (json.dumps(as_json(content), indent=2) + "\n").encode(), path, result)
+    _write_file(path, (json.dumps(as_json(content), indent=2) + "\n").encode(), path, result)
 
 
-def _written(file: Path, content: bytes, path: Path, result: RunResult) -> None:
+def _write_file(file: Path, content: bytes, path: Path, result: RunResult) -> None:
     """Write one of the files that `--json` asks for. Raises HostError, which says how the job ended."""
     try:
         _replace(file, content)

@@ -28,7 +28,7 @@ from testbed.api.running import RunOptions, check, run
 from testbed.api.state import status
 from testbed.api.submitting import QueueRequest, cancel, queue, submit
 from testbed.api.telemetry import Telemetry
-from testbed.api.up import Config, bring_up, file_with, said
+from testbed.api.up import Config, bring_up, file_with, run_command
 from testbed.client.caller import Caller
 from testbed.client.runtime import DEFAULT_NAME, Runtime
 from testbed.client.temporary import ENDING, handling
@@ -52,11 +52,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def _with_job_options(method: Method) -> Method:
     """List the options of `JobOptions` in a method's signature, in place of its `**keywords`."""
     signature = inspect.signature(method)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    said = [
+    parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name]) for name in OPTIONS
     ]
-    method.__dict__["__signature__"] = signature.replace(parameters=[*own, *said])
+    method.__dict__["__signature__"] = signature.replace(parameters=[*parameters, *options])
     return method
 
 
@@ -149,7 +149,7 @@ class Testbed:
         show: TextIO | None = None,
         record: bool = True,
         options: JobOptions | None = None,
-        **said: Any,
+        **job_options: Any,
     ) -> JobResult:
         """Run a training script with these arguments, wait for its end, and return its result. The options
         are those of `testbed run`; those of `JobOptions` are given as keywords, or all in `options`. The
@@ -157,7 +157,7 @@ class Testbed:
         the result, if the job failed; an interrupt ends the job. Leaves a record, as the command does, unless
         `record` is False.
         """
-        if unknown := sorted(said.keys() - OPTIONS.keys()):
+        if unknown := sorted(job_options.keys() - OPTIONS.keys()):
             raise TypeError(f"Testbed.run() got an unexpected keyword argument {unknown[0]!r}")
         if not isinstance(options, JobOptions | None):
             raise RequestError(f"options: {shown(options)}; a JobOptions is accepted")
@@ -171,7 +171,7 @@ class Testbed:
             logs=None if logs is None else Path(logs),
             timeout_s=timeout_s,
             preload=preload,
-            options=(options or AS_USUAL).but(said),
+            options=(options or AS_USUAL).but(job_options),
             series=True,
         )
         output: list[tuple[str, str]] = []
@@ -230,8 +230,8 @@ class Testbed:
     ) -> tuple[int, ...]:
         """Queue jobs as `submit` does, and return their numbers at once."""
         with self._queueing(jobs, preload, logs, record, wait=False) as (batch, recorded):
-            left = recorded.left_to_testbed(batch.names, batch.logs is None)
-            return queue(self._runtime, batch, Caller.of_this_process(), recorded.hear, left)
+            testbeds_part = recorded.left_to_testbed(batch.names, batch.logs is None)
+            return queue(self._runtime, batch, Caller.of_this_process(), recorded.hear, testbeds_part)
 
     def cancel(self, *jobs: int) -> tuple[int, ...]:
         """End queued jobs; without numbers, all that this user queued. Return the numbers of those that had
@@ -248,7 +248,7 @@ class Testbed:
         with contextlib.ExitStack() as stack:
             if not isinstance(steps, str | Path):
                 steps = stack.enter_context(file_with(steps, "steps.yaml"))
-            record = json.loads(said("script", "--name", self.name, "--json", "-", str(steps)))
+            record = json.loads(run_command("script", "--name", self.name, "--json", "-", str(steps)))
         return list(record["steps"])
 
     def exec(

@@ -60,22 +60,24 @@ class RunOptions:
 
     def described(self) -> dict[str, Any]:
         """Return the options under the command's names, for the job's record."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("options", "series"):
-            del own[name]
-        own |= {"arguments": list(self.arguments), "timeout": own.pop("timeout_s"), "repeat": 1}
-        return own | self.options.as_json()
+            del values[name]
+        values |= {"arguments": list(self.arguments), "timeout": values.pop("timeout_s"), "repeat": 1}
+        return values | self.options.as_json()
 
     def words(self) -> list[str]:
         """Return the words after `testbed run` that request the same job."""
-        own: dict[str, object] = {
+        options: dict[str, object] = {
             "--sync": self.sync,
             "--place": self.place,
             "--ps": self.ps,
             "--python": self.python,
         }
-        own |= {"--logs": self.logs, "--timeout": self.timeout_s}
-        words = [word for option, value in own.items() if value is not None for word in (option, str(value))]
+        options |= {"--logs": self.logs, "--timeout": self.timeout_s}
+        words = [
+            word for option, value in options.items() if value is not None for word in (option, str(value))
+        ]
         words += ["--preload"] if self.preload else []
         return [*words, *self.options.words(), self.script, *self.arguments]
 

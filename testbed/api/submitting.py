@@ -81,7 +81,7 @@ def submit(
     """Queue checked jobs, and return their result when the last has ended."""
     from testbed.messages.submission import SubmissionResult  # late, so that jobs start sooner
 
-    answer = _asked(runtime, batch.request(caller), on_event)
+    answer = _send(runtime, batch.request(caller), on_event)
     return decode(SubmissionResult, answer, "result")
 
 
@@ -93,11 +93,11 @@ def queue(
     """
     from testbed.messages.submission import QueuedJobs
 
-    answer = _asked(runtime, batch.request(caller) | dict(left), on_event)
+    answer = _send(runtime, batch.request(caller) | dict(left), on_event)
     return decode(QueuedJobs, answer, "queued jobs").jobs
 
 
-def _asked(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> Any:
+def _send(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> Any:
     return rpc.call(runtime.socket, "submit", on_event=decoded(on_event), timeout_s=None, **request)
 
 

@@ -41,14 +41,14 @@ def bring_up(
     words += ["--log-packets"] if log_packets else []
     undo = partial(end, Runtime.of(name), lambda _: None)
     try:
-        return dict(json.loads(said(*words, undo=undo, content=content)))
+        return dict(json.loads(run_command(*words, undo=undo, content=content)))
     except TestbedError as error:
         if content is None:
             raise
         raise type(error)(str(error).replace(SHOWN_STDIN, "configuration")) from None
 
 
-def said(*words: str, undo: Callable[[], object] = lambda: None, content: str | None = None) -> str:
+def run_command(*words: str, undo: Callable[[], object] = lambda: None, content: str | None = None) -> str:
     """Run another command of the project with `content` on its standard input, and return its output. Raises
     the error for its exit code, with its last line. The command has no terminal: an interrupt is passed on to
     it and its end awaited. If it had succeeded by then, calls `undo`.

@@ -54,10 +54,10 @@ def _at_parsing(completers: Mapping[str, Completer]) -> None:
     """
     import argcomplete
 
-    own = {name: getattr(argparse.ArgumentParser, name) for name in PARSING}
+    originals = {name: getattr(argparse.ArgumentParser, name) for name in PARSING}
 
     def answer(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
-        for name, method in own.items():  # argcomplete itself parses the incomplete line
+        for name, method in originals.items():  # argcomplete itself parses the incomplete line
             setattr(argparse.ArgumentParser, name, method)
         _name_things(parser, completers)
         argcomplete.autocomplete(parser)

@@ -50,10 +50,10 @@ def interpreter() -> Path:
     """
     if not is_checkout() or _has_another_torch():
         return Path(sys.executable)
-    of_checkout = VENV / "bin" / "python"
-    if not of_checkout.exists():
+    python = VENV / "bin" / "python"
+    if not python.exists():
         raise HostError("not set up: run sudo make setup")
-    return of_checkout
+    return python
 
 
 def _has_another_torch() -> bool:
@@ -69,13 +69,13 @@ def controller_interpreter(library: str) -> Path:
     """
     if library != "ryu":
         return Path(sys.executable)
-    of_ryu = RYU_VENV / "bin" / "python"
-    if not of_ryu.exists():
+    python = RYU_VENV / "bin" / "python"
+    if not python.exists():
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         if sys.version_info[:2] > NEWEST_FOR_RYU:
             raise HostError(f"ryu 4.34 cannot be built for Python {version}: take os-ken, its continuation")
         raise HostError("ryu is not installed: run sudo make ryu in a checkout of this project")
-    return of_ryu
+    return python
 
 
 def enter() -> None:

@@ -49,9 +49,9 @@ class Screen:
             self._phase, self._phase_began = phase, time.monotonic()
         self._text = f"{done}/{total}" if total else ""
         if self._rewrite:
-            own = raw(self._stream)
-            own.write(f"\r  {phase:<12} {self._text:>9}\033[K")
-            own.flush()
+            terminal = raw(self._stream)
+            terminal.write(f"\r  {phase:<12} {self._text:>9}\033[K")
+            terminal.flush()
 
     def _end_phase(self) -> None:
         if self._phase is not None:

@@ -1,4 +1,6 @@
-"""Keep standard output to one JSON document, whatever a command and its child processes print meanwhile."""
+"""Restrict standard output to one JSON document, whatever a command and its child processes print
+meanwhile.
+"""
 
 from __future__ import annotations
 

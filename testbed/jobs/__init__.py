@@ -1,1 +1,1 @@
-"""The life of a job: its place, its processes, its services and its result."""
+"""A job's life: its placement, processes, services and result."""

@@ -1,8 +1,8 @@
-"""One start of a job, from what its processes are told to what they left: its folder, its workers and
-parameter server, its report.
+"""One start of a job, from its processes' settings to their results: its folder, its workers and parameter
+server, its report.
 
-Owns no decision: where the job runs and how it sums is its layout; what the network gave it is the admission,
-or comes through its gates.
+Makes no decisions: the layout says where the job runs and how it sums; the admission has its resources in the
+network, or they come through its gates.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from testbed.topology import addresses
 from testbed.wire.settings import SumSettings, WorkerSettings, written
 
 MOST_LOG_BYTES = 8 << 20
-"""The most bytes of a process's log in its job's own folder, which is in memory, or in a record; the last of
-its output comes on top.
+"""The most bytes of a process's log in its job's own folder, which is in memory, or in a record; the end of
+its output is kept in addition.
 """
 KEPT_BYTES = 64 << 20
-"""Of the folders of jobs that have ended."""
+"""The most bytes of the folders of ended jobs, in total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a job's processes: whose, how they sum, and what they share. With gates the workers wait
-    there to be told how they sum, and the parameter server, if the job has one, runs already.
+    """One start of a job's processes: their job, how they sum, and the files that they share. With gates, the
+    workers wait there for their settings, and the parameter server, if the job has one, runs already.
     """
 
     job: int
@@ -71,22 +71,22 @@ class Attempt:
 
     @property
     def suffix(self) -> str:
-        """Return the end of the names of files, which is empty for the job's first start."""
+        """Return the suffix of its files' names, which is empty for the job's first start."""
         return f".restart-{self.number}" if self.number else ""
 
 
 class Executor:
-    """Makes the attempts of the jobs of the testbed `name`; `root` holds their folders; what is its users' is
-    reached through `files`. Thread-safe.
+    """Runs the attempts of all jobs of the testbed `name`. Their folders are in `root`; users' files are
+    accessed through `files`. Thread-safe.
     """
 
     def __init__(self, name: str, hosts: Hosts, root: Path, files: UserFiles) -> None:
         self.testbed, self._hosts, self._root, self.files = name, hosts, root, files
         self._lock = threading.Lock()
-        self._in_use: set[Path] = set()  # folders
+        self._in_use: set[Path] = set()  # the folders of living jobs
 
     def close(self) -> None:
-        """Ends the process that workers are forks of, if there is one."""
+        """End the process that workers are forks of, if there is one."""
         self._hosts.end_forks()
 
     def folder_of(self, job: int) -> Path:
@@ -94,13 +94,13 @@ class Executor:
 
     @contextlib.contextmanager
     def folder(self, job: int, request: JobRequest) -> Iterator[Path]:
-        """Make the job's own folder, which is its user's. It stays when its logs are in it, until there are
-        too many.
+        """Make the job's own folder, owned by its user. If it has the logs it stays, until ended jobs'
+        folders exceed KEPT_BYTES.
         """
         folder = self.folder_of(job)
         with self._lock:
             self._in_use.add(folder)
-        remove_tree(folder)  # of the job before, 65,535 jobs ago
+        remove_tree(folder)  # from the earlier job of this number, 65,535 jobs ago
         folder.mkdir(mode=0o700)
         os.chown(folder, request.caller.uid, request.caller.gid)
         try:
@@ -113,7 +113,9 @@ class Executor:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Remove the folders of jobs that ended first, until those of ended jobs have KEPT_BYTES at most."""
+        """Remove the folders of the jobs that ended first, until those of ended jobs have at most
+        KEPT_BYTES.
+        """
         ended = [folder for folder in self._root.iterdir() if folder not in self._in_use]
         ended.sort(key=lambda folder: folder.lstat().st_mtime_ns, reverse=True)
         size = 0
@@ -123,8 +125,8 @@ class Executor:
                 remove_tree(folder)
 
     def attempt(self, attempt: Attempt) -> tuple[list[ProcessSpec], Ending]:
-        """Run all processes of an attempt, from start to end. Raises RequestError where a log cannot be
-        written, TestbedError where a process cannot be started.
+        """Run all processes of an attempt, from start to end. Raises RequestError if a log cannot be written,
+        TestbedError if a process cannot be started.
         """
         request, specs = attempt.request, self._specs(attempt)
         if folders := [spec.cwd for spec in specs if spec.cwd is not None]:
@@ -145,8 +147,8 @@ class Executor:
     def workers(
         self, specs: Sequence[ProcessSpec], ending: Ending, caller: Caller
     ) -> tuple[list[WorkerResult], list[str]]:
-        """Return the workers of an attempt that has ended, by rank, and a line for statistics that are not
-        there, although a worker left them.
+        """Return the results of an ended attempt's workers, by rank, and a line for each worker that wrote
+        statistics which cannot be used.
         """
         workers = sorted((spec for spec in specs if not spec.serves), key=lambda spec: spec.index)
         stats, notes = self._stats([spec.stats for spec in workers if spec.stats is not None], caller)
@@ -164,21 +166,21 @@ class Executor:
         return ended, notes
 
     def _stats(self, paths: Sequence[Path], caller: Caller) -> tuple[list[Statistics | None], list[str]]:
-        """Return the workers' statistics, by rank, and what they lack."""
+        """Return the workers' statistics, by rank, and a line for each that cannot be used."""
         stats: list[Statistics | None] = []
         notes: list[str] = []
         for rank, content in enumerate(self.files.read(paths, caller, result.MOST_BYTES)):
-            left, lack = None, None
+            parsed, lack = None, None
             if isinstance(content, OSError):
                 lack = content.strerror
             elif content is not None:
                 try:
-                    left = result.parse_stats(content)
+                    parsed = result.parse_stats(content)
                 except result.StatsError as error:
                     lack = str(error)
             if lack is not None:
                 notes.append(f"the statistics that worker {rank} left are not in the result: {lack}")
-            stats.append(left)
+            stats.append(parsed)
         return stats, notes
 
     def _specs(self, attempt: Attempt) -> list[ProcessSpec]:
@@ -196,7 +198,7 @@ class Executor:
         hosts = [addresses.host_name(*host) for host in layout.workers]
         environ, cwd = request.environ, None
         *option, script = request.arguments_of_python
-        if request.folders is not None:  # what it is told still counts from its caller's folder
+        if request.folders is not None:  # relative paths in its options still start at its caller's folder
             cwd = request.folders / f"worker-{rank}"
             environ = paths_from(request.cwd, environ, first=request.options.module)
             script = script if request.options.module else os.path.join(request.cwd, script)
@@ -243,15 +245,15 @@ class Executor:
 
 
 def own_hash_seed(environ: Mapping[str, str]) -> str | None:
-    """Return the hash seed that a user asks Python for, None for one that Python draws. A fork has that of
-    the process that it is a fork of.
+    """Return the hash seed that a user sets for Python; None if Python draws one. A fork would have the seed
+    of its parent process instead.
     """
     seed = environ.get("PYTHONHASHSEED", "")
     return None if seed in ("", "random") else seed
 
 
 def _size_bytes(folder: Path) -> int:
-    """Return the bytes of a folder's files; the folder is a user's, who may change it meanwhile."""
+    """Count the bytes of a folder's files; its user may change it meanwhile."""
     size = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -260,7 +262,7 @@ def _size_bytes(folder: Path) -> int:
 
 
 def traffic_of(layout: Layout, mtu: int, lanes: int | None) -> Traffic:
-    """Return where a job's sums go."""
+    """Describe where a job sends its gradients, for its observation."""
     hosts = tuple(addresses.host_name(*host) for host in layout.workers)
     server = addresses.host_name(*layout.server) if layout.server else None
     return Traffic(layout.transport, hosts, server, mtu, layout.forest, lanes)
@@ -269,8 +271,8 @@ def traffic_of(layout: Layout, mtu: int, lanes: int | None) -> Traffic:
 def settings_of(
     job: int, layout: Layout, admission: Admission | None, rate_mbps: float | None, rank: int
 ) -> tuple[SumSettings, list[int]]:
-    """Return what a worker is told of how its job sums, at its start or at its gate, and the descriptors that
-    it names. `rate_mbps` is its link's, where that is another than the topology's.
+    """Make a worker's settings for summing, sent at its start or through its gate, with the descriptors that
+    they name. `rate_mbps` is its link's rate if that differs from the topology's.
     """
     endpoint = admission.worker_env(rank) if admission else None
     if endpoint and rate_mbps is not None:

@@ -1,9 +1,9 @@
-"""The job board, on which a job's processes see who of them still runs. Owns its layout and the launcher's
+"""The job board, by which a job's processes see which of them still run. Owns its layout and the launcher's
 side of it; imports only NumPy and the contract.
 
-A memory file that every process of the job maps. Workers read it in place (workloads/job_env.py, which learns
-the layout from `settings`), so that one whose peer dies can name it at once instead of running into a
-timeout.
+It is a memory file that every process of the job maps. Workers read it directly (workloads/job_env.py, which
+gets the layout from `settings`), so that a worker whose peer dies can name it at once instead of running into
+a timeout.
 """
 
 from __future__ import annotations
@@ -41,42 +41,50 @@ FIELDS = (
     ("left_stacks", "<u4"),
 )
 LAYOUT = np.dtype([*FIELDS])
-_CALLS_ALIGNED = 64  # bytes: a line of a processor's cache
+_CALLS_ALIGNED = 64  # bytes, a processor's cache line
 
 
 class WorkerState(enum.IntEnum):
+    """The state of a worker's process."""
+
     STARTING = 0
     RUNNING = 1
     EXITED = 2
 
 
 class GroupState(enum.IntEnum):
-    """A worker's part in the process group of all workers. `workloads/job_env.py` gets the numbers with the
+    """A worker's state in the process group of all workers. `workloads/job_env.py` gets the numbers with the
     board's layout.
     """
 
-    ALONE = 0  # it has asked for none, or has left it
+    ALONE = 0  # it has not asked for a group, or has left it
     MEETING = 1  # it waits for the others
     JOINED = 2
 
 
 class JobBoard:
-    """`workers` records, and one more for the process that serves them, where the job has one (`has_ps`).
+    """`workers` records, and one more for the process that serves them if the job has one (`has_ps`).
 
-    Writers: the launcher writes state and exit code; the scheduler rate_mbps (of the worker's link, once it
-    has changed); who sets the ways of results `parallel`, whether they may overtake each other; who looks
-    for permanent stragglers the workers that `left` for a while, a bitmap of ranks; worker N writes
-    record N's progress (twice the fragments that the network summed, and 1 while more are pushed),
-    summed_bytes (of gradients, by whatever kind of synchronisation), left_ns (when it left its process
-    group, by the monotonic clock), its phase, how many collectives of all workers its script has asked for,
-    the number of the one that the script waits for, from 1 (0: for none), and of how
-    many workers its process group is to be (0: it asked for none), stats_errno (why its statistics could
-    not be written), and left_stacks (of its threads, once the launcher asks_stacks). Every field is an
-    aligned word with one writer, and state is written after exit_code: no lock is needed.
+    The launcher writes state, exit_code and asks_stacks. The scheduler writes rate_mbps, of the worker's
+    link, once it has changed. The owner of the result paths writes parallel, whether results may overtake
+    each other. The checks for permanent stragglers write left, a bitmap of the ranks that left for a while.
+    Worker N writes in record N:
 
-    Behind the records is a table of each worker's calls (testbed/wire/calls.py); a group's own board
-    (`of_group`) has none, for its calls are in its job's. `waiting` is the launcher's line on what the
-    workers wait for at present, if they wait for long.
+    - progress: twice the fragments that the network summed, plus 1 while more are pushed;
+    - summed_bytes: of gradients, by any kind of synchronisation;
+    - left_ns: when it left its process group, by the monotonic clock;
+    - phase: its GroupState;
+    - asked: how many collectives of all workers its script has asked for;
+    - waits_for: the number of the collective that the script waits for, from 1; 0: none;
+    - world: the size of its process group; 0: it asked for none;
+    - stats_errno: why its statistics could not be written;
+    - left_stacks: set after it wrote its threads' stacks on asks_stacks.
+
+    Every field is an aligned word with one writer, and state is written after exit_code: no lock is needed.
+
+    Behind the records is a table of each worker's calls (testbed/wire/calls.py). A group's own board
+    (`of_group`) has none, because its calls are in its job's. `waiting` is the launcher's present line on
+    what the workers wait for, if they have waited long.
     """
 
     waiting: str = ""
@@ -101,8 +109,8 @@ class JobBoard:
         return calls.Tables(np.frombuffer(self._memory, np.uint8, offset=at))
 
     def settings(self) -> BoardSettings:
-        """Return what a process needs to map the board; the descriptor keeps its number when it is passed
-        on.
+        """Return the data that a process needs to map the board; the descriptor keeps its number when it is
+        inherited.
         """
         return BoardSettings(
             fd=self.fd,
@@ -114,15 +122,15 @@ class JobBoard:
         )
 
     def calls(self) -> calls.Tables | None:
-        """Return a copy of the workers' calls as they are now; None where it has none, or is closed."""
+        """Copy the workers' present calls; None if the board has none, or is closed."""
         if self._calls_at is None or self.fd < 0:
             return None
         tables = np.frombuffer(self._memory, np.uint8, offset=self._calls_at).copy()
         return calls.Tables(tables)
 
     def pulse(self) -> tuple[bytes, bool, frozenset[int]]:
-        """Return what changes whenever a running worker goes on, as far as it is told here, whether any
-        waits, and who waits for a call of any group.
+        """Return bytes that change whenever a running worker goes on, as far as the board shows it; whether
+        any worker waits; and the ranks that wait for a call of any group.
         """
         records = self._records[: self.workers]
         running = records["state"] == WorkerState.RUNNING
@@ -135,30 +143,34 @@ class JobBoard:
         return beat + calls_beat, waits or some_wait, self._tables.waiting()
 
     def ask_for_stacks(self) -> None:
-        """Ask every worker for the stacks of its threads."""
+        """Request the stacks of every worker's threads."""
         self._records["asks_stacks"][: self.workers] = 1
 
     def have_left_stacks(self) -> set[int]:
-        """Return the workers that left the stacks of their threads."""
+        """Return the workers that wrote their threads' stacks."""
         return {int(rank) for rank in np.flatnonzero(self._records["left_stacks"][: self.workers])}
 
     def started(self, index: int) -> None:
+        """Note that a process was started."""
         self._records["state"][index] = WorkerState.RUNNING
 
     def exited(self, index: int, exit_code: int) -> None:
+        """Note that a process ended. The state is written last, so that a reader who sees it also sees the
+        exit code.
+        """
         self._records["exit_code"][index] = exit_code
         self._records["state"][index] = WorkerState.EXITED
 
     def set_rate(self, rate_mbps: float) -> None:
-        """Tell every worker what the rate of its link is from now on."""
+        """Publish the new rate of the workers' links to all workers."""
         self._records["rate_mbps"][: self.workers] = rate_mbps
 
     def set_parallel(self, is_parallel: bool) -> None:
-        """Tell every worker whether its results may overtake each other from now on."""
+        """Publish to all workers whether results may overtake each other from now on."""
         self._records["parallel"][: self.workers] = is_parallel
 
     def set_left(self, ranks: Iterable[int]) -> None:
-        """Tell every worker which of them left the sums for a while."""
+        """Publish to all workers which of them have left the sums for a while."""
         self._records["left"][: self.workers] = sum(1 << rank for rank in ranks)
 
     def state(self, index: int) -> WorkerState:
@@ -169,12 +181,12 @@ class JobBoard:
         return [int(value) >> 1 for value in self._records["progress"][: self.workers]]
 
     def summed_bytes(self) -> int:
-        """Return how many bytes every worker has its sums of, of those that go through the backend `inc`."""
+        """Return the bytes of gradients whose sums every worker has, of those through the backend `inc`."""
         return int(self._records["summed_bytes"][: self.workers].min())
 
     def service(self) -> dict[str, Any] | None:
-        """Return what the process that serves the workers says of itself (testbed/wire/service_status.py), if
-        there is one that does.
+        """Return the status that the workers' server process reports (testbed/wire/service_status.py), if it
+        does.
         """
         if self._slate is None:
             return None
@@ -185,12 +197,12 @@ class JobBoard:
         """Return when the last worker left the process group of the backend `inc`, by the monotonic clock; 0
         before.
         """
-        left = self._records["left_ns"][: self.workers]
-        return int(left.max()) if left.all() else 0
+        times = self._records["left_ns"][: self.workers]
+        return int(times.max()) if times.all() else 0
 
     def standing(self, index: int) -> tuple[GroupState, int, int, int]:
-        """Return what a worker says of itself: its phase, how many collectives it has asked for, which one it
-        waits for, and the size of its process group. An unknown phase is none.
+        """Return a worker's phase, how many collectives it has asked for, the number of the one that it waits
+        for, and the size of its process group. An unknown phase counts as ALONE.
         """
         record = self._records[index]
         phase, *numbers = (int(record[name]) for name in ("phase", "asked", "waits_for", "world"))
@@ -198,19 +210,20 @@ class JobBoard:
         return GroupState(phase) if phase <= max(GroupState) else GroupState.ALONE, asked, waits_for, world
 
     def owing(self) -> dict[int, int]:
-        """Return the workers that asked the backend for collectives, and so leave statistics, by rank: the
-        errno of writing them, 0 where that did not fail. Of a group that is gloo's own nobody leaves any.
+        """Return the workers that asked the backend for collectives, and so should write statistics, by rank,
+        with the errno of writing them (0: none). Workers of a gloo group write none.
         """
         records = self._records[: self.workers]
         owe = (records["asked"] != 0) | (records["stats_errno"] != 0)
         return {int(rank): int(records["stats_errno"][rank]) for rank in np.flatnonzero(owe)}
 
     def close(self) -> None:
+        """Unmap and close the board's files; does nothing if it is closed."""
         if self.fd < 0:
             return
         self._tables = None
         self._records = np.zeros(self._records_count, dtype=LAYOUT)  # mmap refuses to close under a view
-        with contextlib.suppress(BufferError):  # another thread looks at it: it goes with its last view
+        with contextlib.suppress(BufferError):  # another thread reads it: it is freed with its last view
             self._memory.close()
         if self._slate is not None:
             with contextlib.suppress(BufferError):
@@ -230,8 +243,8 @@ class JobBoard:
 
 
 def _sized(fd: int, size_bytes: int) -> mmap.mmap:
-    """Map a new memory file of so many bytes. One that shrank it would crash its peers (SIGBUS): the size is
-    sealed.
+    """Map a new memory file of that size. The size is sealed, because a process that shrank it would crash
+    its peers (SIGBUS).
     """
     os.ftruncate(fd, size_bytes)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)

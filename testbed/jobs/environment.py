@@ -1,4 +1,4 @@
-"""The environment of a worker process: torch's usual variables, and the `TESTBED_JOB` that
+"""Make the environment of a worker process: torch's usual variables, and the `TESTBED_JOB` that
 workloads/job_env.py reads. Pure.
 """
 
@@ -11,16 +11,16 @@ from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 
 VARIABLE = "TESTBED_JOB"
-SERVICE_VARIABLE = "TESTBED_SERVICE"  # of who serves its workers: the job's number
+SERVICE_VARIABLE = "TESTBED_SERVICE"  # in a server process: the job's number
 OWN_SIGNS = (
     *(f"\0{variable}=".encode() for variable in (VARIABLE, SERVICE_VARIABLE)),
     b"\0workloads.template\0",
 )
-"""The signs of a job's process: in the environment of a worker or of a server, or the words of a fork."""
+"""The marks of a job's process: in the environment of a worker or server, or in a fork's command line."""
 MASTER_PORT_BASE = 29500
-PS_PORT_BASE = 30500  # not within 1000 of the above: a job's number is added to both
+PS_PORT_BASE = 30500  # at least 1000 from the above: a job's number, modulo 1000, is added to both
 
-# Root's, or another launcher's: a worker is neither behind sudo nor under torchrun.
+# Variables of root or of another launcher: a worker runs neither under sudo nor under torchrun.
 _NOT_PASSED = ("SUDO_", "TESTBED_", "TORCHELASTIC_", "XDG_RUNTIME_DIR", "DBUS_", "SSH_")
 
 
@@ -37,22 +37,22 @@ def worker_environment(
     restarts: int = 0,
     in_checkout: bool = True,
 ) -> dict[str, str]:
-    """Return the caller's environment as the user's own process would have it; without a rank, that of a
-    parameter server. `in_checkout`: modules of this project are this copy's, and not those that another
-    environment has installed.
+    """Make a worker's environment from the caller's, as in the user's own process; without a rank, make a
+    parameter server's. `in_checkout`: import this project's modules from this copy, not from those that
+    another environment has installed.
     """
-    ours = str(CHECKOUT) if in_checkout else None
+    checkout = str(CHECKOUT) if in_checkout else None
     env = {name: value for name, value in environ.items() if not name.startswith(_NOT_PASSED)}
     env |= {
         "HOME": caller.home,
         "USER": caller.user,
         "LOGNAME": caller.user,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": ":".join(part for part in (ours, environ.get("PYTHONPATH")) if part),
+        "PYTHONPATH": ":".join(part for part in (checkout, environ.get("PYTHONPATH")) if part),
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or "1",  # as torchrun
     }
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
-    env.setdefault("ACCELERATE_USE_CPU", "true")  # as `accelerate launch --cpu`: else each trains alone
+    env.setdefault("ACCELERATE_USE_CPU", "true")  # as `accelerate launch --cpu`: or each trains alone
     if rank is None:
         return env
     return env | {
@@ -60,7 +60,7 @@ def worker_environment(
         "WORLD_SIZE": str(world_size),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
-        # a group, as torchrun calls a machine's workers, is a host here, with one worker
+        # torchrun's group is the workers of one machine: here a host with one worker
         "GROUP_RANK": str(rank),
         "GROUP_WORLD_SIZE": str(world_size),
         "ROLE_NAME": "default",
@@ -79,13 +79,13 @@ def worker_environment(
 
 
 def master_port(job_id: int) -> int:
-    """Return the port at which a job's workers meet."""
+    """Return the port of a job's rendezvous."""
     return MASTER_PORT_BASE + job_id % 1000
 
 
 def paths_from(folder: str, environ: Mapping[str, str], first: bool = False) -> dict[str, str]:
-    """Return an environment that means the same in another working folder than this one. With `first`,
-    modules are looked for in this one before all others, as python -m does.
+    """Make an environment with the same meaning in another working folder: PYTHONPATH's entries become
+    absolute, from `folder`. With `first`, `folder` itself comes first, as for python -m.
     """
     searched = environ.get("PYTHONPATH")
     parts = [os.path.join(folder, part) for part in searched.split(":")] if searched else []

@@ -1,10 +1,11 @@
-"""Opens, reads and writes a user's files, and makes its folders, as that user, with its groups: `python -I -S
+"""Open, read and write a user's files, and make folders, as that user with its groups: `python -I -S
 file_host.py ACTION PATHS...`.
 
-On the socket at standard input goes a message for each path: b"+" and a descriptor (open, log), b"+" and some
-of the content (read; b"." at its end, b"0" where there is no file), b"+" (write, of what came before;
-folder), or b"-" and a reason. Whoever asks may give up waiting, and kill this process. Built-in modules only:
-this is run for every job.
+For each path it sends a message on the socket at standard input: b"+" and a descriptor (open, log), b"+" and
+part of the content (read; then b"." at its end, or b"0" if there is no file), b"+" alone (write, of the
+content received before; folder), or b"-" and a reason. The client may stop waiting, and kill this process.
+Imports built-in modules only, because it is run for every job.
+
 testbed/jobs/user_files.py is the other end.
 """
 
@@ -20,11 +21,11 @@ _NO_FILE = "it is no ordinary file"
 
 
 def opened(path: str, flags: int) -> int:
-    """Open an ordinary file at once: the other end of a pipe is not waited for. Raises OSError."""
+    """Open an ordinary file without blocking: for a pipe, do not wait for its other end. Raises OSError."""
     try:
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
             raise OSError(error.errno, _NO_FILE) from error
         raise
     if os.fstat(fd).st_mode & _KIND != _REGULAR:
@@ -34,16 +35,14 @@ def opened(path: str, flags: int) -> int:
 
 
 def replace(fd: int, content: bytes) -> None:
-    """Make this the content of an ordinary file. Raises OSError, and leaves what the file had, where there
-    is no room for it.
-    """
-    had = os.fstat(fd).st_size
+    """Replace an ordinary file's content. Raises OSError; if the disk has no room, the old content stays."""
+    old_size = os.fstat(fd).st_size
     try:
-        if len(content) > had:
-            os.posix_fallocate(fd, had, len(content) - had)
+        if len(content) > old_size:
+            os.posix_fallocate(fd, old_size, len(content) - old_size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            os.ftruncate(fd, had)
+            os.ftruncate(fd, old_size)
             raise
     at = 0
     while at < len(content):
@@ -52,7 +51,7 @@ def replace(fd: int, content: bytes) -> None:
 
 
 def answer(peer: _socket.socket, action: str, path: str) -> None:
-    """Do what is asked. Raises OSError for what cannot be done with the path."""
+    """Carry out the action on one path, and send its messages. Raises OSError if it fails."""
     if action == "folder":
         os.makedirs(path, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
@@ -97,7 +96,7 @@ def main(action: str, paths: list[str]) -> None:
                 continue
             while action == "write" and peer.recv(
                 PIECE_BYTES
-            ):  # or it would be told that this end is gone, and not why
+            ):  # drain it, or the client would see a closed socket instead of the reason
                 pass
             peer.send(b"-" + (error.strerror or str(error)).encode(errors="replace"))
 

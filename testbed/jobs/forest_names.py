@@ -1,4 +1,6 @@
-"""A forest by names, as a job's status and its result have it: who sums whom. Pure."""
+"""Describe a forest by names, for a job's status and result: which place sums which hosts and places.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from testbed.topology.places import at_host
 
 
 def summing_trees(forest: Forest) -> tuple[SummingTree, ...]:
-    """Return the trees by names: of each its share of the fragments, and of each place who contributes there,
-    hosts of workers and places.
+    """Describe the trees by names: each tree's share of the fragments, and each place's contributors, hosts
+    of workers and places.
     """
     tops = [_summing_node(forest, tree.top) for tree in forest.trees]
     return tuple(

@@ -1,10 +1,10 @@
-"""The groups that a job's workers make while they run: who asks for which, and what becomes of it.
+"""Admit and release the groups that a job's workers make while they run.
 
-One socket pair a worker, whose end the worker inherits: what comes by it is of that worker, whatever it says.
-All members of a group ask for it, by a key that they agreed on; when the last has asked, it is admitted, or
-refused, for all alike. It is released when all have left it or ended. Owns the sockets, and a thread that
-waits for no worker, and hears none more often than BURST times at once and MESSAGES_PER_S after that: what
-workers make and destroy in a loop is one group of the job after the other, and so many a second.
+One socket pair a worker, of which the worker inherits one end: a message on it comes from that worker,
+whatever it says. All members of a group ask for it, by a key that they agreed on. When the last has asked,
+the group is admitted or refused, for all alike. It is released when all members have left it or ended. Owns
+the sockets, and a thread that waits for no worker. That thread reads at most BURST messages of a worker at
+once and MESSAGES_PER_S after that, because a script may make and destroy groups in a loop, many a second.
 """
 
 from __future__ import annotations
@@ -30,36 +30,39 @@ from testbed.wire.group_messages import GroupAnswer
 from testbed.wire.settings import written
 from testbed.wire.spec import MAX_WORKERS
 
-WAIT_S = 20.0  # from the first member that asks to the last, who all come from the same rendezvous
+WAIT_S = 20.0  # from a group's first request to its last; all members come from the same rendezvous
 MOST_GROUPS = 256  # of a job at once: as many as it may have trees
-BURST, MESSAGES_PER_S = 200, 50.0  # of a worker's messages; a group is one to ask and one to leave
-END_S = 2.0  # for what is being asked of the testbed when the job ends
-_MOST_REASONS = 8  # of refusals that are told apart
+BURST, MESSAGES_PER_S = 200, 50.0  # messages of a worker; a group takes one to ask and one to leave
+END_S = 2.0  # how long the end of a job waits for a request to the testbed
+_MOST_REASONS = 8  # distinct reasons of refusals that are listed
 _MESSAGE_BYTES = 4096
 _MOST_KEY = 100  # characters
 
 
 @dataclass(slots=True)
 class _Allowance:
-    """The messages that a worker may send now: so many more with each second."""
+    """The number of messages that a worker may send now; it grows by MESSAGES_PER_S each second, up to
+    BURST.
+    """
 
     messages: float
     at: float
 
     def take(self, now: float) -> bool:
+        """Use up one message; return False if none is left."""
         self.messages, self.at = min(BURST, self.messages + (now - self.at) * MESSAGES_PER_S), now
         self.messages -= 1
         return self.messages >= 0
 
     @property
     def full_again_at(self) -> float:
-        """Return when half of a burst may come again."""
+        """Return when the allowance will have grown to half a burst."""
         return self.at + (BURST / 2 - self.messages) / MESSAGES_PER_S
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A group as far as it is known: its members who have asked, and what came of it."""
+    """A requested group: its members so far, and the outcome."""
 
     size: int
     since: float
@@ -75,10 +78,10 @@ class _Asked:
 
 
 class Groups:
-    """The groups of one start of a job, whose `workers` have a socket each. `admit` gives a group its places,
-    or raises TestbedError; `release` takes that back. A context manager: no group is admitted once it is
-    left, and what is held then is the job's to release. Who leaves it waits END_S at most: a group that is
-    just being asked for, at a controller that is away perhaps, is given back when that has answered.
+    """The groups of one start of a job, with a socket for each of its `workers`. `admit` gives a group its
+    places, or raises TestbedError; `release` takes them back. A context manager: after it no group is
+    admitted, and the job releases those that are left. Leaving it waits at most END_S: if a group's admission
+    is still under way (the controller may be away), it is released when the answer comes.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Groups:
         self._refusals: defaultdict[str, dict[Group, None]] = defaultdict(dict)  # by reason, in order
         self._failures: list[str] = []
         self._allowances = [_Allowance(BURST, time.monotonic()) for _ in range(workers)]
-        self._paused: dict[int, float] = {}  # workers that said too much, until when
+        self._paused: dict[int, float] = {}  # workers that sent too many messages, and until when they pause
         self._is_left = False
         self._ending, self._is_closed_by_thread, self._has_ended = threading.Lock(), False, False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
@@ -103,13 +106,13 @@ class Groups:
         return self._theirs[worker].fileno()
 
     def are_inherited(self) -> None:
-        """Let go of the workers' ends: from now on the end of a worker is noticed."""
+        """Close this process's copies of the workers' ends: from now on, the end of a worker is noticed."""
         for theirs in self._theirs:
             theirs.close()
 
     def notes(self) -> list[str]:
-        """Return a line for each reason for which groups were not admitted, and for each that was not
-        released. Called once it is left.
+        """Return a line for each reason for which groups were refused, and for each group that was not
+        released. Called after the block.
         """
         refused = [
             f"the sums of {'; '.join(map(str, groups))} among themselves went by gloo ({reason})"
@@ -167,14 +170,14 @@ class Groups:
                         self._paused[key.data] = allowance.full_again_at
                     elif not self._receive(key.data):
                         selector.unregister(key.fileobj)
-                        self._ended(key.data)
-                self._give_up()
+                        self._on_end(key.data)
+                self._refuse_overdue()
                 for rank in [rank for rank, until in self._paused.items() if until <= time.monotonic()]:
                     del self._paused[rank]
                     selector.register(self._ours[rank], selectors.EVENT_READ, rank)
 
     def _receive(self, rank: int) -> bool:
-        """Take a message of a worker. Return False at the end of its process."""
+        """Read and handle a worker's message. Return False at the end of its process."""
         try:
             data = self._ours[rank].recv(_MESSAGE_BYTES)
         except BlockingIOError:
@@ -183,7 +186,7 @@ class Groups:
             return False
         if not data:
             return False
-        # what a worker says is its own business
+        # malformed messages of a worker are ignored
         with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             message = json.loads(data)
             if "leave" in message:
@@ -198,21 +201,21 @@ class Groups:
         asked = self._asked.get(key)
         if asked is None:
             if len(self._asked) >= MOST_GROUPS:
-                self._tell(rank, GroupAnswer(key, f"the job has {MOST_GROUPS} groups already"))
+                self._send(rank, GroupAnswer(key, f"the job has {MOST_GROUPS} groups already"))
                 return
             asked = self._asked[key] = _Asked(size, time.monotonic())
         if asked.admission and rank not in asked.ports:
-            self._tell(rank, GroupAnswer(key, "the group has all of its members already"))
+            self._send(rank, GroupAnswer(key, "the group has all of its members already"))
             return
         asked.ports.setdefault(rank, port)
         if asked.is_settled:
             self._answer(key, asked, rank)
-            self._forget_if_left(key, asked)
+            self._drop_if_left(key, asked)
         elif len(asked.ports) == asked.size:
             self._settle(key, asked)
 
     def _settle(self, key: str, asked: _Asked) -> None:
-        """Admit a group, all of whose members have asked, or refuse it; tell all."""
+        """Admit or refuse a group whose members have all asked, and answer all of them."""
         group = Group(*zip(*sorted(asked.ports.items()), strict=True))
         with contextlib.ExitStack() as undo:
             board = undo.enter_context(JobBoard(asked.size, of_group=True))
@@ -223,7 +226,7 @@ class Groups:
                 return
             except (
                 Exception
-            ) as error:  # a defect: its trace goes to the daemon's log, and nobody waits for it
+            ) as error:  # a defect: its trace goes to the daemon's log, and the members get an answer
                 traceback.print_exc()
                 self._refuse(key, asked, f"{type(error).__name__}: {error}; the daemon's log says more")
                 return
@@ -232,37 +235,37 @@ class Groups:
                 return
             undo.pop_all()
         asked.admission, asked.board = admission, board
-        admission.hear_parallel(board.set_parallel)
+        admission.subscribe_parallel(board.set_parallel)
         for rank in asked.ports:
             self._answer(key, asked, rank)
-        self._forget_if_left(key, asked)
+        self._drop_if_left(key, asked)
 
     def _refuse(self, key: str, asked: _Asked, why: str) -> None:
-        """Refuse a group to those who have asked, and to who asks later."""
+        """Refuse a group, for members that have asked and for those that ask later."""
         asked.refused = why
         if why not in self._refusals and len(self._refusals) >= _MOST_REASONS:
             why = "for other reasons"
         self._refusals[why][Group(tuple(sorted(asked.ports)), ())] = None
         for rank in asked.ports:
             self._answer(key, asked, rank)
-        self._forget_if_left(key, asked)
+        self._drop_if_left(key, asked)
 
     def _answer(self, key: str, asked: _Asked, rank: int) -> None:
         admission, board, ranks = asked.admission, asked.board, tuple(sorted(asked.ports))
         if admission is None or board is None:
-            self._tell(rank, GroupAnswer(key, asked.refused, ranks))
+            self._send(rank, GroupAnswer(key, asked.refused, ranks))
             return
         worker = ranks.index(rank)
         fds = (*admission.worker_fds(worker), board.fd)
         endpoint = admission.worker_env(worker)
-        self._tell(rank, GroupAnswer(key, None, ranks, endpoint, board.settings(), fds))
+        self._send(rank, GroupAnswer(key, None, ranks, endpoint, board.settings(), fds))
 
-    def _tell(self, rank: int, answer: GroupAnswer) -> None:
-        """Send a worker its answer. One that does not take it finds out by its own deadline."""
+    def _send(self, rank: int, answer: GroupAnswer) -> None:
+        """Send a worker its answer. A worker that does not read it runs into its own deadline."""
         try:
             socket.send_fds(self._ours[rank], [written(answer).encode()], answer.fds)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            pass  # it does not take it, or has ended
+            pass  # it does not read, or has ended
         except OSError as error:
             self._failures.append(f"answer worker {rank}, which asked for a group: {error.strerror}")
 
@@ -270,15 +273,17 @@ class Groups:
         asked = self._asked.get(key)
         if asked is not None and rank in asked.ports:
             asked.left.add(rank)
-            self._forget_if_left(key, asked)
+            self._drop_if_left(key, asked)
 
-    def _ended(self, rank: int) -> None:
+    def _on_end(self, rank: int) -> None:
         self._gone.add(rank)
         for key, asked in list(self._asked.items()):
-            self._forget_if_left(key, asked)
+            self._drop_if_left(key, asked)
 
-    def _forget_if_left(self, key: str, asked: _Asked) -> None:
-        """Release a group that all members have left; forget one that all know to be refused."""
+    def _drop_if_left(self, key: str, asked: _Asked) -> None:
+        """Release a group that all members have left; drop a refused one after the last member was
+        answered.
+        """
         is_told = asked.refused is not None and len(asked.ports) == asked.size
         if not is_told and not set(asked.ports) <= asked.left | self._gone:
             return
@@ -299,8 +304,8 @@ class Groups:
         waiting += self._paused.values()
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
-    def _give_up(self) -> None:
-        """Refuse the groups whose members do not come."""
+    def _refuse_overdue(self) -> None:
+        """Refuse the groups whose members have not all asked within WAIT_S."""
         now = time.monotonic()
         for key, asked in list(self._asked.items()):
             if not asked.is_settled and now - asked.since >= WAIT_S:

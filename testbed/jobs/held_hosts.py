@@ -1,5 +1,5 @@
-"""The hosts that jobs hold: the layout of each job, by its number, and its user; and those that somebody is
-at by `testbed exec`. Thread-safe; owns nothing else of a job.
+"""The hosts that jobs hold: each job's layout and user, by its number; and the hosts in which users run
+`testbed exec`. Thread-safe; owns nothing else of a job.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ _GENERATION_BITS = 32  # in the wire format
 
 
 class Holdings:
-    """The hosts of one testbed, a job at a time each, and the numbers that its jobs and their generations
-    have.
+    """The hosts of one testbed, each held by one job at a time, and the numbers of its jobs and
+    generations.
     """
 
     def __init__(
         self, racks: Sequence[Rack], tell_users: Callable[[Mapping[Host, int]], None] = lambda users: None
     ) -> None:
-        """`tell_users` is told whose job each host is, at each change and before it is known to others."""
+        """`tell_users` gets the user of each held host, at each change and before the change is visible to
+        others.
+        """
         self.racks, self._tell_users = tuple(racks), tell_users
         self._layouts: dict[int, Layout] = {}
-        self._users: dict[int, int] = {}  # the id of each job's
-        self._guests: Counter[tuple[Host, int]] = Counter()  # commands at a host, by user
+        self._users: dict[int, int] = {}  # each job's user id
+        self._guests: Counter[tuple[Host, int]] = Counter()  # commands in a host, by user
         self._numbers, self._generations = itertools.count(), set[int]()
         self._closed = False
-        self._lock = threading.Lock()  # the fields above
+        self._lock = threading.Lock()  # guards the fields above
 
     def generation(self) -> int:
-        """Return a number that no generation had before, of a job or of a group of one's workers. The kernel
-        draws it: packets that others forge have another one.
+        """Return a new generation, for a job or for a group of a job's workers. The kernel draws it at
+        random, so that forged packets have another one.
         """
         with self._lock:
             return self._generation()
@@ -52,9 +54,9 @@ class Holdings:
             return self._number()
 
     def take(self, layout: Layout, number: int | None = None, user: int = ROOT) -> tuple[int, int] | None:
-        """Give a job of this user the layout's hosts; return its number, a new one unless it has one, and its
-        first generation. None if one of the hosts is another job's, or another user is there. TestbedError
-        once `close` was called.
+        """Give the layout's hosts to a job of this user. Return its number (a new one unless given) and its
+        first generation; None if a host is another job's, or another user runs a command in it. Raises
+        TestbedError after `close`.
         """
         with self._lock:
             if self._closed:
@@ -67,8 +69,8 @@ class Holdings:
             return number, self._generation()
 
     def replace(self, number: int, layout: Layout) -> bool:
-        """Give a job this layout's hosts in place of those that it has. False, and nothing is changed, if
-        one of them is another job's.
+        """Give a job this layout's hosts in place of its own. Return False, and change nothing, if one of
+        them is another job's.
         """
         with self._lock:
             held = self._layouts.get(number)
@@ -82,7 +84,7 @@ class Holdings:
             return True
 
     def free(self, number: int) -> None:
-        """Free the hosts of a job; nothing if they are free."""
+        """Free a job's hosts; does nothing if they are free."""
         with self._lock:
             self._layouts.pop(number, None)
             self._users.pop(number, None)
@@ -90,8 +92,8 @@ class Holdings:
 
     @contextlib.contextmanager
     def visited(self, host: Host, user: int, runs_as: int) -> Iterator[None]:
-        """Keep a host from jobs of other users than this one while the block runs. RequestError where it is
-        that of another user's job than the one that something is to run as there.
+        """Keep a host from jobs of users other than `user` while the block runs. Raises RequestError if a job
+        holds the host whose user is not `runs_as`, the user of the command; root may enter any host.
         """
         with self._lock:
             if runs_as not in (ROOT, self._holders().get(host, runs_as)):
@@ -104,19 +106,19 @@ class Holdings:
                 self._guests[host, user] -= 1
 
     def guests(self, user: int | None = None) -> dict[Host, frozenset[int]]:
-        """Return the users who are at hosts by commands, without this one."""
+        """Return the users who run commands in hosts, except this one."""
         with self._lock:
             at = {place for place, count in self._guests.items() if count and place[1] != user}
         return {host: frozenset(user for place, user in at if place == host) for host, _ in sorted(at)}
 
     def close(self) -> None:
-        """Let no job take hosts any more."""
+        """Accept no further jobs."""
         with self._lock:
             self._closed = True
 
     def busy(self, beside: int | None = None, user: int | None = None) -> frozenset[Host]:
-        """Return the hosts that jobs have, those of the job `beside` left out; and those that are kept from a
-        job of this user, or that job.
+        """Return the hosts that jobs hold, except the job `beside`; also those kept from a job of this user
+        (or that job's user) by other users' commands.
         """
         with self._lock:
             if user is None and beside is not None:

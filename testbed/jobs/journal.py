@@ -1,5 +1,5 @@
-"""The journal of a testbed: what became of its jobs, its links and its processes, the newest of it, for who
-looks later. Owns nothing else; the optical switch's reconfigurations are in the controller's history.
+"""A testbed's journal: the most recent events of its jobs, links and processes, for later readers. Owns
+nothing else; reconfigurations of the optical switch are in the controller's history.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from testbed.messages.result import RunResult
 from testbed.telemetry.worker_numbers import retransmits
 from testbed.topology import addresses
 
-ENDED = "ended"  # the kind of an entry on a job that is over, which has a `job`
+ENDED = "ended"  # the kind of an entry about a job that has ended, which has a `job`
 _FAULTS = ("loss", "duplicate", "reorder", "corrupt")
-MOST = 2000  # entries; of the longest queue of a study the last third
+MOST = 2000  # entries; they cover the last third of a study's longest queue
 
 
 class Journaling(Protocol):
-    """Take an entry; Journal.add does."""
+    """Add an entry, as Journal.add does."""
 
     def __call__(self, kind: str, text: str, job: EndedJob | None = None) -> None: ...
 
 
 class Journal:
-    """Entries, the newest of them. Thread-safe."""
+    """The most recent entries. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.time, most: int = MOST) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -37,7 +37,7 @@ class Journal:
         self._last = 0
 
     def add(self, kind: str, text: str, job: EndedJob | None = None) -> None:
-        """Take an entry: `text` is a line for people, `job` the job that is over by it."""
+        """Add an entry: `text` is a line for people, `job` is the job that has just ended."""
         with self._lock:
             self._last += 1
             self._entries.append(
@@ -45,22 +45,22 @@ class Journal:
             )
 
     def after(self, number: int) -> tuple[JournalEntry, ...]:
-        """Return the entries after that one, the oldest first, as far as they are kept."""
+        """Return the entries after that number, oldest first, as far as they are kept."""
         with self._lock:
             return tuple(entry for entry in self._entries if entry.number > number)
 
 
 def silent(kind: str, text: str, job: EndedJob | None = None) -> None:
-    """Keep no entry."""
+    """Drop the entry."""
 
 
 def running_job(job: Job) -> RunningJob:
-    """Return what is said of a job that runs."""
+    """Describe a running job."""
     return RunningJob(job.id, round(job.began_unix, 3), _pairs(job), job.outlook())
 
 
-def epitaph(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJob:
-    """Return what the journal keeps of a job that is over. `outcome` is its result, if it has any."""
+def ended_job(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJob:
+    """Make the journal's record of a job that has ended. `outcome` is its result, if it has one."""
     return EndedJob(
         id=job.id,
         began=round(job.began_unix, 3),
@@ -88,7 +88,7 @@ def ended_in_words(job: Job, failure: str | None) -> str:
 
 
 def by_hand_in_words(what: str, request: Mapping[str, Any]) -> str:
-    """Return what an accepted request `link` or `fault` did to which links."""
+    """Describe an accepted `link` or `fault` request, with its links."""
     links = " ".join(request.get("links") or ["all"])
     if request["action"] != "set":
         return f"{what} {request['action']}: {links}"

@@ -1,11 +1,11 @@
-"""The life of a job, whoever asked for it, from the hosts that it holds to its result.
+"""The life of a job, from the hosts that it holds to its result, for `testbed run` and the queue alike.
 
     hosts held - [its workers wait at their gates] - circuits, places, rates - processes - ending
                - the same again in a new generation, while it has restarts left - all given back - result
 
-A job of `testbed run` knows at once how it is to run; one that is queued is told by `start`, which lets its
-workers through their gates. From then on there is no difference, and a job that starts again knows it as
-well. What it holds is given back in reverse order, whatever raises.
+A job of `testbed run` knows at once how to run; a queued job learns it from `start`, which lets its workers
+through their gates. From then on both run alike, and a restart uses the same terms. The job gives back what
+it holds in reverse order, whatever raises.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from testbed.wire.recovery import Recovery
 from testbed.wire.settings import SumSettings
 from testbed.wire.spec import lanes_for
 
-START_UP_S = 120.0  # from a job's processes to their gates
-NETWORK_LOOK_S = 5.0  # from one look at the devices and programs that a running job uses to the next
+START_UP_S = 120.0  # from the start of a job's processes until they wait at their gates
+NETWORK_LOOK_S = 5.0  # between two checks of the devices and programs that a running job uses
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means that all jobs of a testbed live by."""
+    """The parts of the testbed that all its jobs use."""
 
     machine: Machine
     holdings: Holdings
@@ -72,9 +72,9 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The part of a job's life that is settled by whoever asked for it. `start` None: it waits at its gates
-    until it is told. `emit` hears what its processes print and what becomes of it, and does not wait; `ends`
-    says why it must end, if it must; `freed` is called when its hosts are free.
+    """The terms that the requester of a job sets. `start` None: it waits at its gates until `Job.start`.
+    `emit` gets its processes' output and its news, and must not block; `ends` returns the reason if it must
+    end; `freed` is called when its hosts are free.
     """
 
     start: Start | None
@@ -84,43 +84,45 @@ class Terms:
 
 
 class Job:
-    """A job that holds hosts. `live` is its thread's, the other calls are anybody's, until it returns.
+    """A job that holds hosts. Its own thread calls `live`; until that returns, any thread may call the other
+    methods.
 
-    `state` goes from starting (its processes start) over ready (all its workers wait at their gates; of a job
-    that must be told how to run) to running, and finishing (its hosts are free, and its result is made).
+    `state` goes from starting (its processes start) over ready (all workers wait at their gates; only for a
+    job that waits for its `start`) to running, and finishing (its hosts are free, and its result is
+    computed).
     """
 
     def __init__(
         self, held: tuple[int, int], request: JobRequest, layout: Layout, means: Means, terms: Terms
     ) -> None:
-        """`held` are its number and its first generation."""
+        """`held` is (number, first generation)."""
         self.id, self.generation = held
         self.request, self.layout = request, layout
         self.state = "starting"
-        self.stop_reason: str | None = None  # ends it
-        self.failure: str | None = None  # ends its present generation: of something that it needs
-        self._blocks: BlocksStatus | None = None  # what became of them, where it is summed by blocks
-        self.notes: list[str] = []  # what a reader of the result must know
-        self.attempts: list[AttemptResult] = []  # its starts, as far as they have ended
+        self.stop_reason: str | None = None  # if set, the job ends
+        self.failure: str | None = None  # if set, its present generation ends: something that it needs failed
+        self._blocks: BlocksStatus | None = None  # its blocks' final counts, if block records sum for it
+        self.notes: list[str] = []  # facts that a reader of the result must know
+        self.attempts: list[AttemptResult] = []  # its starts that have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
         self.ended_at: float | None = None
         self._means, self._terms = means, terms
         self.began_unix = time.time()
         self._notes_told = self._restarts = 0
-        self._lock = threading.RLock()  # the fields below; taken before the supply's and the holdings'
+        self._lock = threading.RLock()  # guards the fields below; acquired before the supply's and holdings'
         self._start = terms.start
         self._share: Share | None = None
-        self._spared: set[Host] = set()  # of workers that failed
+        self._spared: set[Host] = set()  # the hosts of workers that failed
         self._gates: Gates | None = None
-        self._looks: Looks | None = None  # of this attempt
+        self._looks: Looks | None = None  # this attempt's
         self._network_looked_at = 0.0
-        self._looking = threading.Lock()  # the fields below; no other is taken under it
+        self._board_lock = threading.Lock()  # guards the fields below; no other lock is acquired under it
         self._board: JobBoard | None = None
         self._observation: Observation | None = None
         self._summed_bytes, self._left_ns = 0, 0
-        self._owing: dict[int, int] = {}  # workers of the last start that were to leave statistics
+        self._owing: dict[int, int] = {}  # the last start's workers that should have written statistics
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ its state
 
     @property
     def hosts(self) -> list[str]:
@@ -133,18 +135,20 @@ class Job:
 
     @property
     def other_hosts(self) -> list[str]:
-        """Return the names of the hosts that it holds beside its workers'."""
+        """Return the names of the hosts that it holds besides its workers'."""
         others = self.layout.hosts() - {*self.layout.workers}
         return [addresses.host_name(*host) for host in sorted(others)]
 
     @property
     def sums(self) -> tuple[SummingTree, ...] | None:
-        """Return by names who sums whom, tree by tree; None where no place does."""
+        """Return its trees by names: which place sums which workers and places; None if no place sums for
+        it.
+        """
         return summing_trees(self.layout.forest) if self.layout.forest else None
 
     def status(self) -> JobStatus:
-        """Return how far it is. What it uses of the network is not known here."""
-        with self._looking:
+        """Return its status, without its use of the network, which is not known here."""
+        with self._board_lock:
             progress = self._board.progress() if self._board else []
             service = self._board.service() if self._board else None
             waiting = self._board.waiting if self._board else ""
@@ -168,16 +172,16 @@ class Job:
         )
 
     def _blocks_shown(self) -> BlocksStatus | None:
-        """Return what became of its blocks; None, too, where its program cannot count them, which is a note
-        when it ends: a status has other jobs in it.
+        """Return its block counts; None also if its program cannot count them. Such an error becomes a note
+        at its end, but must not break the status of other jobs.
         """
         with contextlib.suppress(TestbedError):
             return self._blocks or self._blocks_now(self._share)
         return None
 
     def _blocks_now(self, share: Share | None) -> BlocksStatus | None:
-        """Return what became of its blocks by now; None where it is not summed by any. TestbedError where its
-        program raises, or says something else.
+        """Read its present block counts; None if no block records sum for it. Raises TestbedError if its
+        program raises or returns another type.
         """
         if share is None or share.admission is None:
             return None
@@ -195,48 +199,46 @@ class Job:
         return decode(BlocksStatus, made, f"job {self.id}: its program's counts")
 
     def summed_bytes(self) -> int:
-        """Return how many bytes every worker has its sums of, since its script began."""
-        self._look()
+        """Return the bytes of gradients whose sums every worker has received since its script began."""
+        self._read_board()
         return self._summed_bytes
 
     def left_ns(self) -> int:
         """Return when the last worker left its process group, by the monotonic clock; 0 before."""
-        self._look()
+        self._read_board()
         return self._left_ns
 
     def is_ready(self) -> bool:
-        """Return whether all its workers wait to be told how to run."""
+        """Return whether all its workers wait at their gates."""
         with self._lock:
             return self._gates is not None and self._gates.all_there()
 
     @property
     def restarts(self) -> int:
-        """Return how often it has been started again."""
+        """Return how often it was started again."""
         return self._restarts
 
     @property
     def may_start_again(self) -> bool:
-        """Return whether a failure now would not be its end."""
+        """Return whether it would start again after a failure now."""
         return len(self.attempts) < self.request.options.restarts
 
-    # ------------------------------------------------------------------ what others do to it
+    # ------------------------------------------------------------------ requests of other threads
 
     def stop(self, reason: str) -> None:
-        """Ask it to end, for this reason."""
+        """Request its end, for this reason."""
         self.stop_reason = reason
 
     def fail(self, generation: int, reason: str) -> None:
-        """Make it fail by something that is not its own, if it is in that generation still: with restarts
-        left it starts again.
+        """Make it fail for an external reason, if it is still in that generation; with restarts left it
+        starts again.
         """
         if self.generation == generation:
             self.failure = reason
 
     def start(self, start: Start) -> bool:
-        """Let its workers through their gates, to run in this way; return False if they do not wait.
-
-        Raises NoRoomError, SettingError or TestbedError when it cannot have what that takes: it then waits
-        on.
+        """Let its workers through their gates, to run on these terms; return False if they do not wait there.
+        Raises NoRoomError, SettingError or TestbedError if the network cannot supply them; then it waits on.
         """
         with self._lock:
             gates = self._gates
@@ -244,7 +246,7 @@ class Job:
                 return False
             self._require_network()
             self._settle(self._means.supply.give(self.id, self.generation, start), start)
-            self._look_if_granted()
+            self._start_looks()
             self.started_at = time.monotonic()  # before a worker can begin
             for rank in range(len(self.layout.workers)):
                 gates.open(rank, *self._settings(rank))
@@ -252,15 +254,15 @@ class Job:
             return True
 
     def set_rate(self, rate_mbps: float) -> None:
-        """Set the rate of its workers' links, now and if it starts again. Raises SettingError if it did not
-        take effect.
+        """Set the rate of its workers' links, now and for restarts. Raises SettingError if it did not take
+        effect.
         """
         with self._lock:
             if self._start is None or self.state == "finishing":
                 return
             self._means.supply.set_rate(self.layout, rate_mbps)
             self._start = replace(self._start, rate_mbps=rate_mbps)
-            with self._looking:
+            with self._board_lock:
                 if self._board is not None:
                     self._board.set_rate(rate_mbps)
 
@@ -271,24 +273,26 @@ class Job:
             return self._start is not None and self._start.rate_mbps is not None
 
     def hear_rates(self) -> None:
-        """Tell its workers the rate of their slowest link, if users have set any and no policy has."""
+        """Send its workers the rate of their slowest link, if users have set any by hand and no policy sets
+        rates.
+        """
         with self._lock:
             if self._start is not None and self._start.rate_mbps is None:
                 rate_mbps = self._means.supply.slowest_by_hand(self.layout)
-                with self._looking:
+                with self._board_lock:
                     if self._board is not None:
-                        self._board.set_rate(rate_mbps or 0.0)  # 0: that of its start
+                        self._board.set_rate(rate_mbps or 0.0)  # 0: the rate of its start
 
     def outlook(self) -> JobVerdict | None:
-        """Return the verdict on its last seconds; None where there is none yet, or none any more."""
+        """Return the verdict on its last seconds; None if there is none yet, or none any more."""
         observation = self._observation
         return observation.outlook(self.layout, self.id) if observation else None
 
     # ------------------------------------------------------------------ its life
 
     def live(self) -> RunResult:
-        """Live, and return the result, which says in `failure` why the job failed, if it did. TestbedError
-        when there is none, for it could not have what it needs.
+        """Run the job to its end, and return the result; its `failure` says why the job failed, if it did.
+        Raises TestbedError if there is no result, because the job could not get what it needs.
         """
         means, terms, request = self._means, self._terms, self.request
         try:
@@ -314,15 +318,15 @@ class Job:
                     self._observation = observation
                     specs, ending = self._attempts(folder)
                     self._observation, self.ended_at = None, time.monotonic()
-                self._give_back()  # before the result is made, which takes a moment
+                self._give_back()  # before the result is computed, which takes a moment
                 return self._result(specs, ending, observation, history)
         finally:
             self._give_back()
             self._tell_notes()
 
     def _attempts(self, folder: Path) -> tuple[list[ProcessSpec], Ending]:
-        """Start it, and again while it fails and has restarts left; return the processes of the last start,
-        and how it went.
+        """Start it, again after each failure while it has restarts left. Return the processes of the last
+        start, and their ending.
         """
         while True:
             specs, ending = self._attempt(folder)
@@ -342,14 +346,14 @@ class Job:
             try:
                 self._require_network()
                 if self._start is not None:
-                    self._supply(self._anew(self._start))
+                    self._supply(self._restart_terms(self._start))
             except TestbedError as error:
                 return specs, replace(ending, failure=f"{ending.failure}; and no restart: {error}")
             self._tell_notes()
 
-    def _anew(self, start: Start) -> Start:
-        """Return how it starts again: where its system chooses who sums, without those that failed. Circuits
-        that a policy has lit are for the layout that it was shown.
+    def _restart_terms(self, start: Start) -> Start:
+        """Return the terms of a restart: if its system chooses which hosts sum, those of failed workers are
+        excluded. A policy's circuits are lit for the layout that it saw, which therefore stays.
         """
         if start.by_policy:
             return start
@@ -372,9 +376,9 @@ class Job:
             JobBoard(len(layout.workers), has_server) as board,
             contextlib.ExitStack() as stack,
         ):
-            with self._looking:
+            with self._board_lock:
                 self._board, self._summed_bytes, self._left_ns = board, 0, 0
-            stack.callback(self._look, last=True)
+            stack.callback(self._read_board, last=True)
             with self._lock:
                 self.state, share = "starting", self._share
                 self._restarts = len(self.attempts)
@@ -383,7 +387,7 @@ class Job:
                     stack.callback(self._close_gates)
                 gates, rate_mbps = self._gates, self._start.rate_mbps if self._start else None
                 if share and share.admission:
-                    share.admission.hear_parallel(board.set_parallel)
+                    share.admission.subscribe_parallel(board.set_parallel)
             attempt = Attempt(
                 job=self.id,
                 generation=self.generation,
@@ -399,20 +403,22 @@ class Job:
                 emit=self._terms.emit,
                 started=lambda: self._processes_run(groups),
                 orders=Orders(
-                    self._must_end(time.monotonic()), self._why_it_fails, lambda: self.layout.server is None
+                    self._end_reason(time.monotonic()),
+                    self._failure_reason,
+                    lambda: self.layout.server is None,
                 ),
             )
-            looks = stack.enter_context(self._made_looks(board))
-            stack.callback(self._set_looks, None)  # before they end: a start of it may be under way
+            looks = stack.enter_context(self._make_looks(board))
+            stack.callback(self._set_looks, None)  # before the checks end: their start may be under way
             self._set_looks(looks)
             specs, ending = self._means.executor.attempt(attempt)
         self.notes += groups.notes()
         return specs, ending
 
-    def _made_looks(self, board: JobBoard) -> Looks:
-        """Return the looks of its program while its processes run."""
+    def _make_looks(self, board: JobBoard) -> Looks:
+        """Make the periodic checks of its program at its places."""
 
-        def tell(findings: Findings) -> None:
+        def report(findings: Findings) -> None:
             for line in findings.lines:
                 self._terms.emit(JobNote(line))
             board.set_left(findings.absent)
@@ -424,15 +430,15 @@ class Job:
         def failed(why: str) -> None:
             self.fail(self.generation, why)
 
-        return Looks(every_s, partial(self._means.supply.look, self.id), tell, failed)
+        return Looks(every_s, partial(self._means.supply.look, self.id), report, failed)
 
     def _set_looks(self, looks: Looks | None) -> None:
         with self._lock:
             self._looks = looks
-            self._look_if_granted()
+            self._start_looks()
 
-    def _look_if_granted(self) -> None:
-        """Begin to look, where its grant looks. A queued job is admitted when it is told to start."""
+    def _start_looks(self) -> None:
+        """Start the checks if its grant has them. A queued job has a grant only after its start."""
         admission = self._share.admission if self._share else None
         if self._looks is None or admission is None:
             return
@@ -451,8 +457,8 @@ class Job:
                 self._gates.are_inherited()
         self.hear_rates()
 
-    def _must_end(self, began: float) -> Callable[[], str | None]:
-        """Return the function that says why it must end now, if it must. Its time limit is for all its starts
+    def _end_reason(self, began: float) -> Callable[[], str | None]:
+        """Return a function that returns the reason if it must end now. Its time limit covers all its starts
         together, from the first one.
         """
         limit_s = self.request.timeout_s
@@ -475,9 +481,9 @@ class Job:
 
         return reason
 
-    def _why_it_fails(self) -> str | None:
-        """Return why its present generation must end, if it must. Looks now and then whether the network is
-        still as its start found it. A look that itself fails says nothing of the network: the next one will.
+    def _failure_reason(self) -> str | None:
+        """Return why its present generation must end, if it must. Checks every NETWORK_LOOK_S whether the
+        network is as at its start; a check that itself fails is ignored, because the next one will say.
         """
         now = time.monotonic()
         if self.failure is None and now - self._network_looked_at >= NETWORK_LOOK_S:
@@ -497,7 +503,7 @@ class Job:
         workers, unread = means.executor.workers(specs, ending, request.caller)
         self.notes += unread
         ocs: OpticalEvents | UnsetType = UNSET
-        if self._terms.start is not None:  # else circuits are a policy's, and its session tells of them
+        if self._terms.start is not None:  # otherwise a policy sets circuits, and its session reports them
             ocs = OpticalEvents(result.events_after(means.controller("history"), history))
         if self._blocks is not None:
             self.notes += result.notes_of_blocks(self._blocks)
@@ -506,7 +512,7 @@ class Job:
         starts = len(self.attempts)
         pattern = request.options.slow_workers
         slow = None if pattern is None else str(pattern)
-        missing = None  # a job that failed has its reason, and workers that were ended leave none
+        missing = None  # a failed job has a reason already, and terminated workers write no statistics
         if ending.failure is None:
             missing = result.missing_statistics(stats, self._owing, unread)
         observed = observation.report(
@@ -543,18 +549,18 @@ class Job:
             series=UNSET if observed.series is None else observed.series,
         )
 
-    # ------------------------------------------------------------------ what it holds
+    # ------------------------------------------------------------------ the resources that it holds
 
     def _require_network(self) -> None:
-        """Raise ChangedError where somebody has deleted a device that it uses, or attached a program there:
-        every start of a job passes here, and one that runs comes again.
+        """Raise ChangedError if a device that it uses was deleted, or another program attached there. Called
+        before each start of a job, and periodically while it runs.
         """
         self._network_looked_at = time.monotonic()
         require_links(self._means.machine.links, [*self.hosts, *self.other_hosts])
         self.notes += self._means.require_programs(self.layout, self.request.options.packets.recovery)
 
     def _supply(self, start: Start) -> None:
-        """Take what it starts with, on its own thread: waits for a switch that is being started again."""
+        """Acquire its share of the network, in its own thread; waits for a switch that is being restarted."""
         supply = self._means.supply
         share = supply.give_again(self.id, self.generation, start, lambda: self.stop_reason is not None)
         with self._lock:
@@ -566,14 +572,14 @@ class Job:
     def _settle(self, share: Share, start: Start) -> None:
         self._share, self.layout = share, share.layout
         if share.admission and self._board:
-            share.admission.hear_parallel(self._board.set_parallel)
+            share.admission.subscribe_parallel(self._board.set_parallel)
         self._start = replace(start, layout=share.layout)
-        self._means.holdings.replace(self.id, share.layout)  # hosts that it does not need are free for others
+        self._means.holdings.replace(self.id, share.layout)  # releases the hosts that it does not need
         if share.note:
             self.notes.append(share.note)
 
     def _give_group(self, group: Group) -> Admission:
-        """Give a group of its workers places of its own. TestbedError where it cannot have them."""
+        """Give a group of its workers its own places. Raises TestbedError if that is impossible."""
         with self._lock:
             share, start = self._share, self._start
         if share is None or start is None or share.admission is None:
@@ -589,28 +595,28 @@ class Job:
         return settings_of(self.id, self.layout, admission, rate_mbps, rank)
 
     def _take_back(self) -> None:
-        """Give back what the network gave it. What is not taken back is said, and holds up nothing."""
+        """Give back its share of the network. What fails becomes a note, and stops nothing."""
         with self._lock:
             share, self._share = self._share, None
             if share is None or self._start is None:
                 return
             try:
-                with self._noting():
+                with self._errors_as_notes():
                     self._blocks = self._blocks_now(share)
-            finally:  # whatever a program's counts raise
-                with self._noting():
+            finally:  # also if reading the program's counts raises
+                with self._errors_as_notes():
                     self._means.supply.take_back(self.id, self._start)
 
     @contextlib.contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Note why a block of code did not do its work, and go on."""
+    def _errors_as_notes(self) -> Iterator[None]:
+        """Turn a TestbedError in the block into a note, and go on."""
         try:
             yield
         except TestbedError as error:
             self.notes.append(str(error))
 
     def _give_back(self) -> None:
-        """Give back all that it holds, if it holds it still."""
+        """Give back all that it still holds."""
         with self._lock:
             if self.state == "finishing":
                 return
@@ -626,9 +632,11 @@ class Job:
         if gates is not None:
             gates.close()
 
-    def _look(self, last: bool = False) -> None:
-        """Note how far it is; the last time, before the board goes, let go of it."""
-        with self._looking:
+    def _read_board(self, last: bool = False) -> None:
+        """Update its progress from the board; with `last`, also drop the board, which is about to be
+        closed.
+        """
+        with self._board_lock:
             if self._board is not None:
                 self._summed_bytes, self._left_ns = self._board.summed_bytes(), self._board.left_ns()
             if last and self._board is not None:

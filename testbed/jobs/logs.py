@@ -1,8 +1,8 @@
-"""The output of a job's processes: to their logs, and line by line to whoever listens. Owns the thread that
-carries it.
+"""Carry the output of a job's processes to their logs and, line by line, to a listener. Owns the thread that
+does so.
 
-Nobody else waits for that thread for longer than it says: a log on a disk that hangs, and a process that
-prints without end, hold up what is printed and nothing else.
+Other threads wait for that thread only within the times below: a log on a disk that hangs, and a process that
+prints without end, delay their own output and nothing else.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from testbed.client.caller import Caller
 
 _LONGEST_LINE_BYTES = 65536
 _PIECE_BYTES = 65536
-LAST_BYTES = 65536  # of a log that is bounded, and has had more
-DRAIN_S = 1.0  # for pipes that a process which left its session holds open
-HUNG_S = 5.0  # more, for one that prints without end, or a log that takes nothing
+LAST_BYTES = 65536  # the end of the output that a bounded log keeps in addition
+DRAIN_S = 1.0  # wait for pipes held open by a process that left its session
+HUNG_S = 5.0  # further wait for a process that prints without end, or a log that accepts no data
 
 
 def own_log(path: Path, caller: Caller) -> int:
-    """Return a descriptor of a new log in a folder of root's, which the user may read. Raises OSError."""
+    """Create a log in a folder of root's, readable by the user, and return its descriptor. Raises OSError."""
     path.unlink(missing_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     if os.geteuid() == 0:
@@ -34,7 +34,7 @@ def own_log(path: Path, caller: Caller) -> int:
 
 
 class _Log:
-    """A log that is written. Of more than `most_bytes` it gets these, and at its end what came last."""
+    """A log being written: the first `most_bytes`, then at its end the last LAST_BYTES of further output."""
 
     def __init__(self, fd: int, path: Path, most_bytes: int | None) -> None:
         self._fd, self._path, self._most_bytes = fd, path, most_bytes
@@ -43,7 +43,7 @@ class _Log:
         self.lost: str | None = None
 
     def write(self, data: bytes) -> None:
-        """Take output. What the file does not take is lost, and all that comes after it."""
+        """Append output. After a failed write, that output and all that follows is lost."""
         room = len(data) if self._most_bytes is None else self._most_bytes - self._size
         self._write(data[:room])
         self._size += len(data[:room])
@@ -53,6 +53,7 @@ class _Log:
             self._last = kept
 
     def close(self) -> None:
+        """Write the end of the output, after a line that counts the omitted bytes, and close the file."""
         if self._omitted:
             cut, end, rest = self._last.partition(b"\n")
             if end:  # whole lines
@@ -82,7 +83,7 @@ class _Output:
         self._pending = b""
 
     def read(self) -> bool:
-        """Take what there is to read in a pipe that is ready; return False at its end."""
+        """Read the available data of a ready pipe; return False at its end."""
         data = os.read(self.pipe, _PIECE_BYTES)
         if not data:
             return False
@@ -103,8 +104,8 @@ class _Output:
 
 
 class Outputs:
-    """The outputs of one job. `add` and `finish` are its keeper's; `listen(label, line)` is called by the
-    thread of this, and must not wait.
+    """The outputs of one job. The job's own thread calls `add` and `finish`; this object's thread calls
+    `listen(label, line)`, which must not block.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Outputs:
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake, selectors.EVENT_READ)
-        self._lock = threading.Lock()  # the two below
+        self._lock = threading.Lock()  # guards the two below
         self._new: list[_Output] = []
         self._finish_at: float | None = None
         self._outputs: list[_Output] = []
@@ -122,8 +123,8 @@ class Outputs:
         self._thread.start()
 
     def add(self, pipe: int, log: int, path: Path, label: str, most_bytes: int | None = None) -> None:
-        """Carry a process's output from now on; takes both descriptors. Its log gets so many bytes, and what
-        comes last.
+        """Carry a process's output from now on; owns both descriptors. Its log keeps `most_bytes`, and the
+        end of the output.
         """
         with self._lock:
             log_of = _Log(log, path, most_bytes)
@@ -131,8 +132,8 @@ class Outputs:
         os.eventfd_write(self._wake, 1)
 
     def finish(self) -> list[str]:
-        """Wait until all that was printed is in its log, within the times above; return what is lacking, a
-        line each.
+        """Wait until all output is in its logs, within the times above; return a line for each log that lacks
+        output.
         """
         with self._lock:
             if self._finish_at is None:
@@ -161,7 +162,7 @@ class Outputs:
                     return
                 ready = self._selector.select(None if left_s is None else max(0.0, left_s))
                 if not ready and left_s is not None and left_s <= 0:
-                    return  # nothing came for a while, and somebody holds a pipe open
+                    return  # no output for a while, though some process holds a pipe open
                 for key, _ in ready:
                     if key.data is None:
                         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,6 @@
-"""The looks of a job's program at its places while its processes run: a thread, where its grant looks."""
+"""The periodic checks of a job's program at its places while its processes run, in a thread, if its grant has
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from testbed.plugins.user_class import in_a_line
 
 
 class Looks:
-    """The looks of one attempt: from `start` on a thread, which waits for `every_s()` before each. `look`
-    asks the places, and is told of a clock, which has the seconds since the attempt began; `tell` gets what
-    it found, where that has lines, and `failed` why it looks no more, if it cannot. A context manager.
+    """The checks of one attempt, in a thread from `start` on, which waits `every_s()` before each. `look`
+    reads the places; it gets a clock of the seconds since the attempt began. `tell` gets its findings if
+    these have lines. `failed` gets the reason if the checks must stop. A context manager.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class Looks:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the checks."""
         thread = threading.Thread(target=self._run, name="looks for stragglers", daemon=True)
         thread.start()
         self._thread = thread
@@ -44,7 +46,7 @@ class Looks:
     def _run(self) -> None:
         try:
             while not self._ends.wait(self._every_s()):
-                with contextlib.suppress(TestbedError):  # a switch ended; its jobs are told so
+                with contextlib.suppress(TestbedError):  # a switch ended; its jobs are notified otherwise
                     if (findings := self._look(self._elapsed_s)).lines:
                         self._tell(findings)
         except OSError as error:

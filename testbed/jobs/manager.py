@@ -1,5 +1,5 @@
-"""The jobs of one testbed: those that live now, and how a job of `testbed run` comes to its hosts.
-Thread-safe: each job lives in the thread of its request.
+"""The jobs of one testbed: the living ones, and how a job of `testbed run` gets its hosts. Thread-safe: each
+job lives in the thread of its request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.client.runtime import Runtime, running, running_of_others
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
 from testbed.jobs.held_hosts import Holdings
-from testbed.jobs.journal import ENDED, Journaling, ended_in_words, epitaph, running_job, silent
+from testbed.jobs.journal import ENDED, Journaling, ended_in_words, ended_job, running_job, silent
 from testbed.jobs.life import Job, Means, Terms
 from testbed.jobs.placement import host_for_server, place_workers
 from testbed.jobs.processes import Emit
@@ -52,16 +52,16 @@ def means_of(
     files: UserFiles,
     require_programs: Callable[[Layout, Recovery], list[str]] = lambda layout, recovery: [],
 ) -> Means:
-    """Return the means that the jobs of the testbed of this runtime folder live by. `require_programs` raises
-    TestbedError where a job's devices lack the testbed's programs, and says which it attached again.
+    """Make the means of the jobs of this runtime folder's testbed. `require_programs` raises TestbedError if
+    a job's devices lack the testbed's programs, and returns a line for each that it attached again.
     """
 
     def segments() -> dict[str, int]:
-        """Return how many segments are taken, by switch, or by host."""
+        """Count the segments in use, by place."""
         return {str(place): count for place, count in places.occupancy().items()}
 
     def holders() -> dict[str, int]:
-        """Return the number of the job that has each host that is taken."""
+        """Return the number of the job that holds each host in use."""
         return {
             addresses.host_name(*host): number
             for number, layout in holdings.layouts().items()
@@ -92,24 +92,24 @@ def means_of(
 
 
 class Jobs:
-    """Takes requests, and keeps the jobs that live."""
+    """Accepts requests for jobs, and owns the living ones."""
 
     def __init__(self, means: Means, journal: Journaling = silent) -> None:
         self.means, self._journal = means, journal
-        self._idle = threading.Condition()  # of the fields below
+        self._idle = threading.Condition()  # guards the fields below
         self._living: dict[int, Job] = {}
         self._ending: str | None = None
 
     def visited(self, host: str, user: int, runs_as: int) -> AbstractContextManager[None]:
-        """Keep a host from jobs of other users while the block runs, as `Holdings.visited`; nothing, if there
-        is no such host.
+        """Keep a host from other users' jobs while the block runs, as `Holdings.visited`. Does nothing if
+        there is no such host.
         """
         holdings = self.means.holdings
         named = {addresses.host_name(*each): each for rack in holdings.racks for each in rack.members()}
         return holdings.visited(named[host], user, runs_as) if host in named else nullcontext()
 
     def job(self, number: int) -> Job:
-        """Return the living job of that number. KeyError if there is none."""
+        """Return the living job of that number. Raises KeyError if there is none."""
         with self._idle:
             return self._living[number]
 
@@ -119,60 +119,62 @@ class Jobs:
         return [job.status() for job in self._all() if job.id in held]
 
     def cores_busy(self) -> list[float] | None:
-        """Return the share of the last moments in which each core was busy; None while no job runs."""
+        """Return the share of the last sample in which each core was busy; None while no job runs."""
         return self.means.sampler.cores_busy()
 
     def so_far(self) -> tuple[RunningJob, ...]:
-        """Return of each running job since when it is, which pairs of units it joins, and the verdict on the
-        last seconds of it.
+        """Return, for each running job, its start, the pairs of units that it joins, and the verdict on its
+        last seconds.
         """
         running = [job for job in self._all() if job.state == "running"]
         return tuple(running_job(job) for job in running)
 
-    def _heard(self, terms: Terms, number: int, queued: int | None) -> Terms:
-        """Return terms by which the journal hears, too, what a reader of the result must know. A queue tells
-        it of its own jobs.
+    def _with_journal(self, terms: Terms, number: int, queued: int | None) -> Terms:
+        """Add the journal to a job's terms, so that it gets the notes too. A queued job's notes are reported
+        by its queue.
         """
         if queued is not None:
             return terms
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, JobNote):
                 self._journal("job", f"job {number}: {event.note}")
             terms.emit(event)
 
-        return replace(terms, emit=hear)
+        return replace(terms, emit=on_event)
 
     def stop(self, job_id: int, reason: str, asker: Caller) -> None:
-        """Ask a job of that user to end, root any. Raises RequestError when there is none of this number."""
-        mine = {job.id: job for job in self._all() if asker.uid in (0, job.request.caller.uid)}
-        if job_id not in mine:
+        """Request the end of that user's job; root may end any. Raises RequestError if there is none of this
+        number.
+        """
+        own_jobs = {job.id: job for job in self._all() if asker.uid in (0, job.request.caller.uid)}
+        if job_id not in own_jobs:
             raise RequestError(
-                f"job {job_id} is not a running job of {asker.user}; running: {sorted(mine) or 'none'}"
+                f"job {job_id} is not a running job of {asker.user}; running: {sorted(own_jobs) or 'none'}"
             )
-        mine[job_id].stop(reason)
+        own_jobs[job_id].stop(reason)
 
     def fail(self, generations: Mapping[int, int], reason: str) -> None:
-        """Make the jobs that are in these generations still fail by something that is not theirs."""
+        """Make jobs fail for an external reason, if they are still in these generations."""
         for job in self._all():
             if job.id in generations:
                 job.fail(generations[job.id], reason)
 
     def fail_now(self, number: int, reason: str) -> None:
-        """Make a job fail, in whatever generation it is, by something that is not its own."""
+        """Make a job fail in its present generation, for an external reason."""
         self.fail({job.id: job.generation for job in self._all() if job.id == number}, reason)
 
     def rates_of_policies(self) -> dict[str, int]:
-        """Return the links whose rates policies decide on now, and which job's workers they are."""
+        """Return the links whose rates a policy sets now, each with the number of the worker's job."""
         return {name: job.id for job in self._all() if job.has_rate_of_policy for name in job.hosts}
 
     def hear_rates(self) -> None:
-        """Tell the workers of all jobs the rates that links have now."""
+        """Send the workers of all jobs the present rates of their links."""
         for job in self._all():
             job.hear_rates()
 
     def stop_all(self, reason: str, timeout_s: float) -> bool:
-        """Take no more jobs, ask all to end, and wait; return whether they all did."""
+        """Accept no more jobs, request the end of all, and wait; return whether all ended in time."""
         self.means.holdings.close()
         with self._idle:
             self._ending = reason
@@ -183,8 +185,8 @@ class Jobs:
         return ended
 
     def run(self, asked: Mapping[str, Any], caller: Caller, emit: Emit, disconnected: threading.Event) -> Any:
-        """Run a job as `caller`, and return its result, as JSON has it; `failure` says why it failed.
-        RequestError for one that cannot be run as things are, such as where no place has room for it.
+        """Run a job as `caller`, and return its result as JSON data; `failure` says why it failed. Raises
+        RequestError if it cannot be run at present, such as when no place has room for it.
         """
         request = JobRequest.parse(asked, caller)
 
@@ -192,7 +194,7 @@ class Jobs:
             holdings = self.means.holdings
             try:
                 workers = place_workers(holdings.racks, busy, request.place)
-                return self._lay_out_there(request, workers, busy)
+                return self._lay_out_for(request, workers, busy)
             except RequestError as error:
                 kept = kept_in_words(holdings.guests(caller.uid))
                 raise RequestError(f"{error}{'; ' if kept else ''}{kept}") from error
@@ -209,9 +211,9 @@ class Jobs:
         except NoRoomError as full:
             raise RequestError(str(full)) from full
 
-    def _lay_out_there(self, request: JobRequest, workers: Sequence[Host], busy: frozenset[Host]) -> Layout:
-        """Lay these workers out, with the server where the request wants it. RequestError where the layout
-        has none that could be there.
+    def _lay_out_for(self, request: JobRequest, workers: Sequence[Host], busy: frozenset[Host]) -> Layout:
+        """Lay these workers out, with the server where the request wants it. Raises RequestError if the
+        layout cannot have it there.
         """
         site = replace(self.means.supply.site(), busy=busy)
         if request.server_at is None:
@@ -232,17 +234,19 @@ class Jobs:
         terms: Callable[[Layout], Terms],
         number: int | None = None,
     ) -> Job | None:
-        """Return a job with the hosts that `choose` names, which is told those that are busy; None where it
-        names none. Without a number of its own it gets one.
+        """Make a job that holds the hosts of the layout that `choose` returns; None if it returns none.
+        `choose` gets the busy hosts. Without `number`, the job gets a new one.
         """
-        while True:  # others may take hosts while they are chosen
+        while True:  # other jobs may acquire hosts meanwhile
             user = request.caller.uid
             layout = choose(self.means.holdings.busy(user=user))
             if layout is None:
                 return None
             held = self.means.holdings.take(layout, number, user)
             if held is not None:
-                job = Job(held, request, layout, self.means, self._heard(terms(layout), held[0], number))
+                job = Job(
+                    held, request, layout, self.means, self._with_journal(terms(layout), held[0], number)
+                )
                 with self._idle:
                     self._living[job.id] = job
                     if self._ending is not None:
@@ -250,7 +254,7 @@ class Jobs:
                 return job
 
     def live(self, job: Job) -> RunResult:
-        """Let a job live, forget it, and return its result."""
+        """Run a job, remove it, and return its result."""
         outcome: RunResult | None = None
         failure: str | None = "it raised an error, which the daemon's log has"
         try:
@@ -262,18 +266,18 @@ class Jobs:
             raise
         finally:
             self.forget(job)
-            self._journal(ENDED, ended_in_words(job, failure), job=epitaph(job, failure, outcome))
+            self._journal(ENDED, ended_in_words(job, failure), job=ended_job(job, failure, outcome))
 
     def forget(self, job: Job) -> None:
-        """Free its hosts, if it has any still, and forget it."""
+        """Free its hosts, if it still has any, and remove it."""
         self.means.holdings.free(job.id)
         with self._idle:
             del self._living[job.id]
             self._idle.notify_all()
 
     def lay_out(self, request: JobRequest, workers: Sequence[Host], site: Site) -> Layout:
-        """Lay out these workers by the system that the request names. RequestError where it has no layout for
-        them, or no program for a switch of it or for its packets.
+        """Lay these workers out by the system that the request names. Raises RequestError if it has no layout
+        for them, or no program for one of its switches or for its packets.
         """
         return self.means.supply.lay_out(self._system(request), workers, site, request.options.packets)
 
@@ -290,7 +294,7 @@ class Jobs:
 
 
 def kept_in_words(guests: Mapping[Host, Collection[int]]) -> str:
-    """Return the hosts at which users run commands, and who does; nothing where there are none."""
+    """List the hosts in which users run commands, with those users; empty if there are none."""
     return "; ".join(
         f"a command of {' and '.join(map(user_name, sorted(users)))} (testbed exec) keeps "
         f"{addresses.host_name(*host)} from jobs of others"
@@ -299,5 +303,5 @@ def kept_in_words(guests: Mapping[Host, Collection[int]]) -> str:
 
 
 def held_hosts(jobs: Sequence[JobStatus]) -> dict[str, int]:
-    """Return the number of the job that holds each host, from jobs' status."""
+    """Return the number of the job that holds each host, from jobs' statuses."""
     return {host: job.id for job in jobs for host in (*job.hosts, *job.other_hosts)}

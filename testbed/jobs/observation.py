@@ -1,4 +1,4 @@
-"""The observation of a job: what is counted while it runs, and what its result says of links, telemetry and
+"""The observation of a job: counters read while it runs, and the parts of its result on links, telemetry and
 verdict.
 """
 
@@ -16,7 +16,7 @@ from testbed.aggregation.system import Layout
 from testbed.errors import ChangedError
 from testbed.jobs.environment import OWN_SIGNS
 from testbed.jobs.result import link_deltas, unused
-from testbed.jobs.surroundings import Surrounding, Surroundings, of_late
+from testbed.jobs.surroundings import Surrounding, Surroundings, recent_scenes
 from testbed.machine.interface import Hosts, Links
 from testbed.machine.links import LinkDisturbance, burst_bytes
 from testbed.messages.links import LinkDelta
@@ -39,12 +39,12 @@ from testbed.telemetry.worker_numbers import sent_beside
 
 
 def bursts_of(rates_mbps: Iterable[tuple[str, float | None]], mtu: int) -> dict[str, int]:
-    """Return how many bytes the shaper of each link that has a rate may send at once."""
+    """Compute the bytes that the shaper of each link with a rate may send at once."""
     return {link: burst_bytes(rate_mbps, mtu) for link, rate_mbps in rates_mbps if rate_mbps}
 
 
 def require_links(links: Links, names: Sequence[str]) -> None:
-    """Raise ChangedError where somebody has deleted a device of these hosts' links."""
+    """Raise ChangedError if a device of these hosts' links was deleted."""
     links.statistics(queues_only=True)
     for link, device in links.gone_links().items():
         if link in names:
@@ -55,8 +55,8 @@ def require_links(links: Links, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The part of a job's result (testbed/messages/result.py, RunResult) that is of its links, its samples
-    and the machine. `series` is an .npz file in base64, None where it was not wanted.
+    """The parts of a job's result (testbed/messages/result.py, RunResult) on its links, samples and machine.
+    `series` is an .npz file in base64; None if it was not requested.
     """
 
     links: tuple[LinkDelta, ...]
@@ -71,10 +71,10 @@ class Observed:
 
 class Observation:
     """A context manager around a job's life, from before its first process to after its last; then `report`
-    says what there was.
+    returns the observations.
 
-    `job_hosts` are those that send: what their own interfaces lose is asked before and after only, host by
-    host.
+    `job_hosts` are the hosts that send: losses at their own interfaces are read only before and after, host
+    by host.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class Observation:
             self._scenes.append(self._surroundings.look(self._faults(since_s)))
 
     def _faults(self, since_s: float | None) -> list[tuple[str, str]]:
-        """Return the faults on links, and those that ended since then."""
+        """Return the faults that are set on links, and those that ended since then."""
         ended = [] if since_s is None else self._links.ended_faults(since_s)
         return faults_in_words([*ended, *self._links.fault_states()])
 
     def outlook(self, layout: Layout, job: int) -> JobVerdict | None:
-        """Return the verdict on the last seconds of a job that still runs, by a coarse bound, for what its
-        workers measure is known at its end; None where it is too early for one, or nobody looks around.
+        """Return the verdict on the last seconds of a running job, by a coarse bound, because its workers
+        report their measurements only at its end. None if it is too early, or without surroundings.
         """
         if self._surroundings is None:
             return None
         began, lately = self._scenes[0], self._surroundings.lately(self._faults)
-        scenes = of_late([began, *(each for each in lately if each.spent.at_s > began.spent.at_s)])
+        scenes = recent_scenes([began, *(each for each in lately if each.spent.at_s > began.spent.at_s)])
         recent = self._sampler.recent(time.monotonic() - scenes[0].spent.at_s)
         if recent is None or len(scenes) < 2:
             return None
@@ -149,11 +149,11 @@ class Observation:
         layout: Layout | None = None,
         job: int = 0,
     ) -> Observed:
-        """Return what was observed, with all samples if they are wanted.
+        """Return the observations, with all samples if requested.
 
-        `workers`: the statistics that they left, by rank, in the last of its `starts`; `stragglers`: the
-        pattern in which they were to be slow; `missing`: which statistics are not there, and why;
-        `layout`: where the job of the number `job` was in its last start.
+        `workers`: their statistics by rank, from the last of its `starts`; `stragglers`: the pattern of
+        injected delays; `missing`: which statistics are missing, and why; `layout`: the layout of the job
+        number `job` in its last start.
         """
         assert self._recording is not None
         links = link_deltas(self._before, self._after)
@@ -196,7 +196,7 @@ class Observation:
         )
 
     def _series(self, workers: Sequence[Statistics | None], senders: int) -> str:
-        """Return all samples, and the rounds where all of the job's senders left a timeline."""
+        """Return all samples, and the rounds if all of the job's senders left a timeline."""
         assert self._recording is not None
         timelines = [timeline for timeline in map(read, workers) if timeline is not None]
         seen_rounds = rounds(timelines) if len(timelines) == senders else []
@@ -205,8 +205,8 @@ class Observation:
     def _happened(
         self, scenes: Sequence[Surrounding], layout: Layout | None, job: int, recording: Recording
     ) -> tuple[LitNetwork | None, Happened]:
-        """Return the network between the first and the last of several looks around, and what happened on the
-        job's links and beside it.
+        """Return the network between the first and the last of several scenes, and the events on the job's
+        links and the machine.
         """
         changes = self._links.ever_by_hand()
         if self._surroundings is None or layout is None or len(scenes) < 2:
@@ -232,10 +232,10 @@ class Observation:
 
 
 def _held_by_others(recording: Recording, job: int) -> set[str]:
-    """Return the hosts that other jobs had at some time."""
+    """Return the hosts that other jobs held at any time."""
     return {host for sample in recording.samples for host, holder in sample.holders.items() if holder != job}
 
 
 def faults_in_words(faults: Sequence[LinkDisturbance]) -> list[tuple[str, str]]:
-    """Return the link of each fault, and a phrase that says it; one that came again once."""
+    """Return each fault's link and description, without repeats."""
     return list(dict.fromkeys((fault.link, str(fault)) for fault in faults))

@@ -1,6 +1,6 @@
-"""The options of a job that its command, a jobs file, the library and the daemon have alike. Each is a field
-of `JobOptions`: from there come the command's parser, the keys of a jobs file, the library's keyword
-arguments, and the checks of all of them.
+"""The options of a job, common to its command, a jobs file, the library and the daemon. Each is a field of
+`JobOptions`, from which come the command's parser, the keys of a jobs file, the library's keyword arguments,
+and their checks.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from testbed.wire.stragglers import SlowWorkers
 MOST_RESTARTS = 100
 
 Read = Callable[[Any, str, str], Any]
-"""Reads a value of a key, with what an error has before the key. RequestError says what is accepted."""
+"""Reads a value (raw value, key, prefix of the key in errors). RequestError says what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option as it is declared: how a value is read, its line of help, and how it is typed."""
+    """The declaration of an option: how its value is read, its line of help, and how it is typed."""
 
     read: Read
     help: str
     metavar: str | None = None
-    typed: Callable[[str], Any] | None = None  # what the parser makes of a word; None: it is a flag
+    typed: Callable[[str], Any] | None = None  # the parser's type of its value; None: it is a flag
     flags: tuple[str, ...] = ()  # on the command line; (): the field's name with hyphens
-    not_with: str | None = None  # another that is not accepted beside it
-    for_worker: bool = False  # whether a worker's process is told of it
-    usual: str = ""  # what holds where it is left out, in words
-    page: str = ""  # of docs/, where more about it is
-    words: tuple[str, ...] = ()  # all that are accepted, where there are only so many: a shell completes them
+    not_with: str | None = None  # another option that excludes it
+    for_worker: bool = False  # whether worker processes get it
+    usual: str = ""  # the default, in words
+    page: str = ""  # its page in docs/
+    words: tuple[str, ...] = ()  # all accepted values, if they are few: a shell completes them
 
     @property
     def line(self) -> str:
-        """The line of help that the command has."""
+        """The option's line in the command's help."""
         return f"{self.help} ({self.usual})" if self.usual else self.help
 
 
@@ -65,7 +65,7 @@ def _restarts(raw: Any, key: str, path: str) -> int:
 
 
 def _check_restarts(raw: Any, path: str = "") -> None:
-    """RequestError where somebody who runs a job says too many, or fewer than none."""
+    """Raise RequestError for a number of restarts below 0 or above MOST_RESTARTS."""
     if type(raw) is int and not 0 <= raw <= MOST_RESTARTS:
         raise RequestError(f"{path}restarts {raw}: 0 to {MOST_RESTARTS} are accepted")
 
@@ -105,8 +105,9 @@ def _as(read: Read, help: str, **more: Any) -> dict[str, Option]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """The options, each with its default. What is None is as usual: `lanes` as many as fit, `recovery` by the
-    window, `age_out_ms` as the job's system says, `window` as its program does, `leave_after` never.
+    """The options, each with its default. None stands for a default that depends: `lanes` as many as fit,
+    `recovery` by the window, `age_out_ms` as the job's system says, `window` as its program does,
+    `leave_after` never.
     """
 
     restarts: int = field(
@@ -240,8 +241,9 @@ class JobOptions:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], path: str = "", typed: bool = False) -> JobOptions:
-        """Return those that `data` has by their names; None is what is None by default, too. RequestError
-        names the first that is wrong, with `path` before it; where they were `typed`, by the word that was.
+        """Read the options from `data`, by name; None is accepted where it is the default. Raises
+        RequestError for the first fault, with `path` before the option's name, or, for `typed` options,
+        before its flag.
         """
         values = {}
         for name, option in OPTIONS.items():
@@ -255,36 +257,36 @@ class JobOptions:
         return cls(**values)
 
     def but(self, values: Mapping[str, Any]) -> JobOptions:
-        """Return these with other values, by name. RequestError for a value that is not accepted."""
+        """Replace some values, by name. Raises RequestError for a value that is not accepted."""
         _check_restarts(values.get("restarts"))
         return self.parse({**self.as_json(), **values})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values by name; `parse` makes the same of them."""
+        """Return the values by name, as `parse` reads them."""
         return {name: getattr(self, name) for name in OPTIONS}
 
     def for_worker(self) -> WorkerOptions:
-        """Return those that a worker's process is told of."""
+        """Return the options that a worker's process gets."""
         values = self.as_json()
         return WorkerOptions(**{name: values[name] for name, option in OPTIONS.items() if option.for_worker})
 
     def words(self) -> list[str]:
-        """Return the words of the command that say the same."""
+        """Return the words of the command for these options."""
         words = []
         for name, value in self.as_json().items():
             if value != DEFAULTS[name]:
-                said = f"{value:g}" if isinstance(value, float) else str(value)
-                words += [flags_of(name)[0], *([] if value is True else [said])]
+                text = f"{value:g}" if isinstance(value, float) else str(value)
+                words += [flags_of(name)[0], *([] if value is True else [text])]
         return words
 
     @property
     def slow_workers(self) -> SlowWorkers | None:
-        """The pattern in which the job's workers are slow on purpose; None: they are not."""
+        """The pattern of delays injected into the job's workers; None: no delays."""
         return None if self.stragglers is None else SlowWorkers.parse(self.stragglers)
 
     @property
     def packets(self) -> Packets:
-        """The choices for the job's packets."""
+        """The job's choices for its packets."""
         recovery = self.recovery or Recovery.WINDOW
         return Packets(self.lanes, recovery, self.age_out_ms, self.window, self.leave_after)
 
@@ -295,7 +297,7 @@ AS_USUAL = JobOptions()
 
 
 def flags_of(name: str) -> tuple[str, ...]:
-    """Return the words by which an option is typed."""
+    """Return an option's flags on the command line."""
     return OPTIONS[name].flags or (f"--{name.replace('_', '-')}",)
 
 
@@ -305,7 +307,7 @@ def _words(words: tuple[str, ...], **_: Any) -> tuple[str, ...]:
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the options to the parser of a command."""
-    beside: dict[str, Any] = {}  # by the first of two of which one is accepted
+    beside: dict[str, Any] = {}  # groups of two exclusive options, by the first
     for name, option in OPTIONS.items():
         rivals = [other for other, each in OPTIONS.items() if each.not_with == name]
         target: Any = parser

@@ -1,7 +1,7 @@
-"""The placement of a job's workers and parameter server on hosts. Pure: what is free is an argument.
+"""Place a job's workers and parameter server on hosts. Pure: the free hosts are arguments.
 
-Units and hosts are numbers from 1, a host is the pair (unit, host); names are made by
-testbed/topology/addresses.py.
+Units and hosts are numbers from 1, a host is the pair (unit, host); testbed/topology/addresses.py makes the
+names.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from testbed.wire.recovery import Recovery
 from testbed.wire.spec import MIN_LANES, lanes_for
 
 LayOut = Callable[[Sequence[Host], Site], Layout]
-"""Lays out a job's workers on a site: `laid_out` by some system."""
+"""Lays out a job's workers on a site: `laid_out` with a system."""
 
 _PLACE = re.compile(r"(u[1-9][0-9]*(?:r[1-9][0-9]*)?):([0-9]+)")
 
 Wanted = Sequence[tuple[Dpid, int]]
-"""How many workers at which switch, in the order of ranks; those at a pod's own are at any rack of it."""
+"""Switches with their numbers of workers, in the order of ranks; at a pod's own switch: in any of its
+racks.
+"""
 
 
 def parse_place(text: str) -> tuple[tuple[Dpid, int], ...]:
-    """Return `u1:2,u2:2` as ((1, 2), (2, 2)): units, or racks of pods, by the numbers of their switches, and
+    """Parse `u1:2,u2:2` to ((1, 2), (2, 2)): switches of units, or of racks of pods, by datapath number, with
     numbers of workers, in the order of ranks. Raises RequestError.
     """
     parts = []
@@ -61,10 +63,10 @@ def _switch(name: str, part: str) -> Dpid:
 
 
 def place_workers(racks: Sequence[Rack], busy: Collection[Host], wanted: Wanted | None) -> list[Host]:
-    """Return the hosts of the workers, by rank; every host of the first gpu unit when nothing is asked for.
-    Of a unit, those with the fastest links.
+    """Choose the hosts of the workers, by rank; without `wanted`, all hosts of the first gpu unit. Prefers,
+    in each unit, the hosts with the fastest links.
 
-    Raises RequestError for a unit or a rack that there is not, more workers than hosts, and hosts in use by
+    Raises RequestError for an unknown unit or rack, for more workers than hosts, and for hosts in use by
     another job.
     """
     by_unit = {rack.unit: rack for rack in racks}
@@ -95,8 +97,8 @@ def place_workers(racks: Sequence[Rack], busy: Collection[Host], wanted: Wanted 
 def host_for_server(
     racks: Sequence[Rack], busy: Collection[Host], workers: Collection[Host], at: Dpid
 ) -> Host:
-    """Return the host of a unit, or of a rack of a pod, that a job's server process or top place is to be on:
-    of the free ones that with the fastest link. RequestError where there is none.
+    """Choose the host, in a unit or a pod's rack, of a job's server process or top place: the free one with
+    the fastest link. Raises RequestError if none is free.
     """
     unit, rack, name = addresses.tor_unit(at), addresses.tor_rack(at), addresses.tor_name(at)
     by_unit = {each.unit: each for each in racks}
@@ -111,7 +113,7 @@ def host_for_server(
 
 
 def parse_server(text: str) -> Dpid:
-    """Return the unit, or rack of a pod, that `--ps` names. Raises RequestError."""
+    """Parse the unit, or rack of a pod, of `--ps`. Raises RequestError."""
     try:
         return addresses.tor_named(text)
     except RequestError as error:
@@ -127,11 +129,11 @@ def draw_workers(
     ps_unit: Unit | None,
     random: Random,
 ) -> list[Host] | None:
-    """Return hosts for a queued job's workers; None while there are too few.
+    """Choose hosts for a queued job's workers; None while there are too few.
 
-    Where nothing is `wanted`, they go to a random gpu unit that has room for all of them, else, unless they
-    must be `together`, to as few units as possible, and leave a host of `ps_unit`. Of a unit, the free hosts
-    with the fastest links.
+    Without `wanted`, the workers go to a random gpu unit that has room for all of them. If there is none, and
+    they need not be `together`, they go to as few units as possible. One host of `ps_unit` stays free.
+    Prefers, in each unit, the free hosts with the fastest links.
     """
     by_unit = {rack.unit: rack for rack in racks}
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
@@ -139,7 +141,7 @@ def draw_workers(
         room = {
             rack.unit: len(free[rack.unit]) - (rack.unit == ps_unit) for rack in racks if rack.kind == "gpu"
         }
-        wanted = _drawn(room, workers, together, random)
+        wanted = _draw_units(room, workers, together, random)
     chosen: list[Host] = []
     for dpid, count in wanted or ():
         unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
@@ -153,8 +155,8 @@ def draw_workers(
 def draw_server(
     racks: Sequence[Rack], busy: Collection[Host], ps_unit: Unit | None, random: Random
 ) -> Host | None:
-    """Return a host for a queued job's parameter server: in a random cpu unit, or any where there is none,
-    unless in `ps_unit`; the one with the fastest link there. None while there is none.
+    """Choose a host for a queued job's parameter server: in `ps_unit` or, without that, in a random cpu unit,
+    or in any unit if there is no cpu unit; the host with the fastest link there. None if none is free.
     """
     by_unit = {rack.unit: rack for rack in racks}
     free = {rack.unit: [host for host in rack.members() if host not in busy] for rack in racks}
@@ -189,7 +191,7 @@ def place_in_queue(
     return lay_out(chosen, Site(tuple(racks), frozenset(busy), frozenset(), server))
 
 
-def _drawn(
+def _draw_units(
     free: Mapping[Unit, int], workers: int, together: bool, random: Random
 ) -> list[tuple[Dpid, int]] | None:
     if sum(free.values()) < workers or (together and max(free.values(), default=0) < workers):
@@ -211,14 +213,14 @@ def _names(by_unit: Mapping[Unit, Rack]) -> str:
 
 
 def hosts_in_words(rack: Rack) -> str:
-    """Return how many hosts a unit has, in a pod by rack."""
+    """Say how many hosts a unit has, in a pod by rack."""
     return f"{rack.racks} racks of {rack.hosts} hosts" if rack.racks else f"{rack.hosts} hosts"
 
 
 def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str], mtu: int) -> None:
-    """RequestError where a job asks for packets of so many lanes, and they do not fit, are not pushed to any
-    place, or pass a switch, by unit, whose engine takes full ones only; or for questions that a switch does
-    not know.
+    """Raise RequestError if a job's packets of that many lanes do not fit, go to no place, or pass a switch
+    whose engine handles full packets only; or if a switch cannot answer its recovery's questions. `engines`
+    is by unit.
     """
     lanes, recovery = packets.lanes, packets.recovery
     if lanes is not None:
@@ -241,7 +243,7 @@ def check_packets(layout: Layout, packets: Packets, engines: Mapping[Unit, str],
 
 
 def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
-    """RequestError where questions are to pass a unit whose engine does not know them."""
+    """Raise RequestError if the recovery asks questions, and a unit's engine cannot answer them."""
     if recovery is not Recovery.INTEGRITY:
         return
     for unit, engine in sorted(engines.items()):
@@ -253,7 +255,7 @@ def check_asks(recovery: Recovery, engines: Mapping[Unit, str]) -> None:
 
 
 def check_width(lanes: int, mtu: int) -> None:
-    """RequestError where packets of so many lanes are not for a fabric of this MTU."""
+    """Raise RequestError if packets of that many lanes do not suit a fabric of this MTU."""
     most = lanes_for(mtu)
     if not MIN_LANES <= lanes <= most:
         raise RequestError(
@@ -262,7 +264,7 @@ def check_width(lanes: int, mtu: int) -> None:
 
 
 def check_narrow(lanes: int, engines: Mapping[Unit, str], mtu: int) -> None:
-    """RequestError where a unit's engine has no program for packets with so few lanes."""
+    """Raise RequestError if a unit's engine has no program for packets with so few lanes."""
     if lanes == lanes_for(mtu):
         return
     for unit, engine in sorted(engines.items()):
@@ -274,9 +276,9 @@ def check_narrow(lanes: int, engines: Mapping[Unit, str], mtu: int) -> None:
 
 
 def laid_out(system: System, workers: Sequence[Host], site: Site, engines: Mapping[Unit, str]) -> Layout:
-    """Return the layout that a system makes, with the programs that its places run: nothing else asks a
-    system for the layout of a job that is to run. RequestError where there is none, or no program for a place
-    of it. `engines` is by unit.
+    """Have a system lay a job out, and check that its places' engines have the programs. All layouts of jobs
+    that run come from here. Raises RequestError if there is no layout, or no program for one of its places.
+    `engines` is by unit.
     """
     layout = completed(system.lay_out(workers, site), system)
     check_programs(layout, layout.programs, engines)
@@ -284,8 +286,8 @@ def laid_out(system: System, workers: Sequence[Host], site: Site, engines: Mappi
 
 
 def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping[Unit, str]) -> None:
-    """Raise RequestError where a place is to sum whose engine the job's system has no program for, or whose
-    engine has no such program. `programs` is System.programs, `engines` by unit.
+    """Raise RequestError if a place's engine is not among those that the job's system has a program for, or
+    lacks that program. `programs` is System.programs, `engines` is by unit.
     """
     for place in layout.forest.places if layout.forest else []:
         engine = engines[place.unit] if place.is_switch else HOSTS
@@ -308,7 +310,8 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
                 f"--sync {layout.system}: {place} is a host, which sums by {SUM!r} alone, and not by "
                 f"{program!r}; switches are accepted"
             )
-    if layout.forest and layout.forest.owner:  # switches that sum nothing pass its packets on, by the program
+    # with an owner, switches that sum nothing also pass its packets on, by the program
+    if layout.forest and layout.forest.owner:
         for engine in sorted(set(engines.values()) & set(programs)):
             if programs[engine] not in (known := programs_for(engine)):
                 raise RequestError(
@@ -320,8 +323,8 @@ def check_programs(layout: Layout, programs: Mapping[str, str], engines: Mapping
 
 
 def check_copies(layout: Layout, engines: Mapping[Unit, str]) -> None:
-    """Raise RequestError where hosts relay results that are at a switch whose engine drops them. `engines` is
-    by unit.
+    """Raise RequestError if hosts relay results behind a switch whose engine drops these. `engines` is by
+    unit.
     """
     if layout.forest is None or not any(tree.relayed for tree in layout.forest.trees):
         return

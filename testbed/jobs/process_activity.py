@@ -1,4 +1,4 @@
-"""The acts of a process as /proc shows them. Owns no decision."""
+"""Read a process's activity from /proc. Makes no decisions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from pathlib import Path
 
 from testbed.jobs.watch import Doing
 
-_STATES = {"T": "stopped", "t": "stopped", "R": "running"}  # others may be of a moment
+_STATES = {"T": "stopped", "t": "stopped", "R": "running"}  # other states may be momentary
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def doing(pid: int) -> Doing:
-    """Return what a process does, all its threads together; of one that has ended, nothing."""
+    """Read a process's state and CPU time, of all its threads together; empty for a process that has
+    ended.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it is gone
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
         return Doing()
-    fields = stat.rpartition(")")[2].split()  # from the third one, which is the state
+    fields = stat.rpartition(")")[2].split()  # the fields from the third, the state, on
     return Doing(_STATES.get(fields[0], ""), (int(fields[11]) + int(fields[12])) * _TICK_S)

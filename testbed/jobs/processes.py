@@ -1,9 +1,8 @@
-"""The processes of one job: starts them, watches them, ends them. Owns their life and nothing of where they
-run.
+"""Start, watch and end the processes of one job. Owns their lives, but not where they run.
 
-A worker that fails leaves the others a time of grace, in which they can say in their own words whom they
-miss; then they are asked to end, and then they are ended. Whoever is started here is reaped here. The thread
-that does so waits for processes alone: what they print is carried by another (logs.py).
+After a worker fails, the others have a grace period, in which they can report which peer they miss; then they
+are asked to end, then killed. Each process started here is reaped here. The thread that does so waits for
+processes only: another carries their output (logs.py).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from testbed.messages.events import Event, JobNote, OutputLine
 
 GRACE_S = 10.0
 TERM_S = 5.0
-STACKS_S = 1.0  # that workers have to leave the stacks of their threads, before they are asked to end
+STACKS_S = 1.0  # the time for workers to write their threads' stacks before they are asked to end
 _TICK_S = 0.1
 # as torch's c10::Error prints them, with and without symbols
 _FRAME = re.compile(
@@ -43,9 +42,7 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """A process to start. `label` is what its lines are prefixed with; `index` its record on the job
-    board.
-    """
+    """A process to start. `label` prefixes its lines; `index` is its record on the job board."""
 
     index: int
     label: str
@@ -55,15 +52,15 @@ class ProcessSpec:
     env: Mapping[str, str]
     log: Path
     pass_fds: tuple[int, ...] = ()
-    stats: Path | None = None  # where it leaves its statistics
-    stacks: Path | None = None  # and, where the job fails, its threads' stacks
+    stats: Path | None = None  # the file for its statistics
+    stacks: Path | None = None  # the file for its threads' stacks if the job fails
     cwd: Path | None = None  # a working folder of its own; None: its job's
-    most_log_bytes: int | None = None  # that its log gets, beside the last of its output
-    serves: bool = False  # lives as long as the workers, and its end before theirs is a failure
+    most_log_bytes: int | None = None  # its log's bound, without the end of its output
+    serves: bool = False  # it must live as long as the workers; an earlier end is a failure
 
 
 class Starts(Protocol):
-    """The one who starts a job's processes (testbed/jobs/starting.py)."""
+    """Starts a job's processes (testbed/jobs/starting.py)."""
 
     def start(self, spec: ProcessSpec, stdout: int) -> Process:
         """Start a process as the leader of a session of its own, its output at `stdout`."""
@@ -71,8 +68,8 @@ class Starts(Protocol):
 
 @dataclass(slots=True)
 class Child:
-    """A started process. `signalled` is whether it was sent a signal: its exit code then is no failure of its
-    own.
+    """A started process. `signalled` says whether it was sent a signal: then its exit code is no failure of
+    its own.
     """
 
     spec: ProcessSpec
@@ -80,22 +77,22 @@ class Child:
     pidfd: int
     exit_code: int | None = None
     signalled: bool = False
-    why_not: str | None = None  # it ran its program
+    why_not: str | None = None  # why it did not run its program; None: it did
 
 
 @dataclass(slots=True)
 class Ending:
-    """The end of a job's processes. `failure` is None, or one line that says who failed first and how;
-    `failed` is its rank, if that is a worker.
+    """The end of a job's processes. `failure` is a line on the first failure, or None; `failed` is the rank
+    of the failed worker, if it was one.
     """
 
     exit_codes: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
     wall_s: float = 0.0
     stopped: bool = False  # ended from outside
-    notes: list[str] = field(default_factory=list)  # whom it waited for, and what its logs lack
+    notes: list[str] = field(default_factory=list)  # which workers it waited for, and what its logs lack
     failed: int | None = None
-    left_stacks: frozenset[int] = frozenset()  # the workers that did
+    left_stacks: frozenset[int] = frozenset()  # the workers that wrote their stacks
 
 
 def _never() -> None:
@@ -104,9 +101,9 @@ def _never() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The questions asked all the time while processes run: a reason from `stop` or `fail` ends the job at
-    once, and one from `fail` is its failure; `dismisses` says whether its parameter server is to end, which
-    it turned out not to need.
+    """Functions that are polled while processes run. A reason from `stop` or `fail` ends the job at once, and
+    one from `fail` is its failure; `dismisses` returns whether its parameter server must end because the job
+    does not need it.
     """
 
     stop: Callable[[], str | None] = _never
@@ -116,8 +113,8 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The time that a job's other processes have once a worker failed, that each has once it is asked to end,
-    and that workers wait for another until it is told.
+    """Three times in seconds: the grace of a job's other processes after a worker failed; the time to end on
+    request; and how long workers wait for another before a line reports it.
     """
 
     grace_s: float = GRACE_S
@@ -126,21 +123,21 @@ class Patience:
 
 
 class JobProcesses:
-    """A job's processes. A context manager: leaving it ends all that still run. `emit` is called from another
-    thread and must not wait.
+    """A job's processes. A context manager: leaving it kills all that still run. `emit` is called from
+    another thread and must not block.
     """
 
     def __init__(self, starter: Starts, board: JobBoard, emit: Emit, patience: Patience = Patience()) -> None:
         self._starter, self._board, self._patience, self._emit = starter, board, patience, emit
         self._watch = watch.Lookout(patience.tell_s)
-        self._outputs = Outputs(self._hear)
+        self._outputs = Outputs(self._on_line)
         self._children: list[Child] = []
-        self._stacks_by: float | None = None  # when those that run must have left their stacks
+        self._stacks_by: float | None = None  # the deadline for the running workers' stacks
         self._selector = selectors.DefaultSelector()
 
     def start(self, specs: Sequence[ProcessSpec], logs: Sequence[int]) -> None:
-        """Start the processes in this order, each with the descriptor of its log, which it takes. Raises
-        TestbedError, naming the process, when one cannot be started.
+        """Start the processes in this order, each with the descriptor of its log, which this call owns.
+        Raises TestbedError, with the process's name, if one cannot be started.
         """
         with contextlib.ExitStack() as undo:
             for log in logs:
@@ -167,7 +164,9 @@ class JobProcesses:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
 
     def wait(self, orders: Orders) -> Ending:
-        """Return the ending once every process has ended."""
+        """Wait until every process has ended, and end them all after a failure or an order; return the
+        ending.
+        """
         began = time.monotonic()
         ending = Ending()
         term_at = kill_at = float("inf")
@@ -180,16 +179,16 @@ class JobProcesses:
                 if (
                     ending.failure is None
                     and not child.signalled
-                    and (child.exit_code or self._needed(child))
+                    and (child.exit_code or self._is_needed(child))
                 ):
                     failed = child
-                    ending.failure, ending.failed = self._fault(failed)
+                    ending.failure, ending.failed = self._describe_fault(failed)
                     term_at = min(term_at, time.monotonic() + self._patience.grace_s)
-            if failed is not None and ended:  # the one whose fault it is may end after those who wait for it
-                ending.failure, ending.failed = self._fault(failed)
+            if failed is not None and ended:  # the faulty worker may end after those that wait for it
+                ending.failure, ending.failed = self._describe_fault(failed)
                 if watch.in_vain(self._standings()) or self._misfits(self._standing(failed)):
                     term_at = 0.0
-            elif ending.failure is None and (waits_for := self._look()) is not None:
+            elif ending.failure is None and (waits_for := self._report_waiting()) is not None:
                 ending.failure = waits_for
                 term_at = 0.0
             now = time.monotonic()
@@ -221,22 +220,22 @@ class JobProcesses:
         ending.notes = self._watch.totals(time.monotonic(), self._standings()) + self._outputs.finish()
         return ending
 
-    def _hear(self, label: str, line: str) -> None:
+    def _on_line(self, label: str, line: str) -> None:
         if not is_frame(line):
             self._emit(OutputLine(line, label))
 
     def _ask_for_stacks(self, now: float) -> None:
-        """Have each worker leave the stacks of its threads, as they are at the job's first failure."""
+        """Request each worker's stacks, at the job's first failure."""
         if self._stacks_by is None:
             self._stacks_by = now + STACKS_S
             self._board.ask_for_stacks()
 
     def _have_left_stacks(self, now: float) -> bool:
-        """Return whether no more stacks are to be waited for."""
+        """Return whether all running workers have written their stacks, or their time is over."""
         running = {child.spec.index for child in self._running(workers=True) if child.spec.stacks}
         return self._stacks_by is None or now >= self._stacks_by or running <= self._board.have_left_stacks()
 
-    # ------------------------------------------------------------------ who waits for whom
+    # ------------------------------------------------------------------ which worker waits for which
 
     def _standings(self) -> list[watch.Standing]:
         return [self._standing(child) for child in self._children if not child.spec.serves]
@@ -247,9 +246,9 @@ class JobProcesses:
         says = self._board.standing(spec.index)
         return watch.Standing(spec.index, who, *says, child.exit_code, child.signalled)
 
-    def _look(self) -> str | None:
-        """Tell whom the workers wait for, if it takes long; return why the job must end, if they wait for one
-        who has left.
+    def _report_waiting(self) -> str | None:
+        """Report the workers that others have long waited for; return why the job must end if they wait for a
+        worker that has left.
         """
         workers = {child.spec.index: child for child in self._children if not child.spec.serves}
         pulse = watch.Pulse(*self._board.pulse(), self._board.calls)
@@ -261,9 +260,9 @@ class JobProcesses:
             self._emit(JobNote(line))
         return None if left is None else self._left_early(left)
 
-    def _fault(self, failed: Child) -> tuple[str, int | None]:
-        """Return a line on the failure that began with the end of this process: of the one whose fault it
-        is, and its rank if it is a worker.
+    def _describe_fault(self, failed: Child) -> tuple[str, int | None]:
+        """Describe the failure that began with the end of this process: return a line on the faulty process,
+        and its rank if it is a worker.
         """
         if failed.spec.serves:
             return describe(failed), None
@@ -301,18 +300,18 @@ class JobProcesses:
             if child.exit_code is None and not (workers and child.spec.serves)
         ]
 
-    def _needed(self, child: Child) -> bool:
+    def _is_needed(self, child: Child) -> bool:
         return child.spec.serves and bool(self._running(workers=True))
 
     def _step(self, timeout_s: float) -> list[Child]:
-        """Reap and return the processes that have ended by now."""
+        """Wait for ends of processes, at most `timeout_s`; reap and return those that have ended."""
         ended: list[Child] = [key.data for key, _ in self._selector.select(timeout_s)]
         for child in ended:
             self._reap(child)
         return ended
 
     def _reap(self, child: Child) -> None:
-        # What it started goes with it. Its own number still names its group: it is not reaped yet.
+        # Kill the processes that it started. It is not reaped yet, so its pid still names its group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.process.pid, signal.SIGKILL)
         child.exit_code = child.process.wait()
@@ -322,8 +321,8 @@ class JobProcesses:
         self._board.exited(child.spec.index, child.exit_code)
 
     def _signal(self, number: signal.Signals, servers: bool = False) -> None:
-        """Send a signal to all that run, or to the servers among them; SIGTERM to each but once, for a Python
-        that already ends has its handlers no more.
+        """Send a signal to all that run, or to the servers among them. SIGTERM goes to each only once,
+        because a Python that is ending no longer has its handlers.
         """
         for child in self._running():
             asked = number is signal.SIGTERM and child.signalled
@@ -347,7 +346,9 @@ class JobProcesses:
 
 
 def describe(child: Child) -> str:
-    """Return `worker 2 on u1h3 exited with code 1`, and where to read more; or why it did not come to run."""
+    """Describe the end of a process, `worker 2 on u1h3 exited with code 1`, with its log; or why it did not
+    run.
+    """
     if child.why_not is not None:
         return f"start {child.spec.who} on {child.spec.host}: {child.why_not}"
     return (
@@ -356,5 +357,5 @@ def describe(child: Child) -> str:
 
 
 def is_frame(line: str) -> bool:
-    """Return whether a line is of a C++ stack, which is for the log and not for whoever looks on."""
+    """Return whether a line is part of a C++ stack, which goes to the log and not to the user."""
     return _FRAME.match(line) is not None

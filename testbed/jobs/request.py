@@ -1,4 +1,4 @@
-"""The request for a job, checked."""
+"""A checked request for a job."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from testbed.topology.fields import is_number, shown
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A job as `testbed run` asks for it, and `testbed submit` for each of its own. It runs as `caller`.
-    `script` is a path, or the name of a module.
+    """A job as requested by `testbed run`, or as one of `testbed submit`'s. It runs as `caller`. `script` is
+    a path, or the name of a module.
     """
 
     script: str
@@ -37,16 +37,16 @@ class JobRequest:
     options: JobOptions = AS_USUAL
     with_series: bool = False
     preload: bool = False
-    folders: Path | None = None  # each worker starts in one of its own below it; None: all in `cwd`
-    server_at: Dpid | None = (
-        None  # the unit or rack whose host is to be its server's; None: its system's choice
-    )
-    python: Path | None = None  # of an environment of its user's own; None: the project's
-    bounded_logs: bool = False  # in `logs`, too, a log gets so many bytes at most
+    folders: Path | None = None  # each worker starts in its own folder below this; None: all in `cwd`
+    server_at: Dpid | None = None  # the unit or rack of its server's host; None: its system's choice
+    python: Path | None = None  # the Python of its user's own environment; None: the project's
+    bounded_logs: bool = False  # bound the logs in `logs` too
 
     @classmethod
     def parse(cls, request: Mapping[str, Any], caller: Caller) -> JobRequest:
-        """Return the request of a job that runs as `caller`, whatever it says. Raises RequestError."""
+        """Check a request for a job that runs as `caller`, whatever user the request names. Raises
+        RequestError.
+        """
         place, limit_s = request.get("place"), request.get("limit_s")
         cwd = absolute(request.get("cwd"), "cwd")
         if limit_s is not None and not (is_number(limit_s) and 0 < limit_s < math.inf):
@@ -74,17 +74,19 @@ class JobRequest:
 
     @property
     def arguments_of_python(self) -> tuple[str, ...]:
-        """The words by which Python is told what to run."""
+        """The arguments by which Python runs the script or module."""
         return ("-m", self.script) if self.options.module else (self.script,)
 
 
 def system_name(name: str) -> str:
-    """Return the name of a system, or of a user's class of a system. RequestError for another name."""
+    """Check the name of a system, or of a user's class of a system. Raises RequestError for an unknown
+    name.
+    """
     return name if is_users(name) else find(name).name
 
 
 def word(raw: object, key: str) -> str:
-    """Return a text that can be an argument or a part of a path. Raises RequestError."""
+    """Check a text for an argument or a part of a path. Raises RequestError."""
     try:
         if isinstance(raw, str) and b"\0" not in os.fsencode(raw):
             return raw
@@ -94,13 +96,14 @@ def word(raw: object, key: str) -> str:
 
 
 def words(raw: object, key: str) -> tuple[str, ...]:
+    """Check a list of texts. Raises RequestError."""
     if not isinstance(raw, list):
         raise RequestError(f"{key}: {shown(raw)}; a list of texts is accepted")
     return tuple(word(each, key) for each in raw)
 
 
 def absolute(raw: object, key: str) -> Path:
-    """Return a path. Raises RequestError for a path that depends on who looks."""
+    """Check an absolute path. Raises RequestError for a relative one."""
     path = Path(word(raw, key))
     if not path.is_absolute():
         raise RequestError(f"{key}: {path}; an absolute path is accepted")
@@ -108,7 +111,7 @@ def absolute(raw: object, key: str) -> Path:
 
 
 def numbers(raw: object, key: str) -> list[int]:
-    """Return numbers of jobs. Raises RequestError."""
+    """Check a list of job numbers. Raises RequestError."""
     if not isinstance(raw, list) or not all(
         isinstance(each, int) and not isinstance(each, bool) for each in raw
     ):
@@ -117,12 +120,12 @@ def numbers(raw: object, key: str) -> list[int]:
 
 
 def reason(request: Mapping[str, Any], default: str) -> str:
-    """Return the reason why something is to end, in one line of bounded length."""
+    """Return the reason in a request to end something, as one line of bounded length."""
     return " ".join(shown(request.get("reason", default)).split())
 
 
 def environ(raw: object) -> dict[str, str]:
-    """Return names and values. Raises RequestError."""
+    """Check environment variables. Raises RequestError."""
     if not isinstance(raw, dict) or any(not name or "=" in name for name in raw):
         raise RequestError("environ: names and values are accepted, the names without an equals sign")
     return {word(name, "environ"): word(value, f"environ: {name}") for name, value in raw.items()}

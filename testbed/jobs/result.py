@@ -1,4 +1,4 @@
-"""A job's result as data: what its links carried, what the optics did, how each worker went. Pure."""
+"""A job's result as data: its links' counters, the optical events, and its workers' statistics. Pure."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ from testbed.messages.statistics import Statistics
 from testbed.telemetry.samples import LinkCounters
 from testbed.wire.transports import GLOO, PACKETS, SERVER
 
-# Of a worker's statistics. What the backend writes of the longest job (MOST_ROWS of testbed/wire/calls,
-# as many spans) is 6.4 MB of 780,000 values; while that is parsed, for a fifth of a
-# second, nothing else in the daemon runs.
+# The bounds of a worker's statistics. For the longest job (MOST_ROWS of testbed/wire/calls, as many spans)
+# the backend writes 6.4 MB with 780,000 values; parsing that blocks the daemon for 0.2 s.
 MOST_BYTES = 8 << 20
 _MOST_VALUES = 1_000_000
 _MOST = 1 << 62  # bytes
 _SUMMED = {PACKETS: "in the network", SERVER: "by the parameter server"}
-# the most that workers send for a byte of a tensor: packets of 64 lanes; a ring's two turns
+# the most bytes that workers send for a byte of a tensor: in packets of 64 lanes; in a ring's two turns
 _MOST_SENT = {PACKETS: 1.5, SERVER: 1.2, GLOO: 2.4}
 _FEW_BYTES = 1_000_000
-_OF_ANY_SCRIPT = {"rank", "delays"}  # what a worker leaves that made no group of inc's
-_MOST_DEPTH = 64  # Python's JSON ends at some hundreds
+_OF_ANY_SCRIPT = {"rank", "delays"}  # all statistics of a worker that made no group of the backend inc
+_MOST_DEPTH = 64  # Python's JSON fails at some hundreds
 
 
 def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCounters]) -> list[LinkDelta]:
-    """Return what each link carried between two readings, in bytes with Ethernet headers, and what it
-    lost.
-    """
+    """Compute each link's counters between two readings: bytes with Ethernet headers, and drops."""
     deltas = []
     for name, now in after.items():
         then = before[name]
@@ -55,12 +52,12 @@ def link_deltas(before: Mapping[str, LinkCounters], after: Mapping[str, LinkCoun
 
 
 def events_in(history: Any) -> tuple[ReconfigurationEvent, ...]:
-    """Return the reconfigurations that the controller answers."""
+    """Decode the controller's history of reconfigurations."""
     return decode(tuple[ReconfigurationEvent, ...], history, "history")
 
 
 def events_after(history: Any, last_id: int) -> tuple[ReconfigurationEvent, ...]:
-    """Return the reconfigurations that came after that of the number `last_id`."""
+    """Return the reconfigurations after the one with the number `last_id`."""
     return tuple(event for event in events_in(history) if event.id > last_id)
 
 
@@ -69,8 +66,8 @@ def last_id(history: Any) -> int:
 
 
 def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
-    """Return the notes on a job's block records: how many lacked which worker, who left, and how many were
-    never completed.
+    """Make the notes on a job's block records: how many lacked which worker, which workers left, and how many
+    were never completed.
     """
     notes = []
     if blocks.without:
@@ -83,7 +80,7 @@ def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
 
 
 def absence_in_words(absence: AbsenceStatus) -> str:
-    """Return that a worker or place left, when, why, and until when."""
+    """Describe an absence: which worker or place left, when, why, and until when."""
     back = (
         "and did not come back"
         if absence.back_s is None
@@ -104,12 +101,12 @@ def shares_without(blocks: BlocksStatus) -> str:
 
 
 class StatsError(Exception):
-    """Statistics that a worker left and no result can hold; the message says why."""
+    """A worker's statistics cannot be part of a result; the message says why."""
 
 
 def parse_stats(content: bytes) -> Statistics:
-    """Return the statistics that a worker left with JobEnv.write_stats. Raises StatsError for what does not
-    read, would hold up the daemon, or cannot be held by a result.
+    """Parse the statistics that a worker wrote with JobEnv.write_stats. Raises StatsError if they are
+    malformed, would block the daemon, or cannot be part of a result.
     """
     if len(content) > MOST_BYTES:
         raise StatsError(f"they have {len(content)} bytes; {MOST_BYTES} are read")
@@ -117,7 +114,7 @@ def parse_stats(content: bytes) -> Statistics:
         raise StatsError(f"they have more than {_MOST_VALUES} values")
     try:
         stats = json.loads(content)
-    except (ValueError, RecursionError) as error:  # what a worker leaves is its own business
+    except (ValueError, RecursionError) as error:  # a worker may write anything
         raise StatsError("they are no JSON") from error
     if not isinstance(stats, dict):
         raise StatsError("they are no JSON object")
@@ -127,7 +124,7 @@ def parse_stats(content: bytes) -> Statistics:
 
 
 def _is_flat(value: object) -> bool:
-    """Return whether it is nested so little that a result which has it in it can be written."""
+    """Return whether a value's nesting is so shallow that a result with it can be written."""
     layer = [value]
     for _ in range(_MOST_DEPTH):
         layer = [
@@ -143,8 +140,8 @@ def _is_flat(value: object) -> bool:
 
 
 def bytes_by_way(stats: Iterable[Statistics | None]) -> dict[str, int]:
-    """Return the bytes of tensors that went each way, over all workers: by places that sum (`packets`), a
-    `server`, or `gloo`, which has every collective that is no sum.
+    """Count the tensor bytes of all workers by transport: through places that sum (`packets`), a `server`, or
+    `gloo`, which carries every collective that is no sum.
     """
     ways: Counter[str] = Counter()
     for left in stats:
@@ -155,8 +152,8 @@ def bytes_by_way(stats: Iterable[Statistics | None]) -> dict[str, int]:
 
 
 def bytes_by_group(stats: Sequence[Statistics | None]) -> tuple[GroupBytes, ...]:
-    """Return the groups that the workers made beside the first, by their ranks: the bytes of tensors that
-    went each way, over all members.
+    """List the groups that the workers made besides the first, by their ranks, with all members' tensor bytes
+    by transport.
     """
     groups: dict[tuple[int, ...], list[Statistics]] = {}
     for left in stats:
@@ -171,9 +168,9 @@ def bytes_by_group(stats: Sequence[Statistics | None]) -> tuple[GroupBytes, ...]
 def unused(
     transport: str, stats: Sequence[Statistics | None], sent_bytes: int, starts: int = 1
 ) -> str | None:
-    """Return a line for a job that was to sum in the network, or at a server, and summed nothing there, or
-    little beside what its script sent otherwise. Its workers sent so many bytes over their links, in all of
-    its starts, and those sent again aside; their statistics are of the last.
+    """Return a line for a job that was meant to sum in the network, or at a server, but summed nothing there,
+    or little compared with its script's other traffic. `sent_bytes` is what its workers sent over their links
+    in all of its `starts`, without retransmissions; `stats` are those of the last start.
     """
     ways, where = bytes_by_way(stats), _SUMMED.get(transport)
     if where is None:
@@ -197,8 +194,8 @@ def unused(
 def missing_statistics(
     stats: Sequence[Statistics | None], owing: Mapping[int, int], notes: Sequence[str] = ()
 ) -> str | None:
-    """Return a line for workers that summed, and whose statistics are not there; None where all
-    are. `owing` has the errno of writing them, by rank; `notes` why those that were written do not read.
+    """Return a line for workers that summed but whose statistics are missing; None if all are there. `owing`
+    has the errno of writing them, by rank; `notes` say why written ones cannot be used.
     """
     lost = [rank for rank in sorted(owing) if rank < len(stats) and stats[rank] is None]
     if not lost and not notes:
@@ -212,7 +209,7 @@ def missing_statistics(
 
 
 def without_timelines(workers: Iterable[WorkerResult]) -> tuple[WorkerResult, ...]:
-    """Return the workers without their timelines: the bound is made of them, and they are long."""
+    """Drop the workers' timelines, which are long: the bound has been computed from them."""
     return tuple(
         replace(worker, stats={name: value for name, value in worker.stats.items() if name != "timeline"})
         if worker.stats

@@ -1,4 +1,4 @@
-"""The services of a job, beside its workers: the process that serves them, and where it listens. Pure."""
+"""The process that serves a job's workers, and its address. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from testbed.wire.transports import OWNED
 
 
 def service_address(job: int, layout: Layout) -> tuple[str, int] | None:
-    """Return where the process that serves the workers of the job of that number listens; None for a job that
-    has none.
-    """
+    """Return the address and port at which the job's server process listens; None for a job without one."""
     if layout.service is None or layout.server is None:
         return None
     return addresses.host_ip(*layout.server), PS_PORT_BASE + job % 1000
@@ -33,8 +31,8 @@ def server_spec(
     admission: Admission | None,
     slate_fd: int = -1,
 ) -> ProcessSpec | None:
-    """Return the process that serves the job's workers; None for a job that has none. `slate_fd` is where it
-    says how far it is (testbed/wire/service_status.py).
+    """Describe the process that serves the job's workers; None for a job without one. It reports its progress
+    in `slate_fd` (testbed/wire/service_status.py).
     """
     address = service_address(job, layout)
     if address is None or layout.server is None or layout.service is None:
@@ -56,6 +54,6 @@ def server_spec(
 def node_settings(
     layout: Layout, admission: Admission, address: tuple[str, int], slate_fd: int
 ) -> NodeSettings:
-    """Return the settings of the process that owns a job's tree."""
+    """Make the settings of the process that owns a job's tree."""
     names = tuple(addresses.host_name(*host) for host in layout.workers)
     return NodeSettings(admission.owner_env(), address, names, slate_fd)

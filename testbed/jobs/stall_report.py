@@ -1,5 +1,5 @@
-"""The account of a job that stands still, in one line: which collective each worker waits for, at which line
-of its script, or what it does instead. Pure: what it knows of is an argument.
+"""Describe a stalled job in one line: the collective that each worker waits for, at which line of its script,
+or what it does instead. Pure: all its knowledge comes as arguments.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _ACTS = {"stopped": ("is stopped", "are stopped"), "sleeping": ("sleeps", "sleep
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A worker as its account needs it: what it says of itself on the job board, and what its process does
-    (`running`, `sleeping`, `stopped`, or empty where nobody looked).
+    """A worker's state: its entry on the job board, and its process's activity (`running`, `sleeping`,
+    `stopped`, or empty if unknown).
     """
 
     rank: int
@@ -31,15 +31,15 @@ class Activity:
 
 
 def account(members: Sequence[Activity], tables: Tables | None) -> str:
-    """Return `worker 0 waits in broadcast of 16 float32 (collective 9, val.py:14), worker 1 in barrier
-    (collective 8, val.py:15): they do not ask for the same`.
+    """Describe a stalled job, as in `worker 0 waits in broadcast of 16 float32 (collective 9, val.py:14),
+    worker 1 in barrier (collective 8, val.py:15): they do not ask for the same`.
     """
     return _Account(members, tables).in_words()
 
 
 def gathering(members: Sequence[Activity], tables: Tables | None, waited_s: float) -> str:
-    """Return the words on workers of which some wait for their process group: who has joined it, who waits
-    for it where, and who has not come.
+    """Describe a job of which some workers wait for their process group: which have joined it, which wait for
+    it where, and which have not come.
     """
     joined = [member.rank for member in members if member.phase is GroupState.JOINED]
     who = f"only {workers_in_words(joined)}" if joined else "nobody"
@@ -50,7 +50,7 @@ def gathering(members: Sequence[Activity], tables: Tables | None, waited_s: floa
 
 
 class _Account:
-    """The account of these workers; `home` is their process group in words."""
+    """The description of these workers; `home` is their process group in words."""
 
     def __init__(
         self, members: Sequence[Activity], tables: Tables | None, home: str = "the process group"
@@ -62,7 +62,7 @@ class _Account:
             if wait is not None:
                 self._awaited[member.rank] = wait[0]
         groups = list(dict.fromkeys(call.group for call in self._awaited.values()))
-        # by no name that a script would know, and only where they are to be told apart
+        # number the groups only if there are several; scripts know no names for them
         self._groups = {group: f"group {at}" for at, group in enumerate(groups, 1) if len(groups) > 1}
 
     def in_words(self) -> str:
@@ -78,7 +78,7 @@ class _Account:
         return sides_in_words(phrases) + (f": {judgement}" if judgement else "")
 
     def _does(self, member: Activity) -> tuple[str, str, str]:
-        """Return what a worker does: the verb of one and of several, and the rest."""
+        """Return a worker's activity in words: the verb in singular and plural, and the rest."""
         line, meets, inside = "", "", ""
         if self._tables:
             tables, rank = self._tables, member.rank
@@ -107,7 +107,7 @@ class _Account:
         return ", ".join(part for part in parts if part)
 
     def _judgement(self) -> str:
-        """Return what is certain of workers that wait; empty where nothing is."""
+        """Return a conclusion that is certain about waiting workers; empty if none is."""
         if self._tables is None or not self._awaited:
             return ""
         ranks = [member.rank for member in self._members]

@@ -1,5 +1,5 @@
-"""The start of a job's processes: each in its host's network namespace, as the job's user, running a program
-of its own or as a fork of one that has torch loaded.
+"""Start a job's processes: each in its host's network namespace, as the job's user, as a new program or as a
+fork of a process that has torch loaded.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from testbed.machine.process import EnclosureHandle, Process
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Starts the processes of one job, which enter `cwd`, or a folder of their own, as `caller`, and stay in
-    the enclosure. With `forks`, workers are forks of a process with torch loaded; a parameter server, which
-    needs no torch, never is.
+    """Starts the processes of one job as `caller`, in the folder `cwd` or their own, inside the enclosure.
+    With `forks`, workers are forks of a process with torch loaded; a parameter server, which needs no torch,
+    never is.
     """
 
     hosts: Hosts
@@ -28,7 +28,7 @@ class Starter:
     forks: bool = False
 
     def start(self, spec: ProcessSpec, stdout: int) -> Process:
-        """Start a process as the leader of a session of its own, its output at `stdout`. Raises OSError or
+        """Start a process as the leader of its own session, with its output to `stdout`. Raises OSError or
         TestbedError.
         """
         hosts, host, enclosure = self.hosts, spec.host, self.enclosure

@@ -1,7 +1,7 @@
-"""The supply of jobs by the network: circuits, places that sum, rates of links. Thread-safe.
+"""Supply jobs with parts of the network: circuits, places that sum, rates of links. Thread-safe.
 
-Circuits are asked for by the jobs themselves, all their demands together, unless a policy decides
-on them (`left_to_policy`): then they are its alone.
+Jobs request circuits themselves, for all their demands together, unless a policy decides on circuits
+(`left_to_policy`): then only the policy sets them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
 
-BACK_WITHIN_S = 30.0  # for a switch that ended, and is started again
+BACK_WITHIN_S = 30.0  # how long to wait for a switch that ended and is restarted
 _LOOK_S = 0.05
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The terms on which a job runs, from when it may. Without a policy it asks for circuits itself, and
-    is laid out by another system where there is no room (System.instead); with a policy (`by_policy`), the
-    circuits are lit, and a place without room is an error. `rate_mbps` is its workers' links'; None: as they
-    are. `packets` says how its gradients are carried.
+    """The terms of a job's start. Without a policy, the job requests circuits itself, and is laid out by
+    another system if there is no room (System.instead). With a policy (`by_policy`), the circuits are lit,
+    and a place without room is an error. `rate_mbps` is the rate of its workers' links; None: unchanged.
+    `packets` says how its gradients are carried.
     """
 
     layout: Layout
@@ -57,8 +57,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share that a job has of the network: its layout as it came to be, and its places, where it has any.
-    `note` is why the layout is another than it asked for.
+    """A job's share of the network: its final layout, and its places, if it has any. `note` says why the
+    layout differs from the requested one.
     """
 
     layout: Layout
@@ -67,7 +67,7 @@ class Share:
 
 
 class Supply:
-    """The network of one testbed, given out to jobs."""
+    """Gives a testbed's network to jobs."""
 
     def __init__(
         self,
@@ -85,18 +85,16 @@ class Supply:
         self._has_core = topology.core_link is not None
         self._ports, self._planes = topology.ports, topology.planes
         self._is_left = False
-        self._optics = (
-            threading.Lock()
-        )  # one job at a time asks for circuits; taken before the holdings' lock
+        self._optics = threading.Lock()  # one job at a time requests circuits; acquired before the holdings'
 
     # ------------------------------------------------------------------ shares
 
     def give(self, number: int, generation: int, start: Start) -> Share:
-        """Give a job its circuits, places and rates: all, or it raises and the job has none of it."""
+        """Give a job its circuits, places and rates. If it raises, the job has none of them."""
         share = (
-            self._decided(number, generation, start)
+            self._by_policy(number, generation, start)
             if start.by_policy
-            else self._asked(number, generation, start)
+            else self._by_request(number, generation, start)
         )
         try:
             if start.rate_mbps is not None:
@@ -107,11 +105,13 @@ class Supply:
         return share
 
     def give_again(self, number: int, generation: int, start: Start, given_up: Callable[[], bool]) -> Share:
-        """Do as `give` does, again where a switch ended meanwhile, until it is back or `given_up`."""
+        """Call `give`; if a switch ended meanwhile, wait until it is back or `given_up`, and call it
+        again.
+        """
         return outliving_switches(lambda: self.give(number, generation, start), self._places, given_up)
 
     def take_back(self, number: int, start: Start) -> None:
-        """Take back a job's places and its links' rates, each whatever becomes of the other."""
+        """Take back a job's places and its links' rates, each even if the other fails."""
         with contextlib.ExitStack() as after:
             if start.layout.forest is not None:
                 after.callback(self._places.release, number)
@@ -120,24 +120,23 @@ class Supply:
                 self._set_rates({host: rate for host, rate in rates.items() if rate is not None})
 
     def give_group(self, number: int, layout: Layout, group: Group) -> Admission:
-        """Give some of a job's workers trees of their own, laid out by the job's system on hosts of the job
-        alone, over the circuits that are there. Raises NoRoomError where there is no room, TestbedError where
-        it cannot be done.
+        """Give some of a job's workers their own trees, laid out by the job's system on the job's hosts only,
+        over the present circuits. Raises NoRoomError if there is no room, TestbedError if it is impossible.
         """
         if is_users(layout.system):
             raise RequestError(f"{layout.system} is a user's own system, which lays out whole jobs")
         workers = [layout.workers[rank] for rank in group.ranks]
-        with self._optics:  # so that circuits which change meanwhile are followed
+        with self._optics:  # so that a change of circuits meanwhile reroutes it too
             site = self.site(number, layout.server)
-            own = laid_out(find(layout.system), workers, site, self._engines)
-            if own.forest is None or not own.hosts() <= layout.hosts():
+            group_layout = laid_out(find(layout.system), workers, site, self._engines)
+            if group_layout.forest is None or not group_layout.hosts() <= layout.hosts():
                 raise RequestError(f"{layout.system} needs more hosts for them than the job has")
-            way = ways(own.forest, self._controller)
+            way = ways(group_layout.forest, self._controller)
             generation = self._holdings.generation()
-            return self._places.admit_group(number, generation, own.forest, group, way)
+            return self._places.admit_group(number, generation, group_layout.forest, group, way)
 
     def take_group_back(self, group: Admission) -> None:
-        """Take back the places of a group, if it has them still."""
+        """Take back the places of a group, if it still has them."""
         self._places.release_group(group)
 
     def set_rate(self, layout: Layout, rate_mbps: float) -> None:
@@ -145,8 +144,8 @@ class Supply:
         self._set_rates(dict.fromkeys(layout.workers, rate_mbps))
 
     def slowest_by_hand(self, layout: Layout) -> float | None:
-        """Return the rate of the slowest link of a job's hosts, where a user has set any of them; else None,
-        and it is the topology's.
+        """Return the rate of the slowest link of a job's hosts, if a user has set any of them by hand;
+        otherwise None: the topology's rate holds.
         """
         if all(self._links.by_hand_mbps(addresses.host_name(*host)) is None for host in layout.hosts()):
             return None
@@ -154,21 +153,21 @@ class Supply:
         return min((rate for rate in rates if rate is not None), default=None)
 
     def _rate_mbps(self, host: Host) -> float | None:
-        """Return the rate that a host's link has while no policy decides on it."""
+        """Return the rate of a host's link without a policy: set by hand, or the topology's."""
         by_hand = self._links.by_hand_mbps(addresses.host_name(*host))
         return self._own_mbps(*host) if by_hand is None else by_hand
 
     def _set_rates(self, rates_mbps: Mapping[Host, float]) -> None:
         self._links.set_rates({addresses.host_name(*host): rate for host, rate in rates_mbps.items()})
 
-    def _decided(self, number: int, generation: int, start: Start) -> Share:
+    def _by_policy(self, number: int, generation: int, start: Start) -> Share:
         forest = start.layout.forest
         if forest is None:
             return Share(start.layout)
-        with self._optics:  # so that circuits which change meanwhile are followed
+        with self._optics:  # so that a change of circuits meanwhile reroutes it too
             return Share(start.layout, self._admit(number, generation, start.layout, start.packets))
 
-    def _asked(self, number: int, generation: int, start: Start) -> Share:
+    def _by_request(self, number: int, generation: int, start: Start) -> Share:
         layout = start.layout
         with self._optics:
             self._ask_for_circuits(number, layout)
@@ -178,7 +177,7 @@ class Supply:
                 return Share(layout, self._admit(number, generation, layout, start.packets))
             except NoRoomError as error:
                 full = error
-                layout = self._laid_out_instead(number, layout, start.packets, full)
+                layout = self._lay_out_instead(number, layout, start.packets, full)
                 self._ask_for_circuits(number, layout)
             admission = None
             if layout.forest is not None:
@@ -197,24 +196,24 @@ class Supply:
     # ------------------------------------------------------------------ layouts
 
     def site(self, beside: int | None = None, kept: Host | None = None) -> Site:
-        """Return the testbed as a system finds it, without regard to what the job `beside` holds."""
+        """Return the testbed's state for a system to lay out on; hosts of the job `beside` count as free."""
         pairs = decode(LitCircuits, self._controller("circuits"), "circuits").circuits
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         rates = joined_mbps(self._topology, pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept, joined_mbps=rates)
 
     def lay_out(self, system: System, workers: Sequence[Host], site: Site, packets: Packets) -> Layout:
-        """Lay these workers out by a system. RequestError where it has no layout for them, no program for a
-        switch that is to sum, or none for its packets.
+        """Lay these workers out by a system. Raises RequestError if it has no layout for them, no program for
+        one of its switches, or none for its packets.
         """
         layout = laid_out(system, workers, site, self._engines)
         check_packets(layout, packets, self._engines, self._mtu)
         return layout
 
     def lay_out_again(self, number: int, layout: Layout, packets: Packets, spared: frozenset[Host]) -> Layout:
-        """Lay a job that starts again out by its own system, on the same workers and with the same server, so
-        that those spared sum for nobody. The same layout where its system does not choose who sums, or cannot
-        do without them.
+        """Lay a restarting job out by its own system, on the same workers and with the same server, so that
+        the spared hosts sum for no other. Return the same layout if its system does not choose which hosts
+        sum, or cannot do without them.
         """
         if not spared or is_users(layout.system) or not find(layout.system).chooses_heads:
             return layout
@@ -225,15 +224,15 @@ class Supply:
             return layout
         return other if self._holdings.replace(number, other) else layout
 
-    def _laid_out_instead(self, number: int, layout: Layout, packets: Packets, full: NoRoomError) -> Layout:
-        """Lay the job out by the system that its own names for when no place has room, on the same workers
-        and, where it has a server, with the same. Raises `full` where there is no such system, RequestError
-        where it finds no host or has no program. Packets have lanes only where they are summed at a place.
+    def _lay_out_instead(self, number: int, layout: Layout, packets: Packets, full: NoRoomError) -> Layout:
+        """Lay the job out by its system's replacement (System.instead) after no place had room, on the same
+        workers and with the same server, if any. Raises `full` if there is no replacement, RequestError if
+        that finds no host or has no program. Packets have lanes only if a place sums them.
         """
         instead = None if is_users(layout.system) else find(layout.system).instead
         if instead is None:
             raise full
-        while True:  # others may take hosts while a system lays the job out
+        while True:  # other jobs may acquire hosts while a system lays the job out
             site = self.site(number, layout.server)
             other = laid_out(find(instead), layout.workers, site, self._engines)
             if other.forest is not None:
@@ -242,13 +241,13 @@ class Supply:
                 return other
 
     def blocks(self, number: int) -> JobBlocks | None:
-        """Return what became of a job's blocks; None where it is not summed by any. TestbedError where its
-        program raises.
+        """Read a job's block counts; None if no block records sum for it. Raises TestbedError if its program
+        raises.
         """
         return self._places.counts(number)
 
     def look(self, number: int, clock: Clock) -> Findings:
-        """Look once at a job's places."""
+        """Run one check of a job's places."""
         return self._places.look(number, clock)
 
     def taken(self, place: Place) -> int:
@@ -259,8 +258,10 @@ class Supply:
 
     @contextlib.contextmanager
     def left_to_policy(self) -> Iterator[None]:
-        """Leave the circuits to a policy, meanwhile. RequestError when a job has circuits of its own."""
-        # before the jobs with circuits are looked for, each of which looks at this when it is among them
+        """Let a policy decide on the circuits while the block runs. Raises RequestError if a job has circuits
+        of its own.
+        """
+        # set before the search for jobs with circuits: a job reads this flag after it has joined them
         self._is_left = True
         try:
             joining = [number for number, layout in self._holdings.layouts().items() if layout.demands]
@@ -274,7 +275,7 @@ class Supply:
 
     @property
     def is_left_to_policy(self) -> bool:
-        """Return whether the circuits are a policy's now."""
+        """Return whether a policy decides on the circuits now."""
         return self._is_left
 
     def across_units(self) -> dict[int, Layout]:
@@ -283,18 +284,18 @@ class Supply:
         return {number: each for number, each in layouts.items() if each.forest and each.demands}
 
     def follow_circuits(self, failed: Callable[[int, str], object] | None = None) -> None:
-        """Send the results of running jobs by the circuits that there are now, whoever changed them.
+        """Route the results of running jobs over the present circuits, after any change of them.
 
-        A job that the new circuits cut off waits, with its results where they were; the next change may join
-        it again. One whose results the kernel does not let go elsewhere is told to `failed`, by its number,
-        with the reason, or without that raises OSError.
+        A job that the new circuits cut off waits, with its routes unchanged; a later change may reconnect it.
+        If the kernel refuses a job's new route, calls `failed` with its number and the reason; without
+        `failed`, raises OSError.
         """
         with self._optics:
             for number in self.across_units():
                 try:
                     self._reroute(number)
                 except TestbedError:
-                    pass  # it is cut off
+                    pass  # the job is cut off
                 except OSError as error:
                     if failed is None:
                         raise
@@ -310,7 +311,7 @@ class Supply:
             )
         layouts = self._holdings.layouts()
         demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
-        if self._has_core:  # carries what there are no ports for
+        if self._has_core:  # the core carries demands without free ports
             demands = servable(demands, self._ports, self._planes)
             if not demands:
                 return
@@ -326,7 +327,8 @@ class Supply:
             return
         groups = [(group.first, group.forest) for group in self._places.groups(number)]
         failures = []
-        for first, forest in ((0, layout.forest), *groups):  # what is cut off holds up none of the others
+        # a group that is cut off must not stop the others
+        for first, forest in ((0, layout.forest), *groups):
             try:
                 self._places.reroute(number, ways(forest, self._controller), first)
             except TestbedError as error:
@@ -341,8 +343,8 @@ def outliving_switches(
     given_up: Callable[[], bool],
     within_s: float = BACK_WITHIN_S,
 ) -> T:
-    """Return what `attempt` returns, made again when a switch ended meanwhile and is back. Raises what it
-    raised when that takes longer than `within_s`, from the first failure, or is given up.
+    """Call `attempt`, again each time that a switch ended meanwhile and is back, and return its result.
+    Raises its error if that takes longer than `within_s` from the first failure, or is given up.
     """
     deadline: float | None = None
     while True:
@@ -353,7 +355,7 @@ def outliving_switches(
             raise
         except TestbedError:
             if before is not None and places.restarts() == before:
-                raise  # for another reason
+                raise  # no switch ended: the error has another cause
             deadline = deadline or time.monotonic() + within_s
             if time.monotonic() > deadline:
                 raise

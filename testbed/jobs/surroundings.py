@@ -1,5 +1,5 @@
-"""The surroundings of a job: what is asked of the controller and of the machine as the job begins and ends,
-beside the links' counters.
+"""The surroundings of a job: answers of the controller and the machine at a job's start and end, in addition
+to the links' counters.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from testbed.telemetry.traffic import Owner, SeenPorts, grown, others
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
-LOOK_BACK_S, LOOK_EVERY_S = 10.0, 2.5  # of a job that still runs
+LOOK_BACK_S, LOOK_EVERY_S = 10.0, 2.5  # for jobs that still run
 
 
 @dataclass(frozen=True, slots=True)
 class Surrounding:
-    """A look around. `light` is the controller's answer, None where it was away, for `why`; `events` the
-    reconfigurations by then, `ahead_s` how far the clock that they are told by is ahead.
+    """A reading of the surroundings. `light` is the controller's answer, None if it was away (`why`);
+    `events` are the reconfigurations up to then; `ahead_s` is the offset of their clock to the monotonic
+    clock.
     """
 
     spent: Spent
@@ -41,17 +42,15 @@ class Surrounding:
     why: str = ""
 
 
-def of_late(looks: Sequence[Surrounding]) -> Sequence[Surrounding]:
-    """Return the looks of the last LOOK_BACK_S, and the one before."""
+def recent_scenes(looks: Sequence[Surrounding]) -> Sequence[Surrounding]:
+    """Return the readings of the last LOOK_BACK_S, and the one before."""
     since_s = time.monotonic() - LOOK_BACK_S
     first = max((at for at, each in enumerate(looks) if each.spent.at_s <= since_s), default=0)
     return looks[first:]
 
 
 class Surroundings:
-    """Whom an observation asks: the controller, `testbeds` for the names of those that run, and the
-    machine's counters.
-    """
+    """Reads the controller, the names of running testbeds (`testbeds`), and the machine's counters."""
 
     def __init__(
         self,
@@ -65,14 +64,14 @@ class Surroundings:
         self._testbeds, self._counters = testbeds, counters
         self._units = tuple(unit.index for unit in topology.units)
         self._has_core = topology.core_link is not None
-        self._looking = threading.Lock()  # of the field below
+        self._looking = threading.Lock()  # guards the field below
         self._looks: Sequence[Surrounding] = ()
         self._silent = sorted({unit.engine for unit in topology.units if not unit.data_plane.is_bridge})
 
     def look(self, faults: Sequence[tuple[str, str]]) -> Surrounding:
-        """Look around now; `faults` are links and the faults on them, in words."""
+        """Read the surroundings now; `faults` are links and their faults, in words."""
         ahead_s = time.time() - time.monotonic()
-        testbeds = self._testbeds()  # before the moment of the reading: it takes a while
+        testbeds = self._testbeds()  # slow, so before the time of the reading
         now = self._counters.spent(time.monotonic(), testbeds)
         try:
             light = decode(NetworkLight, self._controller("light"), "light")
@@ -82,22 +81,22 @@ class Surroundings:
         return Surrounding(now, faults, light, events, ahead_s)
 
     def lately(self, faults: Callable[[float], Sequence[tuple[str, str]]]) -> Sequence[Surrounding]:
-        """Return the looks around of late, with a new one if the last is LOOK_EVERY_S old: one asks for all
-        jobs that run, and while it waits for a controller that is stopped the others have what there is.
-        `faults` says which were on links since a moment of the monotonic clock.
+        """Return the recent readings, with a new one if the last is LOOK_EVERY_S old. One thread reads for
+        all running jobs; while it waits for a controller that is stopped, the others get the readings so far.
+        `faults` returns the faults on links since a time of the monotonic clock.
         """
         if self._looking.acquire(blocking=False):
             try:
                 now_s = time.monotonic()
                 last_s = self._looks[-1].spent.at_s if self._looks else now_s
                 if not self._looks or now_s - last_s >= LOOK_EVERY_S:
-                    self._looks = of_late([*self._looks, self.look(faults(last_s))])
+                    self._looks = recent_scenes([*self._looks, self.look(faults(last_s))])
             finally:
                 self._looking.release()
         return self._looks
 
     def network(self, began: Surrounding, ended: Surrounding) -> LitNetwork:
-        """Return the network between two looks."""
+        """Return the network between two readings."""
         if began.light is None or ended.light is None:
             return LitNetwork(self._units, self._has_core, unknown=began.why or ended.why)
         events = [event for event in ended.events if event.id > began.light.last_event]
@@ -121,8 +120,8 @@ class Surroundings:
         over_time: LitNetwork,
         seen: SeenPorts,
     ) -> list[OthersTraffic]:
-        """Return the traffic on a job's links between two looks that is not the job's. `held`: hosts that
-        other jobs had; `over_time`: the network between these looks; `seen`: TCP ports meanwhile.
+        """Return the traffic of others on a job's links between two readings. `held`: hosts that other jobs
+        had; `over_time`: the network between these readings; `seen`: TCP ports meanwhile.
         """
         if began.light is None or ended.light is None:
             return []
@@ -134,18 +133,18 @@ class Surroundings:
         return others(flows, known, owner, held, over_time, over_time.links(layout))
 
     def _host(self, address: str) -> str | None:
-        """Return the name of the host that has this address, or would have it: what is sent to a host that is
-        not there, or to a switch, crosses the links to its rack all the same.
+        """Return the name of the host that has this address, or would have it: packets to a missing host, or
+        to a switch, still cross the links to its rack.
         """
         unit, name = addresses.host_at(address) or (None, None)
         return name if unit in self._units else None
 
     def uncounted(self, began: Surrounding, ended: Surrounding) -> str | None:
-        """Return why not all other traffic between two looks is known; None: it is."""
+        """Return why other traffic between two readings is not fully known; None: it is."""
         if began.light is None or ended.light is None:
             return began.why or ended.why or "the controller was away"
         return f"units with engine: {', '.join(self._silent)} count none" if self._silent else None
 
     def company(self, began: Surrounding, ended: Surrounding) -> Company:
-        """Return who else used the machine between two looks."""
+        """Return the other users of the machine between two readings."""
         return company(began.spent, ended.spent, self._name)

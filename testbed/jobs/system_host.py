@@ -1,8 +1,8 @@
 """The process that lays a job out by a user's system: `python -m testbed.jobs.system_host FILE.py:CLASS`, as
 that user.
 
-The workers and the site come as a line of JSON on the socket that is its standard input; its answer is
-another. What the user's code prints goes to its standard output.
+It reads the workers and the site as a line of JSON from the socket that is its standard input, and writes its
+answer there as another. The user code's own output goes to standard output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from testbed.plugins.user_class import in_a_line, load
 
 
 def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the layout, or in one line why there is none."""
+    """Lay the job out; return the layout, or in one line why there is none."""
     try:
         system = load(name)()
         workers = [(int(unit), int(host)) for unit, host in asked["workers"]]
@@ -37,7 +37,7 @@ def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Answer once."""
+    """Answer one request."""
     (name,) = argv
     with socket.socket(fileno=os.dup(0)) as peer, peer.makefile("rwb") as lines:
         with open(os.devnull) as nothing:

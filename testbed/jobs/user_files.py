@@ -1,8 +1,7 @@
-"""Files of users, for the daemon: opened, read and written by a process of theirs (file_host.py), with a
-deadline.
+"""Access users' files for the daemon, through a process of the user (file_host.py) with a deadline.
 
-So whatever lies at a path (a pipe that nobody writes to, a file system that does not answer, a file of
-somebody else's) is met with the user's rights, all its groups among them, and holds up nobody for long.
+So each path is opened with the user's own rights and groups, and nothing at it (a pipe without a writer, a
+file system that does not answer, another user's file) can block the daemon for long.
 """
 
 from __future__ import annotations
@@ -21,57 +20,59 @@ from testbed.jobs import file_host
 from testbed.machine.process import Spawned
 
 WITHIN_S = 30.0
-TOGETHER_BYTES = 64 << 20  # of what is read at once
+TOGETHER_BYTES = 64 << 20  # the most bytes that one call reads
 
 Spawn = Callable[..., Spawned]
 
 
 class UserFiles:
-    """Thread-safe. `spawn(argv, **options)` starts a process."""
+    """Accesses users' files. Thread-safe. `spawn(argv, **options)` starts a process."""
 
     def __init__(self, spawn: Spawn, within_s: float = WITHIN_S) -> None:
         self._spawn, self._within_s = spawn, within_s
 
     def open_logs(self, paths: Sequence[Path], caller: Caller) -> list[int]:
-        """Return descriptors of the emptied logs, to append to. Raises RequestError."""
+        """Empty the logs, and return descriptors that append to them. Raises RequestError."""
         return self._open("log", "log", paths, caller)
 
     def open_output(self, path: Path, caller: Caller) -> int:
-        """Return a descriptor to write from the file's beginning; its content is kept. Raises
+        """Return a descriptor that writes from the file's start; the content is not truncated. Raises
         RequestError.
         """
         (fd,) = self._open("open", "--output", [path], caller)
         return fd
 
     def read(self, paths: Sequence[Path], caller: Caller, most_bytes: int) -> list[bytes | OSError | None]:
-        """Return the contents: None where there is no file, and an error for what does not read, has more
-        than `most_bytes`, or comes after TOGETHER_BYTES of them all.
+        """Read the files. A result is None if there is no file, and an OSError if it cannot be read, has more
+        than `most_bytes`, or exceeds TOGETHER_BYTES together with those before.
         """
         contents: list[bytes | OSError | None] = []
-        left = TOGETHER_BYTES
+        room = TOGETHER_BYTES
         try:
-            with self._asked("read", paths, caller) as peer:
+            with self._process("read", paths, caller) as peer:
                 for _ in paths:
-                    content, size = peer.content(min(most_bytes, left), left)
+                    content, size = peer.content(min(most_bytes, room), room)
                     contents.append(content)
-                    left -= size
-        except OSError as error:  # it has ended, or has no time left, or no room
+                    room -= size
+        except OSError as error:  # the process ended, or its time or the room is used up
             contents += [error] * (len(paths) - len(contents))
         return contents
 
     def write(self, path: Path, content: bytes, caller: Caller) -> None:
-        """Replace the file's content. Raises OSError, whose `strerror` says why it is not, or not whole."""
-        with self._asked("write", [path], caller) as peer:
+        """Replace the file's content. Raises OSError, whose `strerror` says why that failed, or stopped
+        halfway.
+        """
+        with self._process("write", [path], caller) as peer:
             peer.send(content)
             _reason(peer.message()[0])
 
     def make_folders(self, paths: Sequence[Path], caller: Caller) -> None:
-        """Make the folders that are not there yet, with those above them. Raises RequestError for one that
-        the user cannot make, or not write in.
+        """Make the missing folders, with their parents. Raises RequestError for one that the user cannot
+        make, or not write.
         """
         made = 0
         try:
-            with self._asked("folder", paths, caller) as peer:
+            with self._process("folder", paths, caller) as peer:
                 while made < len(paths):
                     _reason(peer.message()[0])
                     made += 1
@@ -84,14 +85,14 @@ class UserFiles:
         fds: list[int] = []
         with contextlib.ExitStack() as undo:
             try:
-                with self._asked(action, paths, caller) as peer:
+                with self._process(action, paths, caller) as peer:
                     for _ in paths:
                         message, passed = peer.message()
                         fds += passed
                         for fd in passed:
                             undo.callback(os.close, fd)
                         _reason(message)
-                        if not passed:  # its user may do as it likes with that process
+                        if not passed:  # the user may interfere with that process
                             raise OSError(0, "the process that opens it passed no descriptor")
             except OSError as error:
                 path = paths[min(len(fds), len(paths) - 1)]
@@ -102,8 +103,8 @@ class UserFiles:
         return fds
 
     @contextlib.contextmanager
-    def _asked(self, action: str, paths: Sequence[Path], caller: Caller) -> Iterator[_Peer]:
-        """Start a process at this work, which ends with the block. Raises OSError."""
+    def _process(self, action: str, paths: Sequence[Path], caller: Caller) -> Iterator[_Peer]:
+        """Start a process for this action, which ends with the block. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = isolated("-I", "-S", file_host.__file__, action, *map(str, paths))
         with ours:
@@ -137,7 +138,9 @@ class _Peer:
         return message, fds
 
     def content(self, most_bytes: int, end_bytes: int) -> tuple[bytes | OSError | None, int]:
-        """Return what is read of a path, and how many bytes came. Raises OSError beyond `end_bytes`."""
+        """Return the content of a path, and the number of bytes received. Raises OSError beyond
+        `end_bytes`.
+        """
         pieces: list[bytes] = []
         size = 0
         while (message := self.message()[0])[:1] == b"+":
@@ -170,7 +173,7 @@ class _Peer:
 
 
 def _reason(message: bytes) -> None:
-    """Raise OSError unless the message says that it was done."""
+    """Raise OSError unless the message says that the action was done."""
     if not message:
         raise OSError(0, "the process that does it ended; the daemon's log says more")
     if message[:1] == b"-":

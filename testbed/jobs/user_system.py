@@ -1,4 +1,4 @@
-"""The daemon's side of a user's own system: its class runs in a process of the user's, once a job."""
+"""The daemon's side of a user's own system: its class runs in a process of the user, once for each job."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class UserSystem(System):
         self.name, self._spawn, self._caller, self._cwd, self._environ = name, spawn, caller, cwd, environ
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """Lay the job out. RequestError, in one line, where the user's code raises, answers no layout or not
-        in time, or names what is not there or not free.
+        """Lay the job out. Raises RequestError, in one line, if the user's code raises, returns no layout in
+        time, or names hosts that do not exist or are not free.
         """
-        answer = self._asked({"workers": list(workers), "site": site_to_json(site)})
+        answer = self._ask_process({"workers": list(workers), "site": site_to_json(site)})
         if "refused" in answer:
             raise RequestError(f"--sync {self.name}: {answer['refused']}")
         if "raised" in answer:
@@ -81,7 +81,7 @@ class UserSystem(System):
         if taken := sorted(layout.hosts() & site.busy):
             raise RequestError(f"--sync {self.name}: host {taken[0]} is another job's")
 
-    def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask_process(self, question: Mapping[str, Any]) -> dict[str, Any]:
         argv = isolated("-u", "-m", "testbed.jobs.system_host", self.name)
 
         def start(stdin: int) -> Spawned:

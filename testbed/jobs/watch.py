@@ -1,9 +1,9 @@
-"""Whom and what a job's workers wait for: told from the job board and from how the processes end. Pure: what
-it sees, and when, are arguments.
+"""Find which worker the others of a job wait for, and in which collective, from the job board and the ends of
+processes. Pure: its observations, and their times, are arguments.
 
-All workers ask for the same collectives of the group of all, in one order. So whoever has asked for fewer
-than another waits for is the one that is waited for, unless it waits as well; and a worker that ended before
-it asked never will.
+All workers ask for the same collectives of the group of all, in one order. So a worker that has asked for
+fewer than another waits for is the late one, unless it waits as well; and a worker that ended before it asked
+never will.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from testbed.jobs.board import GroupState
 from testbed.jobs.stall_report import Activity, account, gathering
 from testbed.wire.calls import Tables
 
-FIRST_S = 5.0  # of waiting, until it is told; then after three times as long, and so on
-STARTING_S = 15.0  # the same for a process group, for workers that run import libraries, on shared cores
-SURE_S = 1.0  # a board that says the same for so long says how it is
-SLEEPS_SHARE = 0.02  # of a core: who uses less of it sleeps
+FIRST_S = 5.0  # of waiting, until it is reported; then again after three times as long, and so on
+STARTING_S = 15.0  # the same for a process group: starting workers import libraries, on shared cores
+SURE_S = 1.0  # a board that is unchanged for so long shows a stable state
+SLEEPS_SHARE = 0.02  # of a core: a process that uses less is asleep
 _MOST_NAMED = 4
-_TO_JOIN = 0  # in place of the number of a collective
+_TO_JOIN = 0  # in place of a collective's number: the process group itself
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A worker and how far it is, by the job board. `exit_code` is None while it runs; `asked_to_end` is
-    whether it ended, or will, because the launcher said so.
+    """A worker's progress, by the job board. `exit_code` is None while it runs; `asked_to_end` says whether
+    the launcher has asked it to end.
     """
 
     rank: int
     who: str  # worker 2 on u1h3
     phase: GroupState = GroupState.ALONE
     asked: int = 0  # collectives
-    waits_for: int = 0  # the number of one, from 1; 0: for none
-    world: int = 0  # how many workers it wants a process group of; 0: it asked for none
+    waits_for: int = 0  # the number of a collective, from 1; 0: none
+    world: int = 0  # the size of the process group that it asked for; 0: none
     exit_code: int | None = None
     asked_to_end: bool = False
 
@@ -44,26 +44,26 @@ class Standing:
 
     @property
     def left(self) -> bool:
-        """Return whether it ended of itself, and as if all were well."""
+        """Return whether it ended with 0 of its own accord."""
         return self.exit_code == 0 and not self.asked_to_end
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """The acts of a process: its state in a word, empty where it may run, and its time on cores so far."""
+    """A process's activity: its state in a word, empty if it is not certain, and its CPU time so far."""
 
     state: str = ""
     cpu_s: float = 0.0
 
 
-Look = Callable[[int], Doing]  # at the process of a rank
+Look = Callable[[int], Doing]  # reads the activity of a rank's process
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """A job's sign of life: `beat` changes whenever a worker goes on, by asking for a collective or having
-    waited for one; `waits`: some worker waits; `in_calls` are those who wait in any group. `tables` copies
-    what the workers wait for.
+    """A job's signs of progress: `beat` changes whenever a worker asks for a collective or ends a wait;
+    `waits`: some worker waits; `in_calls` are the ranks that wait in any group. `tables` copies the workers'
+    calls.
     """
 
     beat: bytes = b""
@@ -74,7 +74,7 @@ class Pulse:
 
 @dataclass(slots=True)
 class _Wait:
-    """The others' waiting for one worker: for what, and how far it was when that began."""
+    """The others' wait for one worker: for which collective, and its progress when the wait began."""
 
     what: int
     asked: int
@@ -92,15 +92,16 @@ class _Total:
 
 
 def lacking(workers: Sequence[Standing], in_calls: frozenset[int] = frozenset()) -> dict[int, int]:
-    """Return the ranks of the workers that others wait for, each with the first collective that they wait for
-    and it has not asked for; _TO_JOIN for the process group itself. `in_calls` wait themselves, in any group.
+    """Return the ranks of the workers that others wait for, each with the first collective that is waited for
+    and that it has not asked for; _TO_JOIN stands for the process group. The ranks in `in_calls` wait
+    themselves, in any group.
     """
     meeting = any(worker.runs and worker.phase is GroupState.MEETING for worker in workers)
     awaited = sorted(worker.waits_for for worker in workers if worker.runs)
     late: dict[int, int] = {}
     for worker in workers:
         if not (worker.runs or worker.left):
-            continue  # the one who failed is named for that
+            continue  # a failed worker is reported as failed
         beyond = next((number for number in awaited if number > worker.asked), None)
         if meeting and worker.phase is GroupState.ALONE:
             late[worker.rank] = _TO_JOIN
@@ -110,8 +111,8 @@ def lacking(workers: Sequence[Standing], in_calls: frozenset[int] = frozenset())
 
 
 def cause(workers: Sequence[Standing], failed: Standing) -> Standing:
-    """Return the worker that a failure is the fault of: another than the one that failed, where that one
-    waited for a worker which had ended, or fails as well.
+    """Return the worker at fault for a failure. It differs from the failed one if that waited for a worker
+    which had ended or failed itself.
     """
     ended = [worker for worker in workers if not worker.runs and not worker.asked_to_end]
     if failed.waits_for:
@@ -129,8 +130,8 @@ def _own_end(worker: Standing) -> bool:
 
 
 def ended_before(workers: Sequence[Standing], failed: Standing) -> str:
-    """Return the words on workers that had ended with 0 when one failed that was in the process group still:
-    torch's store, and gloo's connections, end with them.
+    """Name the workers that had ended with 0 when another failed inside the process group: torch's store and
+    gloo's connections end with them.
     """
     gone = [worker.who for worker in workers if worker.left]
     if failed.phase is not GroupState.JOINED or not gone:
@@ -139,14 +140,16 @@ def ended_before(workers: Sequence[Standing], failed: Standing) -> str:
 
 
 def left_early(worker: Standing) -> str:
-    """Return what a worker that ended with 0 left undone."""
+    """Say which collective or group a worker that ended with 0 did not join."""
     if worker.phase is GroupState.ALONE and not worker.asked:
         return f"{worker.who} ended with 0 before it joined the process group"
     return f"{worker.who} ended with 0 while others waited for it in collective {worker.asked + 1}"
 
 
 def in_vain(workers: Sequence[Standing]) -> bool:
-    """Return whether all that still run wait for a process group which cannot come, since one has ended."""
+    """Return whether all running workers wait for a process group that is impossible, because a worker has
+    ended.
+    """
     running = [worker for worker in workers if worker.runs]
     ended = [worker for worker in workers if not worker.runs]
     return (
@@ -158,25 +161,24 @@ def in_vain(workers: Sequence[Standing]) -> bool:
 
 @dataclass(slots=True)
 class Lookout:
-    """The waiting of one job's workers, from look to look. `first_s` is how long it is until it is told.
-
-    `line` is the one on it that was told last, while it is true.
+    """Tracks the waits of one job's workers from check to check. A wait is reported after `first_s`. `line`
+    is the last report while it holds.
     """
 
     first_s: float = FIRST_S
     line: str = ""
     _waits: dict[int, _Wait] = field(default_factory=dict)
     _totals: dict[int, _Total] = field(default_factory=dict)
-    _same: tuple[tuple[Standing, ...], bytes] = ((), b"")  # what was seen last, and since when
-    _since: float = 0.0
-    _tell_after_s: float = 0.0  # of the same; 0: not told yet
-    _firsts: dict[int, Doing] = field(default_factory=dict)  # what the processes did when that was sure
+    _same: tuple[tuple[Standing, ...], bytes] = ((), b"")  # the last observation
+    _since: float = 0.0  # when it was first made
+    _tell_after_s: float = 0.0  # after which time to report it next; 0: not reported yet
+    _firsts: dict[int, Doing] = field(default_factory=dict)  # the processes' activities once it was stable
 
     def look(
         self, now: float, workers: Sequence[Standing], look_at: Look, pulse: Pulse = Pulse()
     ) -> tuple[list[str], Standing | None]:
-        """Return the line that is to be told now, if any, and the worker that the job has to end for: it
-        ended with 0, and others wait for it.
+        """Return the line that is due now, if any, and the worker because of which the job must end: it ended
+        with 0, and others wait for it.
         """
         seen = tuple(workers), pulse.beat
         if seen != self._same:
@@ -205,7 +207,7 @@ class Lookout:
         return [line] if line else [], None
 
     def totals(self, now: float, workers: Sequence[Standing]) -> list[str]:
-        """Return a line for each worker that was waited for for so long that it was told."""
+        """Return a line for each worker that was waited for so long that it was reported."""
         for worker in workers:
             if worker.rank in self._waits:
                 self._over(now, worker)
@@ -230,8 +232,8 @@ class Lookout:
         look_at: Look,
         pulse: Pulse,
     ) -> str:
-        """Return one line on whom the others wait for, and on what each worker waits for, when that is due:
-        of someone who is late, of a job that stands still, or of one whose workers all sleep.
+        """Return a line if one is due: on the workers that others wait for, with what each worker waits for;
+        or on a job that stands still, or whose workers all sleep.
         """
         stood_s, meets = now - self._since, _some_meet(by_rank.values())
         sure_s = SURE_S if pulse.waits else self.first_s
@@ -247,7 +249,7 @@ class Lookout:
         is_idle = all(member.acts == "sleeping" for member in members if member.runs)
         if stood_s >= sure_s:
             self._tell_after_s = self._tell_after_s or least_s
-            while self._tell_after_s <= 2 * stood_s:  # or it would be told twice, by two clocks
+            while self._tell_after_s <= 2 * stood_s:  # otherwise two clocks would report it twice
                 self._tell_after_s *= 3
         if for_whom:
             return f"{for_whom}: {account(members, pulse.tables())}"
@@ -257,7 +259,7 @@ class Lookout:
             return account(members, pulse.tables())
         if is_idle:
             return f"no worker does anything: {account(members, pulse.tables())}"
-        self._firsts.clear()  # from now on, until it is looked at again
+        self._firsts.clear()  # measure afresh from the next check on
         return ""
 
     def _for_whom(self, now: float, late: dict[int, int], by_rank: dict[int, Standing], look_at: Look) -> str:
@@ -281,7 +283,7 @@ class Lookout:
 
 
 def _some_meet(workers: Iterable[Standing]) -> bool:
-    """Return whether some wait for the process group, and nobody for more than that."""
+    """Return whether some running workers wait for the process group, and none for a collective."""
     running = [worker for worker in workers if worker.runs]
     return any(worker.phase is GroupState.MEETING for worker in running) and not any(
         worker.waits_for for worker in running
@@ -300,8 +302,8 @@ def _in_words(what: int) -> str:
 
 
 def _stopped(workers: Sequence[Standing], look_at: Look) -> dict[int, int]:
-    """Return those that others wait for although they have asked for all, each with what it has asked for:
-    they are stopped, and do their part no more.
+    """Return the workers that others wait for because they are stopped, although they have asked for every
+    collective, each with the number of its last one.
     """
     running = [worker for worker in workers if worker.runs]
     if not any(worker.waits_for or worker.phase is GroupState.MEETING for worker in running):

@@ -53,7 +53,7 @@ class Account:
         self.failures, self.last_failure = self.failures + 1, why
 
     def complain(self, text: str) -> None:
-        """Count a complaint together with those of its kind, which differ in their slot only."""
+        """Count a complaint together with those of its kind, which differ only in their slot number."""
         kind = kind_of(text)
         _, count = self.complaints_by_kind.pop(kind, ("", 0))
         self.complaints_by_kind[kind] = text, count + 1

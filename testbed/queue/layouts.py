@@ -113,7 +113,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
                 f"{beside}; there are {known}"
             )
         _check_packets(job, topology, between)
-        lay_out = partial(_laid_out, job, racks, topology, between.without_inc)
+        lay_out = partial(_lay_out_empty, job, racks, topology, between.without_inc)
         if not _has_server(job, lay_out):
             of = ps_unit or ("a cpu unit" if any(rack.kind == "cpu" for rack in racks) else "any unit")
             raise RequestError(
@@ -122,7 +122,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
         if job.place is not None and not is_users(job.sync or ""):
             servers = [rack.unit for rack in racks if rack.kind == "cpu"] or list(units)
             layouts = [lay_out(ps) for ps in ([job.ps] if job.ps else servers)]
-            _check_one_is_possible(job, [each for each in layouts if each], submission.policy, topology)
+            _check_circuits_possible(job, [each for each in layouts if each], submission.policy, topology)
 
 
 def _check_packets(job: JobSpec, topology: Topology, between: Choice) -> None:
@@ -152,7 +152,7 @@ def _has_server(job: JobSpec, lay_out: Callable[[Unit | None], Layout | None]) -
     return layout is not None and served_where_asked(layout, job.ps)
 
 
-def _laid_out(
+def _lay_out_empty(
     job: JobSpec, racks: Sequence[Rack], topology: Topology, without_inc: System, ps: Unit | None
 ) -> Layout | None:
     """Lay out a job on an empty testbed, with its server in `ps` or anywhere; None if no host is left for
@@ -176,7 +176,9 @@ def _laid_out(
     return layout
 
 
-def _check_one_is_possible(job: JobSpec, layouts: Sequence[Layout], policy: str, topology: Topology) -> None:
+def _check_circuits_possible(
+    job: JobSpec, layouts: Sequence[Layout], policy: str, topology: Topology
+) -> None:
     """Raise RequestError, with the first layout's shortage, if none of a job's layouts can have its
     circuits.
     """

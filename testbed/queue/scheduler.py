@@ -117,16 +117,18 @@ class Scheduler:
         """
         with self._lock:
             batches = list(self._batches)
-        mine = {queued.id for batch in batches for queued in batch.jobs if asker.uid in (0, batch.caller.uid)}
-        if unknown := sorted(set(ids) - mine):
+        own_jobs = {
+            queued.id for batch in batches for queued in batch.jobs if asker.uid in (0, batch.caller.uid)
+        }
+        if unknown := sorted(set(ids) - own_jobs):
             raise RequestError(
                 f"job {unknown[0]} is not among the jobs queued here by this user; they are "
-                f"{sorted(mine) or 'none'}"
+                f"{sorted(own_jobs) or 'none'}"
             )
         ended: set[int] = set()
         for batch in batches:
             ended |= set(
-                batch.session.cancel((set(ids) or mine) & {queued.id for queued in batch.jobs}, reason)
+                batch.session.cancel((set(ids) or own_jobs) & {queued.id for queued in batch.jobs}, reason)
             )
         return sorted(ended)
 
@@ -164,8 +166,8 @@ class Scheduler:
                 raise TestbedError("the testbed is ending")
             session = self._lasting_session()
             if session is None:
-                return self._opened(limits, wanted, request, submitted, disconnected)
-            self._check_alike(session, limits, wanted)
+                return self._open_session(limits, wanted, request, submitted, disconnected)
+            self._check_same_rules(session, limits, wanted)
             batch = self._batch(wanted, request, submitted, session)
             with self._lock:
                 self._batches.append(batch)
@@ -186,7 +188,7 @@ class Scheduler:
             raise TestbedError("the jobs before have ended, and their policy is busy still: submit again")
         return None
 
-    def _check_alike(self, session: Session, limits: Limits, wanted: Submission) -> None:
+    def _check_same_rules(self, session: Session, limits: Limits, wanted: Submission) -> None:
         """Raise RequestError unless the submission has the session's rules."""
         rules = session.rules
         if (wanted.policy, limits, wanted.seed) == (rules.asked_policy, rules.limits, rules.seed):
@@ -197,7 +199,7 @@ class Scheduler:
             f"until they have ended"
         )
 
-    def _opened(
+    def _open_session(
         self,
         limits: Limits,
         wanted: Submission,

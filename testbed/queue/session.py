@@ -47,7 +47,7 @@ from testbed.topology.units import Unit
 _MOST_FAILING_SLOTS, _LEAST_FAILING_S = 20, 10.0
 
 
-class Asking(Protocol):
+class DecisionSource(Protocol):
     """The policy's process, which returns decisions (testbed/queue/policy_process.py)."""
 
     def ask(
@@ -141,7 +141,7 @@ class Session:
         """Start the clock: slot 0 begins now."""
         self._began = time.monotonic()
 
-    def run(self, policy: Asking) -> None:
+    def run(self, policy: DecisionSource) -> None:
         """Run the time slots until no job is left."""
         try:
             self._run_slots(policy)
@@ -151,7 +151,7 @@ class Session:
             except TestbedError as error:  # the controller ends with the testbed
                 self._complain(f"slot {self.slot}: the rotation was not ended: {error}")
 
-    def _run_slots(self, policy: Asking) -> None:
+    def _run_slots(self, policy: DecisionSource) -> None:
         slot_s = self.rules.limits.slot_s
         while not self._over:
             began_s = self.slot * slot_s
@@ -184,7 +184,7 @@ class Session:
                 self._moved.wait_for(self._is_idle)
             self._over = self._is_idle()
 
-    def _one_slot(self, policy: Asking, deadline: float) -> None:
+    def _one_slot(self, policy: DecisionSource, deadline: float) -> None:
         self._place()
         with self.lock:
             for queued in self.all:
@@ -194,13 +194,13 @@ class Session:
             self.initial_ports = live.ports_of(counted(lit))
         with self.lock:
             self._update_progress()
-            shown = [queued for queued in self.all if queued.state in ("ready", "running")]
-            progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in shown)
-            state = State(self._limits_now(shown), self.slot, progress, live.ports_of(counted(lit)))
-        if not shown:
+            visible = [queued for queued in self.all if queued.state in ("ready", "running")]
+            progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in visible)
+            state = State(self._limits_now(visible), self.slot, progress, live.ports_of(counted(lit)))
+        if not visible:
             return
-        decision, took_s = self._decided(policy, state, deadline)
-        self._carry_out(state, decision, {queued.id: queued for queued in shown}, lit, took_s)
+        decision, took_s = self._decide(policy, state, deadline)
+        self._carry_out(state, decision, {queued.id: queued for queued in visible}, lit, took_s)
 
     def _place(self) -> None:
         """Place the jobs that have arrived on hosts, in order: a job that cannot be placed blocks those
@@ -213,20 +213,23 @@ class Session:
                     self._tell(queued, "arrived")
             waiting = [queued for queued in self.all if queued.state == "queued"]
         for queued in waiting:
-            if not self._placed(queued):
+            if not self._place_one(queued):
                 return
 
-    def _placed(self, queued: Queued) -> bool:
+    def _place_one(self, queued: Queued) -> bool:
         """Place a job; return whether it has hosts now, or needs none any more."""
         busy = self._jobs.means.holdings.busy(user=queued.request.caller.uid)
         if queued.refused_beside == busy:
             return False
         try:
             job = self._jobs.hold(
-                queued.request, partial(self._chosen, queued), lambda layout: self._terms(queued), queued.id
+                queued.request,
+                partial(self._choose_layout, queued),
+                lambda layout: self._terms(queued),
+                queued.id,
             )
         except RequestError as error:
-            return self._refused(queued, busy, str(error))
+            return self._refuse(queued, busy, str(error))
         if job is None:
             return False
         with self.lock:
@@ -238,14 +241,14 @@ class Session:
             self._tell(queued, f"on {' '.join(job.hosts)}")
         return True
 
-    def _chosen(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
+    def _choose_layout(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
         """Return a layout on free hosts that a decision can let run; None while there are too few hosts."""
         layout = queued.lay_out(self._jobs, self._between, busy)
         if layout is not None:
             check_circuits(layout, self.rules.asked_policy, self._topology)
         return layout
 
-    def _refused(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
+    def _refuse(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
         """Note that a job has no layout; return whether that is final. If hosts are busy, the job waits until
         that changes.
         """
@@ -311,9 +314,9 @@ class Session:
         """Return the limits without the INC places that jobs of `testbed run` occupy; in a pod, at its
         fullest switch.
         """
-        ours = [queued.inc for queued in shown if queued.inc is not None]
+        inc_units = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
-            max(0, places - max(0, self._taken(live.unit_at(index)) - ours.count(index)))
+            max(0, places - max(0, self._taken(live.unit_at(index)) - inc_units.count(index)))
             for index, places in zip(self.rules.limits.units, self.rules.limits.inc, strict=True)
         )
         return replace(self.rules.limits, inc=inc)
@@ -323,7 +326,7 @@ class Session:
 
     # ------------------------------------------------------------------ decisions
 
-    def _decided(self, policy: Asking, state: State, deadline: float) -> tuple[Decision, float | None]:
+    def _decide(self, policy: DecisionSource, state: State, deadline: float) -> tuple[Decision, float | None]:
         """Return the policy's decision, or the last one as far as it still applies."""
         try:
             decision, took_s = policy.ask(

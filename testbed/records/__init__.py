@@ -1,4 +1,4 @@
-"""Records of what was run: their format, their place, and what differs between them (docs/records.md). Starts
+"""Records of commands' runs: their format, their folder, and their differences (docs/records.md). Starts
 nothing, and asks no testbed.
 """
 

@@ -1,5 +1,5 @@
-"""Records beside each other: what differs in their set-ups, then in their results. Pure, but for reading
-their results and inputs.
+"""Compare records: the differences of their set-ups, then of their results. Pure, but reads the records'
+results and inputs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from testbed.records.record import Input, Record
 from testbed.records.statistics import Difference, Mean, Said, differences, mean
 
 ABSENT = "-"
-MOST_SHOWN = 70  # characters of a value
+MOST_SHOWN = 70  # the most characters shown of a value
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of those that are compared: a record with all its runs, or several of one set-up."""
+    """One side of a comparison: a record with all its runs, or several records of one set-up."""
 
     records: tuple[Record, ...]
 
@@ -34,7 +34,7 @@ class Side:
         return max((len(values) for values in self.values().values()), default=0)
 
     def values(self) -> dict[str, list[float]]:
-        """The values of its runs, by measure."""
+        """Collect the values of its runs, by measure."""
         values: dict[str, list[float]] = {}
         for record in self.records:
             for name, each in values_by_name(outcomes(record)).items():
@@ -42,26 +42,26 @@ class Side:
         return values
 
     def verdicts(self) -> tuple[int, int]:
-        """The number of its runs that are trustworthy, and of those that were judged: one that failed has no
-        result that links or the machine could have set.
+        """Count its trustworthy runs and its judged runs. Failed runs are not judged: they have no result
+        that links or the machine could have determined.
         """
         judged = [run.trustworthy for record in self.records for run in record.runs if run.failure is None]
         return sum(each is True for each in judged), sum(each is not None for each in judged)
 
     def is_doubtful(self) -> bool:
-        """Return whether a run of it is not trustworthy, so that the machine may have set its times; also one
-        that failed.
+        """Return whether any run, failed ones included, is not trustworthy, so that the machine may have
+        determined its times.
         """
         return any(run.trustworthy is False for record in self.records for run in record.runs)
 
     def ended(self) -> str:
-        """The states of its records, in words."""
+        """List the states of its records, in words."""
         states = [record.state for record in self.records]
         return ", ".join(dict.fromkeys(states))
 
 
 def values_by_name(results: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Return the values of several results, by measure."""
+    """Collect the values of several results, by measure."""
     values: dict[str, list[float]] = {}
     for result in results:
         for name, each in measures(result).items():
@@ -70,13 +70,13 @@ def values_by_name(results: Sequence[Outcome]) -> dict[str, list[float]]:
 
 
 def means_by_name(results: Sequence[Outcome]) -> dict[str, Mean]:
-    """Return the means of several results, by measure."""
+    """Compute the means of several results, by measure."""
     return {name: mean(values) for name, values in values_by_name(results).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A part of the set-up, and what each side has of it."""
+    """A part of the set-up that differs, with each side's value."""
 
     what: str
     values: tuple[str, ...]
@@ -84,25 +84,27 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class NumberRow:
-    """A measure: the mean of each side that has it, and the difference of each further one from the first."""
+    """A measure: each side's mean (None: it has none), and the difference of each further side from the
+    first.
+    """
 
     measure: Measure
     means: tuple[Mean | None, ...]
-    differences: tuple[Difference | None, ...]  # of the second side on
+    differences: tuple[Difference | None, ...]  # from the second side on
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Sides beside each other; the first is what the others are held against."""
+    """Several sides compared; the first is the baseline."""
 
     sides: tuple[Side, ...]
     set_up: tuple[Differing, ...]
     rows: tuple[NumberRow, ...]
-    claims: tuple[Differing, ...]  # of figures: what became of the paper's claims
+    claims: tuple[Differing, ...]  # for figures: our numbers for the paper's claims
 
 
 def compare(sides: Sequence[Side]) -> Comparison:
-    """Return how two sides or more differ."""
+    """Compare two or more sides."""
     return Comparison(
         sides=tuple(sides),
         set_up=tuple(set_up_differences(sides)),
@@ -115,8 +117,8 @@ def compare(sides: Sequence[Side]) -> Comparison:
 
 
 def set_up_differences(sides: Sequence[Side]) -> Iterator[Differing]:
-    """Yield what is not the same in the set-ups of all sides. Of a side of several records, a value that is
-    not the same in all of them has all values.
+    """Yield the parts of the set-ups that are not the same for all sides. If a side's own records differ in a
+    part, its value lists all of theirs.
     """
     facts = [[dict(_facts(record)) for record in side.records] for side in sides]
     names = list(dict.fromkeys(name for side in facts for each in side for name in each))
@@ -128,7 +130,7 @@ def set_up_differences(sides: Sequence[Side]) -> Iterator[Differing]:
 
 
 def _facts(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield all that a set-up says, piece by piece, in the words of those who gave it."""
+    """Yield all parts of a record's set-up, under the names that their users know."""
     set_up = record.set_up
     yield "command", record.command
     yield from ((f"option {name}", value) for name, value in _flat(set_up.options))
@@ -145,16 +147,16 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested mappings, and of lists of mappings, which go by their names or places. Of a
-    list without anything in it there is none.
+    """Yield the leaves of nested mappings, and of lists of mappings, which are named by name or position. An
+    empty list has no leaves.
     """
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _flat(each, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
         for number, each in enumerate(value, 1):
-            own = each.get("name") or each.get("link") or number
-            yield from _flat(each, f"{path}[{own}]")
+            label = each.get("name") or each.get("link") or number
+            yield from _flat(each, f"{path}[{label}]")
     else:
         yield path, _shown(value)
 
@@ -172,16 +174,16 @@ def _is_word(value: object) -> bool:
 
 
 def _inputs(sides: Sequence[Side]) -> Iterator[Differing]:
-    """Yield the inputs, by their roles, whose content is not the same; of two copies, how many lines are
-    others.
+    """Yield the inputs, by role, with different contents; if both copies were kept, with the number of
+    differing lines.
     """
     by_role = [_by_role(side.records[0]) for side in sides]
     for role in dict.fromkeys(role for each in by_role for role in each):
-        mine = [each.get(role) for each in by_role]
-        if len({given.sha256 if given else None for given in mine}) > 1:
-            first = _lines(sides[0].records[0], mine[0])
-            values = [_named(mine[0])]
-            for side, given in zip(sides[1:], mine[1:], strict=True):
+        inputs = [each.get(role) for each in by_role]
+        if len({given.sha256 if given else None for given in inputs}) > 1:
+            first = _lines(sides[0].records[0], inputs[0])
+            values = [_named(inputs[0])]
+            for side, given in zip(sides[1:], inputs[1:], strict=True):
                 values.append(_named(given) + _changed(first, _lines(side.records[0], given)))
             yield Differing(f"content of {role}", tuple(values))
 
@@ -218,7 +220,9 @@ _HEAD = ("+++", "---")
 
 
 def _rows(sides: Sequence[Side]) -> Iterator[NumberRow]:
-    """Yield the measures that two sides or more have. All measures of a pair of sides are judged together."""
+    """Yield the measures that at least two sides have. All measures of a pair of sides are judged
+    together.
+    """
     values = [side.values() for side in sides]
     names = [name for name in _in_order(values) if sum(name in each for each in values) > 1]
     judged: list[dict[str, Difference]] = []
@@ -242,10 +246,10 @@ def _in_order(values: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _claims(sides: Sequence[Side]) -> Iterator[Differing]:
-    """Yield the claims of figures of which we have another number."""
-    ours = [_claims_of(side) for side in sides]
-    for text in dict.fromkeys(text for each in ours for text in each):
-        values = tuple(each.get(text, ABSENT) for each in ours)
+    """Yield the claims of figures for which our numbers differ."""
+    by_side = [_claims_of(side) for side in sides]
+    for text in dict.fromkeys(text for each in by_side for text in each):
+        values = tuple(each.get(text, ABSENT) for each in by_side)
         if len(set(values)) > 1:
             yield Differing(text, values)
 

@@ -1,5 +1,5 @@
-"""The logs of a run: copied into its record, of a long one what came first and last; and the exception at
-the end of the log that a failure names.
+"""The logs of a run: copy them into its record (of a long one, the beginning and the end), and find the
+exception at the end of the log that a failure names.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import shutil
 from pathlib import Path
 
 MOST_BYTES = 8 << 20
-"""The most bytes that a record has of a log, beside LAST_BYTES of its end."""
+"""The most bytes of a log's beginning in a record; LAST_BYTES of its end are kept in addition."""
 LAST_BYTES = 64 << 10
-_EARLIER_S = 1.0  # by which a file's clock may be behind
+_EARLIER_S = 1.0  # how far a file system's clock may be behind
 _NAMED = re.compile(r"\(log: (?P<log>/.+?)\)")  # as testbed/jobs/processes.py ends a failure
 _RANK = re.compile(r"\[rank\d+\]: ?")  # torch puts it before each line of an exception
 _HEAD = "Traceback (most recent call last):"
-_SYNTAX = re.compile(r"(Syntax|Indentation|Tab)Error: ")  # it has no traceback
+_SYNTAX = re.compile(r"(Syntax|Indentation|Tab)Error: ")  # has no traceback
 _BEHIND = re.compile(r"\[|frame #|Exception raised from |C\+\+ ")  # what torch adds to a message
 _MOST_LINES, _MOST_OF_MESSAGE = 12, 4
 
 
 def copy(folder: Path, target: Path, since: float) -> None:
-    """Copy the logs in a folder that were written since that moment. Raises OSError."""
+    """Copy the logs in a folder that were written since that time. Raises OSError."""
     for log in sorted(folder.glob("*.log")):
         if log.is_file() and log.stat().st_mtime >= since - _EARLIER_S:
             target.mkdir(parents=True, exist_ok=True)
@@ -42,16 +42,14 @@ def _copy(log: Path, target: Path) -> None:
 
 
 def named(failure: str) -> Path | None:
-    """Return the log that a failure names, that of the worker which failed first; None where it names
-    none.
-    """
+    """Return the log that a failure names, of the worker that failed first; None if it names none."""
     match = _NAMED.search(failure)
     return Path(match["log"]) if match else None
 
 
 def exception_of(failure: str) -> list[str]:
-    """Return the end of the last traceback in the log that a failure names, at most 12 lines, the exception
-    last; none where there is no log, or no exception in its last 64 KiB.
+    """Return the end of the last traceback in the log that a failure names: at most 12 lines, the exception
+    last. Empty if there is no log, or no exception in its last 64 KiB.
     """
     log = named(failure)
     try:
@@ -63,8 +61,8 @@ def exception_of(failure: str) -> list[str]:
 
 
 def last_exception(text: str) -> list[str]:
-    """Return the end of the last traceback in a text, at most 12 lines. Torch's marks of ranks and its own
-    stack are left out.
+    """Return the end of the last traceback in a text, at most 12 lines, without torch's marks of ranks and
+    its own stack.
     """
     lines = [_RANK.sub("", line, count=1) for line in text.splitlines()]
     begins = [at for at, line in enumerate(lines) if line == _HEAD or _SYNTAX.match(line)]

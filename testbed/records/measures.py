@@ -1,4 +1,4 @@
-"""The numbers of a result that runs are compared by. Pure: reads what a command's `--json` writes."""
+"""The numbers of a result by which runs are compared. Pure: reads the JSON that commands write."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testbed.records.outcome import Figure, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that results of a kind have. `timed`: it is another where the machine was too slow, so that
-    those of runs that are not trustworthy are not compared.
+    """A number in results of one kind. `timed`: a slow machine changes it, so it is not compared for runs
+    that are not trustworthy.
     """
 
     name: str
@@ -44,18 +44,18 @@ OF_SUBMISSION = (
     Measure("reconfigured_connections", "", "connections set up"),
     Measure("overruns", "", "overruns of the policy"),
 )
-_SETTING = ("value",)  # of a sweep: a number that is no result
+_SETTING = ("value",)  # keys of a sweep's parameters: numbers that are no results
 _KNOWN = {measure.name: measure for measure in (*OF_RUN, *OF_SUBMISSION)}
 
 
 def known(name: str) -> Measure:
-    """Return a measure by its name; of a figure, the name says all."""
+    """Return a measure by its name; a figure's measure consists of its name only."""
     return _KNOWN.get(name) or Measure(name, "", name)
 
 
 def measures(result: Outcome) -> dict[str, list[float]]:
-    """Return the numbers of a result, by name, in the order in which they are shown. What a result does not
-    say is left out. A figure may have several of a name: its seeds'.
+    """Return the numbers of a result, by name, in the order of display; missing ones are omitted. A figure
+    may have several values under one name: its seeds'.
     """
     numbers: dict[str, list[float]] = {}
     for name, value in _numbers(result):
@@ -73,7 +73,7 @@ def _numbers(result: Outcome) -> Iterable[tuple[str, float]]:
 
 
 def _of_run(result: RunResult) -> Iterator[tuple[str, float]]:
-    if result.failure:  # it did not do its work: its times are of something else
+    if result.failure:  # its work was not done, so its times are not comparable
         return
     yield "wall_s", float(result.wall_s)
     if bound := result.bound:
@@ -92,7 +92,9 @@ def _of_run(result: RunResult) -> Iterator[tuple[str, float]]:
 
 
 def _all_reduce_s(left: object) -> float | None:
-    """Return how long a worker's all-reduce took, by what it left: scripts may leave anything."""
+    """Return the mean time of a worker's all-reduces in s, from its statistics, which scripts may write in
+    any form.
+    """
     if not isinstance(left, Mapping):
         return None
     busy_s, count = left.get("busy_s"), left.get("count")
@@ -111,7 +113,7 @@ def _of_submission(result: SubmissionResult) -> Iterator[tuple[str, float]]:
 
 
 def _of_figure(result: Figure) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a figure's runs, by what tells runs of another setting apart: a seed does not."""
+    """Yield the numbers of a figure's runs. Names include all settings of a run, but not its seed."""
     runs = result.get("runs")
     for row in runs if isinstance(runs, list) else []:
         if not isinstance(row, Mapping) or "seed" not in row:

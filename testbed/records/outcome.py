@@ -1,6 +1,4 @@
-"""The results that records have, as the types of what their commands print. Reads them. A figure's is JSON of
-its own.
-"""
+"""Read the results in records, as the types that their commands print. A figure's is its own JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from testbed.messages.submission import SubmissionResult
 from testbed.records.record import Record, Run
 
 Figure: TypeAlias = Mapping[str, Any]
-"""The report of `testbed reproduce`: a paper's own rows and settings."""
+"""The report of `testbed reproduce`, with a paper's own rows and settings."""
 Outcome: TypeAlias = RunResult | SubmissionResult | ScriptResult | Figure
 
 KINDS: Mapping[str, Any] = {"run": RunResult, "submit": SubmissionResult, "script": ScriptResult}
-"""The types of what commands print, by command."""
+"""The types of commands' results, by command."""
 
 
 def outcome_of(record: Record, run: Run) -> Outcome | None:
-    """Return the result of a run of a record; None where it left none, or one that does not read.
-    TestbedError for one of another form than any version wrote.
+    """Return the result of a record's run; None if it has none, or one that cannot be read. Raises
+    TestbedError for a form that no version wrote.
     """
     result, kind = run.result, KINDS.get(record.command)
     if result is None or kind is None:
@@ -35,20 +33,20 @@ def outcome_of(record: Record, run: Run) -> Outcome | None:
 
 
 def outcomes(record: Record) -> list[Outcome]:
-    """Return the results of those of a record's runs that have one."""
+    """Return the results of a record's runs, without those that have none."""
     return [each for run in record.runs if (each := outcome_of(record, run)) is not None]
 
 
 def claims_of(outcome: Outcome | None) -> list[Figure]:
-    """Return the claims of the paper in a figure's report; none of anything else."""
+    """Return the paper's claims in a figure's report; empty for any other result."""
     claims = outcome.get("claims") if isinstance(outcome, Mapping) else None
     return claims if isinstance(claims, list) else []
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The parts of a result that a record has: JSON's data, all samples beside it, the folders of its jobs'
-    logs, each with its name, why it failed, and the line of its verdict.
+class RecordParts:
+    """The parts of a result for a record: its JSON data, all its samples in a separate file, its jobs'
+    folders of logs with their names, the failure, and the line of its verdict.
     """
 
     data: Any
@@ -59,23 +57,23 @@ class Taken:
     trustworthy: bool | None = None
 
 
-def taken(outcome: Outcome, file: str) -> Taken:
-    """Return the parts of a result, whose samples go to this file."""
+def split_result(outcome: Outcome, file: str) -> RecordParts:
+    """Split a result into its parts; `file` is the name of the samples file."""
     if isinstance(outcome, RunResult):
         verdict, samples = outcome.verdict, outcome.samples
         kept = outcome if samples is None else outcome.with_samples_in(file)
-        return Taken(as_json(kept), samples, (), outcome.failure, verdict.line, verdict.trustworthy)
+        return RecordParts(as_json(kept), samples, (), outcome.failure, verdict.line, verdict.trustworthy)
     if isinstance(outcome, SubmissionResult):
-        return Taken(as_json(outcome), None, of_queue(outcome), outcome.why_failed, *outcome.verdict())
-    return Taken(as_json(outcome))
+        return RecordParts(as_json(outcome), None, of_queue(outcome), outcome.why_failed, *outcome.verdict())
+    return RecordParts(as_json(outcome))
 
 
 def of_queue(result: SubmissionResult) -> tuple[tuple[str, Path], ...]:
-    """Return the jobs of a submission's result that have logs, each with their folder."""
+    """Return the jobs of a submission's result that have logs, with their folders."""
     workers = [(job.name, job.run.workers[0]) for job in result.jobs if job.run and job.run.workers]
     return tuple((name, Path(worker.log).parent) for name, worker in workers)
 
 
 def steps_of(records: Iterable[Record]) -> list[ScriptResult]:
-    """Return the results of scripts, by their records."""
+    """Return the results of scripts from their records."""
     return [each for record in records for each in outcomes(record) if isinstance(each, ScriptResult)]

@@ -1,5 +1,5 @@
-"""The picture of a comparison: each run as a dot, each mean with its interval, a panel for each
-measure that is not the same in all. A side is named by what its set-up has of its own.
+"""Draw a comparison: a panel for each measure that differs, with each run as a dot and each mean with its
+interval. A side's name consists of the parts of its set-up that are its own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from testbed.report.style import FAINT, INK, MUTED, PALETTE
 
 MOST_PANELS = 9
 _COLUMNS = 3
-_SPREAD = 0.24  # of the dots of a side, from its middle
-_MOST_PARTS = 3  # of a set-up, in a name
-_MOST_TRIED = 12  # parts of a set-up, in the order in which they are listed
-_MOST_SHOWN = 32  # characters of a part's value in a name
-_KINDS = ("option ", "configuration ", "network ")  # of parts of a set-up, which go without saying
-_HIDDEN_SHARE = 0.07  # of an axis from zero: where differences take less, it is cut
+_SPREAD = 0.24  # the largest distance of a side's dots from its middle
+_MOST_PARTS = 3  # the most parts of a set-up in a name
+_MOST_TRIED = 12  # how many parts of a set-up are tried for names, in the order of the list
+_MOST_SHOWN = 32  # the most characters of a part's value in a name
+_KINDS = ("option ", "configuration ", "network ")  # prefixes of parts, omitted in names
+_HIDDEN_SHARE = 0.07  # if differences take less of an axis that begins at 0, the axis is cut
 
 
 def draw(compared: Comparison, path: Path) -> None:
@@ -64,8 +64,8 @@ def draw(compared: Comparison, path: Path) -> None:
 
 
 def side_names(compared: Comparison) -> list[str]:
-    """Return a name for each side by as few parts of its set-up as tell all sides apart; the names of their
-    records where none do.
+    """Name each side by the fewest parts of its set-up that tell all sides apart; by its records if none
+    do.
     """
     sides = len(compared.sides)
     parts = [part for part in compared.set_up if len(set(part.values)) > 1]
@@ -77,7 +77,7 @@ def side_names(compared: Comparison) -> list[str]:
 
 
 def _part(part: Differing, at: int) -> str:
-    """Return a part of a side's set-up with its value, of a long one the end, which tells paths apart."""
+    """Format a part of a side's set-up with its value; of a long value the end, which tells paths apart."""
     what, text = part.what, part.values[at]
     for kind in _KINDS:
         what = what.removeprefix(kind)
@@ -88,7 +88,7 @@ def _part(part: Differing, at: int) -> str:
 
 
 def draw_panel(panel: Axes, row: NumberRow, names: Sequence[str]) -> None:
-    """Draw a measure of the sides of these names."""
+    """Draw one measure of all sides, with these names."""
     unit = f", {row.measure.unit}" if row.measure.unit else ""
     for at, mean in enumerate(row.means):
         if mean is None:
@@ -115,8 +115,8 @@ def draw_panel(panel: Axes, row: NumberRow, names: Sequence[str]) -> None:
 
 
 def _limit(panel: Axes, means: Sequence[Mean]) -> bool:
-    """Let the axis of values begin at zero, or where differences were too small to be seen, mark it as cut
-    and return that it is.
+    """Let the axis of values begin at 0. If differences would be too small to see, cut the axis instead, mark
+    the cut, and return True.
     """
     ends = [end for mean in means for end in (*mean.values, mean.low, mean.high) if end is not None]
     low, high = min(ends), max(ends)
@@ -131,7 +131,7 @@ def _limit(panel: Axes, means: Sequence[Mean]) -> bool:
     room = 0.15 * (high - low)
     panel.set_ylim(low - room, high + room)
     panel.ticklabel_format(axis="y", useOffset=False)
-    below = 0.0 if low > 0 else 1.0  # the end of the axis at which zero would be
+    below = 0.0 if low > 0 else 1.0  # the end of the axis that is nearer to 0
     above = below + (0.03 if low > 0 else -0.03)
     panel.plot([0, 0], [below, above], transform=panel.transAxes, clip_on=False, linestyle="none",
                marker=[(-1.0, -0.5), (1.0, 0.5)], color=INK, markersize=9)  # fmt: skip
@@ -139,8 +139,8 @@ def _limit(panel: Axes, means: Sequence[Mean]) -> bool:
 
 
 def _mark(row: NumberRow, at: int) -> str:
-    """Return what stands below a side: its difference from the first, where that is more than the noise, or
-    that it is not judged.
+    """Return the text below a side: its difference from the first if that exceeds the noise, or that it is
+    not judged.
     """
     difference = row.differences[at - 1] if at else None
     if difference is None or difference.said not in {Said.MORE, Said.UNJUDGED}:

@@ -1,5 +1,5 @@
-"""A record: the folder that a `run`, `submit`, `script` or `reproduce` leaves, as frozen data. Reads
-records; what writes them is testbed/records/recorder.py, and docs/records.md has the fields.
+"""A record, the folder that a `run`, `submit`, `script` or `reproduce` leaves, as frozen data. Reads records;
+testbed/records/recorder.py writes them, and docs/records.md lists the fields.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ CONFIGURATION = "configuration.json"
 INPUTS, RUNS, LOGS = "inputs", "runs", "logs"
 RESULT, TELEMETRY = "result.json", "result.telemetry.npz"
 
-RUNNING = "running"  # its command is at it
+RUNNING = "running"  # its command still runs
 QUEUED = "queued"  # submitted with --detach: the testbed writes the result when the last job has ended
 DONE, FAILED, INTERRUPTED = "done", "failed", "interrupted"
-KILLED = "killed"  # its command, or the testbed that was to write its result, ended without a word
+KILLED = "killed"  # its command, or the testbed that had to write its result, ended without writing it
 STATES = (RUNNING, QUEUED, DONE, FAILED, INTERRUPTED, KILLED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """The format of a record.json, which says whether the rest of it reads."""
+    """The format number of a record.json, which says whether this version can read the rest."""
 
     format: int
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file that a command was given. `copy` is where the record has it, from the record's folder on; None
-    for one that is too long to be kept, or did not read.
+    """An input file of a command. `copy` is the path of its copy, relative to the record's folder; None if
+    the file was too long or could not be read.
     """
 
     role: str  # script, jobs, steps, system, ...
@@ -56,41 +56,39 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """All that is known beforehand and can make a result another."""
+    """Everything known before the run that can change its result."""
 
-    options: Mapping[str, Any]  # what was asked for, by the names of options
+    options: Mapping[str, Any]  # the requested options, by name
     seeds: Mapping[str, int]
     inputs: tuple[Input, ...]
     testbed: Mapping[str, Any] | None  # name, pid, configuration
-    network: Mapping[str, Any]  # circuits, faults and links set by hand, when it began
+    network: Mapping[str, Any]  # circuits, faults and links set by hand, at its start
     versions: Mapping[str, str]
-    source: Mapping[str, Any]  # commit and changed of the project, and of the input's repository
-    environment: Mapping[str, str]  # variables that libraries heed
+    source: Mapping[str, Any]  # commits, and whether files changed: of the project and the input's repository
+    environment: Mapping[str, str]  # variables that libraries read
     host: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One of the runs of a record: `--repeat N` makes N, all else 1. Times are seconds since 1970.
+    """One run of a record: `--repeat N` makes N, every other command 1. Times are seconds since 1970.
 
-    `steps` are those that a `testbed script` did meanwhile, as that command's `--json` has them, with
-    `run_s`, in seconds from the run's begin.
+    `steps` are the steps that a `testbed script` did meanwhile, as in that command's `--json`, with `run_s`,
+    in seconds from the run's start.
     """
 
     number: int
     began: float
     ended: float | None = None
     failure: str | None = None
-    verdict: str | None = None  # its line
+    verdict: str | None = None  # the verdict's line
     trustworthy: bool | None = None
     steps: tuple[StepOfRun, ...] = ()
     folder: Path = field(default=Path(), compare=False)
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The result, as the command's `--json` writes it; None where it left none, or one that does not
-        read.
-        """
+        """The result, in the form of the command's `--json`; None if there is none, or it cannot be read."""
         try:
             return dict(json.loads((self.folder / RESULT).read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -98,7 +96,7 @@ class Run:
 
     @property
     def telemetry(self) -> Path | None:
-        """The file with all samples, as `run --json` leaves it beside a result; None where there is none."""
+        """The file with all samples, as from `run --json`; None if there is none."""
         path = self.folder / TELEMETRY
         return path if path.is_file() else None
 
@@ -110,10 +108,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it was when it was read. `name` is that of its folder."""
+    """A record, as of the time when it was read. `name` is its folder's name."""
 
     command: str  # run, submit, script, reproduce
-    words: tuple[str, ...]  # as it was typed, without `testbed`
+    words: tuple[str, ...]  # the typed command line, without `testbed`
     cwd: str
     user: str
     began: float
@@ -132,7 +130,9 @@ class Record:
 
     @property
     def configuration(self) -> dict[str, Any] | None:
-        """The testbed's topology, as `Topology.to_json` has it; None of a command that asked no testbed."""
+        """The testbed's topology, in the form of `Topology.to_json`; None for a command that used no
+        testbed.
+        """
         try:
             return dict(json.loads((self.folder / CONFIGURATION).read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -140,19 +140,19 @@ class Record:
 
     @property
     def is_busy(self) -> bool:
-        """True while somebody is at it: its command, or the testbed that is to write its result."""
+        """Return whether it is still written, by its command or by the testbed that will write its result."""
         return self.state in (RUNNING, QUEUED) or is_held(self.folder)
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that its files have now."""
+        """The present size of its files in bytes."""
         return folder_bytes(self.folder)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read a record. RequestError where the folder has none, or one that does not read.
+        """Read a record. Raises RequestError if the folder has none, or one that cannot be read.
 
-        What a command that was killed could not write is found here: nobody holds its lock.
+        Also detects that its command was killed before it could write that: the record's lock is free.
         """
         folder = folder.absolute()
         is_none = f"record {folder}: {FILE} is no record"
@@ -176,13 +176,13 @@ class Record:
 
     @property
     def _is_of_here(self) -> bool:
-        """Return whether this host is the one that it was begun on: another one's locks and testbeds are not
-        seen here, and what was written counts.
+        """Return whether it was made on this host. Another host's locks and testbeds are not visible here, so
+        its written state counts.
         """
         return bool(self.set_up.host.get("name") == platform.node())
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `record.json` has. The folder is where the record lies, and is not in it."""
+        """Return the content of `record.json`, which does not include the record's folder."""
         data = {"format": FORMAT, **asdict(self)}
         del data["folder"]
         for run in data["runs"]:
@@ -194,7 +194,7 @@ class Record:
         return replace(self, state=KILLED, failure=failure, runs=runs)
 
     def _with_result_of_queue(self) -> Self:
-        """The record with what the testbed wrote after the command had returned."""
+        """Add the result that the testbed wrote after the command had returned."""
         from testbed.messages.submission import SubmissionResult  # late: few records need it
 
         (run,) = self.runs
@@ -212,7 +212,7 @@ class Record:
 
 
 def _read(kind: type[T], data: Any, what: str) -> T:
-    """Return a message of a record's file. RequestError for one of another form."""
+    """Decode a message of a record's file. Raises RequestError for another form."""
     try:
         return decode(kind, data, what)
     except TestbedError as error:
@@ -220,30 +220,30 @@ def _read(kind: type[T], data: Any, what: str) -> T:
 
 
 def _lives(testbed: Mapping[str, Any] | None) -> bool:
-    """Return whether the testbed that was asked runs still, by its name and its main process."""
+    """Return whether the record's testbed still runs, by its name and main process."""
     if testbed is None:
         return False
     try:
         runtime = Runtime.of(str(testbed["name"]))
         return runtime.alive() and runtime.read_main().get("pid") == testbed["pid"]
-    except OwnerError:  # it runs, and is somebody else's
+    except OwnerError:  # it runs, and is another user's
         return True
     except (TestbedError, KeyError):
         return False
 
 
 def folder_bytes(top: Path) -> int:
-    """Return the bytes that the files in a folder have, and in those below it."""
+    """Count the bytes of all files below a folder."""
     size = 0
     for folder, _, files in os.walk(top):
         for file in files:
-            with contextlib.suppress(OSError):  # a draft that has just become the file
+            with contextlib.suppress(OSError):  # a draft that was just renamed to its file
                 size += (Path(folder) / file).lstat().st_size
     return size
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a command is at this record still: it holds a lock on the folder."""
+    """Return whether a command still writes this record: it holds a lock on the folder."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -252,7 +252,7 @@ def is_held(folder: Path) -> bool:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # a file system without locks: what was written counts
+    except OSError:  # a file system without locks: the written state counts
         return True
     finally:
         os.close(fd)

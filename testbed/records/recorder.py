@@ -1,5 +1,5 @@
-"""The writing of a record, while its command runs: as the user of the command, and at no cost to it. What
-cannot be written is said in a line, once, and the command goes on.
+"""Write a record while its command runs, as the command's user. A failure to write is reported in a line,
+once, and the command goes on.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER, OFF, Store
 
 if TYPE_CHECKING:
-    from testbed.records.outcome import Outcome, Taken
+    from testbed.records.outcome import Outcome, RecordParts
 
 _INTERRUPTED = "interrupted"
-_OF_WORK = (OutputLine, OutputMissed, BatchQueued)  # events of a job whose request was taken
+_OF_WORK = (OutputLine, OutputMissed, BatchQueued)  # events that show that a job's request was accepted
 
 Say = Callable[[str], None]
 _write = partial(write_whole, on_disk=True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a record goes, or that there is none."""
+    """Add the options that set a record's folder, or switch records off."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--records",
@@ -68,15 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def store_of(options: argparse.Namespace, caller: Caller) -> Store | None:
-    """Return where the record of a command with these options goes; None where there is to be none."""
+    """Return the store for the record of a command with these options; None if records are off."""
     return None if options.no_record else Store.of(caller, options.records)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request to a command: `words` as typed, its options by name, and the files that it was given, each
-    with its role.
-    """
+    """A command's request: `words` as typed, its options by name, and its input files with their roles."""
 
     command: str
     words: Sequence[str]
@@ -86,35 +84,33 @@ class Asked:
 
 
 class RunRecorder:
-    """One run. `take` and `hear` are told what becomes of it."""
+    """The record of one run. The command passes its events to `hear` and its result to `take`."""
 
     def __init__(self, recorder: Recorder, run: Run) -> None:
         self._recorder, self.run = recorder, run
         self._logs: set[Path] = set()
-        self._taken: Taken | None = None
+        self._taken: RecordParts | None = None
         self.interrupted = False
 
     def hear(self, event: Event) -> None:
-        """Hear an event of the job: the folder of its logs among them. One that has its hosts can be refused
-        still; one whose workers print, or that is queued, cannot.
+        """Note an event of the job, such as the folder of its logs. A job that only has its hosts can still
+        be refused; a job whose workers print, or that is queued, cannot.
         """
         self._recorder.has_run |= isinstance(event, _OF_WORK)
         if isinstance(event, JobBegun):
             self._logs.add(Path(event.logs))
 
     def take(self, result: Outcome, interrupted: bool = False) -> None:
-        """Take the result, and the samples that came along in it. Of jobs it says why they failed, and their
-        verdict.
-        """
-        from testbed.records.outcome import taken  # late: a job begins before its result is read
+        """Store the result and its samples, and, for jobs, the failure and the verdict."""
+        from testbed.records.outcome import split_result  # late, so that the job starts sooner
 
-        self._taken = got = taken(result, TELEMETRY)
+        self._taken = got = split_result(result, TELEMETRY)
         self._recorder.has_run, self.interrupted = True, self.interrupted or interrupted
         self.run = replace(self.run, failure=got.failure, verdict=got.verdict, trustworthy=got.trustworthy)
 
     def left_to_testbed(self, jobs: Sequence[str], with_logs: bool) -> dict[str, Any]:
-        """Return what a request to the testbed says, for it to write the result and these jobs' logs; nothing
-        where there is no record.
+        """Return the part of a request by which the testbed writes the result and these jobs' logs; empty
+        without a record.
         """
         if self._recorder.folder is None:
             return {}
@@ -129,10 +125,11 @@ class RunRecorder:
         return asked
 
     def keep_copy(self, file: Path) -> None:
-        """Copy a file that the run made."""
+        """Copy a file that the run made into the record."""
         self._recorder.write(file.name, partial(shutil.copyfile, file, self.run.folder / file.name))
 
     def fail(self, failure: str) -> None:
+        """Set the run's failure."""
         self.run = replace(self.run, failure=failure)
 
     def keep(self) -> None:
@@ -150,7 +147,7 @@ class RunRecorder:
             self._recorder.write("its logs", partial(logs.copy, folder, target, self.run.began))
 
     def with_kept_log(self, failure: str) -> str:
-        """Return a failure that names the record's copy of a log, where there is one, in place of the log."""
+        """Replace the log that a failure names by the record's copy of it, if there is one."""
         log = logs.named(failure)
         for folder, target in self._log_folders():
             if log is not None and log.parent == folder and self._recorder.has(target / log.name):
@@ -158,32 +155,32 @@ class RunRecorder:
         return failure
 
     def _log_folders(self) -> list[tuple[Path, Path]]:
-        """Return the folders of its logs, each with the record's folder for them."""
-        of_run = [("", folder) for folder in self._logs]
-        folders = [*of_run, *(self._taken.logs if self._taken else ())]
+        """Return the folders of its logs, each with its folder in the record."""
+        run_logs = [("", folder) for folder in self._logs]
+        folders = [*run_logs, *(self._taken.logs if self._taken else ())]
         return [(folder, self.run.folder / LOGS / name) for name, folder in folders]
 
 
 class Recorder:
-    """The record of a command that runs. Without a folder it does nothing."""
+    """The record of a running command. Without a folder it does nothing."""
 
     def __init__(self, asked: Asked, store: Store | None, caller: Caller, say: Say | None = None) -> None:
-        """`say` is told what is to be said of the record; without it, stderr."""
+        """`say` reports news of the record; without it, stderr gets them."""
         self._asked, self._store, self._caller, self._say = asked, store, caller, say
         self._record: Record | None = None
         self._lock = -1
-        self.has_run = False  # something began: it is not a request that was refused
+        self.has_run = False  # whether work began, so that the request was not refused
 
     @property
     def folder(self) -> Path | None:
         """The record's folder; None where there is none."""
         return self._record.folder if self._record else None
 
-    # ------------------------------------------------------------------ what its command tells it
+    # ------------------------------------------------------------------ calls of its command
 
     @contextlib.contextmanager
     def run(self) -> Iterator[RunRecorder]:
-        """A run of the command. Whatever raises in the block is how it ended."""
+        """Record one run of the command. An error in the block is recorded as its ending."""
         runs = self._record.runs if self._record else ()
         number = len(runs) + 1
         folder = (self.folder or Path()) / RUNS / str(number)
@@ -212,29 +209,29 @@ class Recorder:
         run.run = replace(run.run, steps=self._steps(run.run))
         state = {"state": INTERRUPTED} if run.interrupted else {"state": FAILED} if run.run.failure else {}
         self._record = replace(self._record, runs=(*before, run.run))
-        self._save(**state)  # the little that says most, first: a full disk may have no room for the rest
+        self._save(**state)  # the short facts first: a full disk may have no room for the rest
         run.keep()
         run.keep_logs()
 
     def queue(self) -> None:
-        """Leave the result to the testbed, which writes it when the last job has ended."""
+        """Note that the testbed writes the result when the last job has ended."""
         self._save(state=QUEUED)
 
     # ------------------------------------------------------------------ its begin and end
 
     def begin(self) -> None:
-        """Make the folder, with all that is known beforehand; none, and a line that says so, where it cannot
-        be made.
+        """Make the folder, with everything known beforehand. If that fails, report it in a line, and record
+        nothing.
         """
         if self._store is None:
             return
         asked, now, folder = self._asked, time.time(), None
         configuration = set_up.configuration_of(asked.runtime) if asked.runtime else None
-        known = self._known(configuration)
+        known = self._gather(configuration)
         try:
             with self._caller.acting():
                 folder = self._store.new(asked.command, now)
-                self._lock = _locked(folder)
+                self._lock = _lock_folder(folder)
                 known = replace(known, inputs=set_up.copied(asked.inputs, folder))
                 if configuration is not None:
                     _write(folder / CONFIGURATION, _text(configuration))
@@ -251,8 +248,8 @@ class Recorder:
         self._record = record
 
     def end(self, error: BaseException | None) -> None:
-        """Write how the command ended, and remove old records where there are too many. A request that was
-        refused ran nothing, and leaves none.
+        """Write how the command ended, and remove the oldest records beyond the limits. A refused request ran
+        nothing, so its record is removed.
         """
         if self._record is None or self._store is None:
             return
@@ -291,8 +288,8 @@ class Recorder:
             os.close(self._lock)
             self._lock = -1
 
-    def _known(self, configuration: Mapping[str, Any] | None) -> SetUp:
-        """Return what is known before anything is written: the inputs are to come."""
+    def _gather(self, configuration: Mapping[str, Any] | None) -> SetUp:
+        """Gather everything known beforehand, except the inputs, which are copied later."""
         asked = self._asked
         options = set_up.options_of(asked.options)
         network = set_up.network_of(asked.runtime) if asked.runtime else {}
@@ -312,13 +309,14 @@ class Recorder:
     # ------------------------------------------------------------------ writing
 
     def say(self, text: str) -> None:
+        """Report a line on the record, through `say` or to stderr."""
         if self._say is not None:
             self._say(text)
             return
         print(f"testbed {self._asked.command}: {line(text)}", file=sys.stderr, flush=True)
 
     def write(self, what: str, work: Callable[[], Any]) -> None:
-        """Do some writing as the user. What cannot be done is noted, and said the first time."""
+        """Run `work`, which writes as the user. A failure becomes a note, and the first is reported."""
         if self._record is None:
             return
         try:
@@ -328,7 +326,7 @@ class Recorder:
             self._note(what, error)
 
     def has(self, file: Path) -> bool:
-        """Return whether there is a record, and this file in it."""
+        """Return whether there is a record that has this file."""
         with self._caller.acting():
             return self._record is not None and file.is_file()
 
@@ -341,8 +339,8 @@ class Recorder:
             self._record = replace(self._record, notes=(*self._record.notes, note))
 
     def _save(self, **changes: Any) -> None:
-        """Write record.json. Where there is no room for it, what its runs left makes some, first what is
-        large.
+        """Write record.json. If the disk is full, remove the runs' files until it fits: first the large ones,
+        then all.
         """
         if self._record is None:
             return
@@ -369,7 +367,7 @@ class Recorder:
         _write(self._record.folder / FILE, _text(self._record.to_json()))
 
     def _steps(self, run: Run) -> tuple[StepOfRun, ...]:
-        """Return what scripts did on the same testbed meanwhile, by their records."""
+        """Return the steps that scripts did on the same testbed meanwhile, from their records."""
         assert self._record is not None
         assert self._store is not None
         from testbed.records.outcome import steps_of
@@ -390,7 +388,7 @@ class Recorder:
 def recording(
     asked: Asked, store: Store | None, caller: Caller, say: Say | None = None
 ) -> Iterator[Recorder]:
-    """The record of a command, around all that it does. What raises in the block is how it ended."""
+    """Record a command around all that it does. An error in the block is recorded as its ending."""
     recorder = Recorder(asked, store, caller, say)
     recorder.begin()
     try:
@@ -403,7 +401,7 @@ def recording(
 
 @contextlib.contextmanager
 def none_below() -> Iterator[None]:
-    """Have commands that are started in the block leave no records: what they do is in this command's."""
+    """Switch records off for commands that the block starts: this command's record covers them."""
     before = os.environ.get(FOLDER)
     os.environ[FOLDER] = OFF
     try:
@@ -416,7 +414,7 @@ def none_below() -> Iterator[None]:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Return whether a command ends by Ctrl-C, or because nobody reads its output any more."""
+    """Return whether a command ends by Ctrl-C, or because the reader of its output has gone."""
     gone = isinstance(error, BrokenPipeError) and output.reader_has_gone()
     return gone or isinstance(error, KeyboardInterrupt)
 
@@ -425,8 +423,8 @@ def _text(data: Mapping[str, Any]) -> bytes:
     return (json.dumps(data, indent=1) + "\n").encode()
 
 
-def _locked(folder: Path) -> int:
-    """Return a descriptor that holds the folder's lock, where its file system has locks. Raises OSError."""
+def _lock_folder(folder: Path) -> int:
+    """Open the folder and lock it, if its file system has locks; return the descriptor. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,6 @@
-"""The set-up of what is recorded, gathered: inputs, versions, commits, host, and what a testbed says of
-itself.
+"""Gather the set-up of a record: inputs, versions, commits, host, and the testbed's own data.
 
-What cannot be found out is left out, and fails nothing.
+Facts that cannot be determined are omitted, and fail nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ HEEDED = re.compile(
     r"(BLIS|CUDA|GLOO|GOMP|KMP|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|PYTHON|PYTORCH|TORCH)[A-Z_]*"
 )
 ELSEWHERE = frozenset({"json", "logs", "name", "no_record", "out", "records", "repeat"})
-"""Options that say where something goes or how often it is done, and make no result another."""
+"""Options that change no result: destinations, names, and the number of repetitions."""
 CODE = ("script", "system")  # the roles of inputs that are programs
 _GIT_S = 3.0
 _ANSWER_S = 10.0
@@ -43,7 +42,7 @@ _SEED = re.compile(r"(?:^|[,;\s])(?:--)?seed[=\s]\s*(-?[0-9]+)")
 
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was asked for, as JSON has it: what was given, or has a value by itself."""
+    """Return the options that were given or have a default value, as JSON data."""
     asked = {name: value for name, value in options.items() if name not in ELSEWHERE}
     return {name: _plain(value) for name, value in asked.items() if value not in (None, False, [])}
 
@@ -57,7 +56,7 @@ def seeds_of(
     configuration: Mapping[str, Any] | None,
     faults: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, int]:
-    """Return all seeds that are known, by where they are from."""
+    """Return all known seeds, by their source."""
     seeds: dict[str, int] = {}
     if configuration is not None:
         seeds["ocs"] = int(configuration["ocs"]["seed"])
@@ -79,15 +78,15 @@ def seeds_of(
 
 
 def copied(inputs: Iterable[tuple[str, Path]], folder: Path) -> tuple[Input, ...]:
-    """Return the files that were given, each with its role, copied into a record's folder where they are not
-    too long. One that cannot be read is named alone. Raises OSError for what cannot be written.
+    """Copy the input files, with their roles, into a record's folder, unless they are too long. A file that
+    cannot be read has only its name. Raises OSError if a copy cannot be written.
     """
-    return tuple(_copied(role, path, number, folder) for number, (role, path) in enumerate(inputs, 1))
+    return tuple(_copy(role, path, number, folder) for number, (role, path) in enumerate(inputs, 1))
 
 
-def _copied(role: str, path: Path, number: int, folder: Path) -> Input:
+def _copy(role: str, path: Path, number: int, folder: Path) -> Input:
     try:
-        if not path.is_file():  # a pipe, which is read once
+        if not path.is_file():  # such as a pipe, which can be read only once
             return Input(role, str(path), None, None, None)
         size, digest = path.stat().st_size, _sha256(path)
         content = path.read_bytes() if size <= MOST_INPUT_BYTES else None
@@ -107,7 +106,7 @@ def _sha256(path: Path) -> str:
 
 
 def working_folder() -> str:
-    """Return this process's folder; nothing where it is gone."""
+    """Return this process's working folder; empty if it is gone."""
     try:
         return os.getcwd()
     except OSError:
@@ -115,17 +114,17 @@ def working_folder() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a result depends on."""
-    found_versions = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages on which a result depends."""
+    by_package = {"python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found_versions[package] = importlib.metadata.version(package)
-    return found_versions
+            by_package[package] = importlib.metadata.version(package)
+    return by_package
 
 
 def source(script: Path | None, caller: Caller) -> dict[str, Any]:
-    """Return the commits of the project and of the repository that a script is in, and whether their files
-    differ from them.
+    """Return the commits of the project and of the script's repository, and whether their files differ from
+    these.
     """
     folders = {"": environment.CHECKOUT} | ({"script_": script.parent} if script else {})
     facts: dict[str, Any] = {}
@@ -137,8 +136,8 @@ def source(script: Path | None, caller: Caller) -> dict[str, Any]:
 
 
 def _git(folder: Path, caller: Caller, *words: str) -> str | None:
-    """Return what git says; None where it has nothing to say. It runs as the user, for a repository's
-    settings may name programs.
+    """Run git and return its output; None if it fails. Runs as the user, because a repository's settings may
+    name programs to run.
     """
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run(
@@ -157,14 +156,14 @@ def _git(folder: Path, caller: Caller, *words: str) -> str | None:
 
 
 def heeded(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that libraries heed."""
+    """Return the environment variables that libraries read."""
     return {name: value for name, value in sorted(environ.items()) if HEEDED.fullmatch(name)}
 
 
 def host_facts() -> dict[str, Any]:
-    """Return the facts of this host."""
+    """Return the facts of this host for a record."""
     facts = {"name": platform.node(), "processor": _processor(), **asdict(host.facts())}
-    del facts["python"]  # among the versions
+    del facts["python"]  # listed in the versions
     return facts
 
 
@@ -177,7 +176,7 @@ def _processor() -> str:
 
 
 def testbed_facts(runtime: Runtime) -> dict[str, Any] | None:
-    """Return the testbed's name, main process and configuration's name."""
+    """Return the testbed's name, main process's pid, and configuration's name."""
     main: dict[str, Any] = {}
     with contextlib.suppress(TestbedError):
         main = runtime.read_main()
@@ -185,14 +184,14 @@ def testbed_facts(runtime: Runtime) -> dict[str, Any] | None:
 
 
 def configuration_of(runtime: Runtime) -> dict[str, Any] | None:
-    """Return the testbed's topology as JSON has it."""
+    """Return the testbed's topology as JSON data; None if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         return dict(json.loads(runtime.topology.read_text()))
     return None
 
 
 def network_of(runtime: Runtime) -> dict[str, Any]:
-    """Return what is lit and set on a testbed now; nothing where it does not answer."""
+    """Return a testbed's present circuits, faults and changed links; empty if it does not answer."""
     with contextlib.suppress(TestbedError, KeyError):
         status = decode(Status, rpc.call(runtime.socket, "status", timeout_s=_ANSWER_S), "status")
         answer = rpc.call(runtime.socket, "link", timeout_s=_ANSWER_S, action="list")

@@ -1,10 +1,10 @@
-"""Means of repeated runs with their confidence intervals, and whether two differ by more than the noise.
-Pure.
+"""Compute means of repeated runs with their confidence intervals, and whether two differ by more than the
+noise. Pure.
 
-Student's t interval, and Welch's test, which does not take the two to vary alike; where one side has one run,
-whether that one is outside the other's prediction interval. Of several measures that are compared at once,
-the p-values are adjusted by Benjamini and Yekutieli's procedure, which holds however the measures depend on
-each other.
+Uses Student's t interval, and Welch's test, which does not assume equal variances. If one side has a single
+run, tests whether that is outside the other's prediction interval. If several measures are compared at once,
+the p-values are adjusted by the procedure of Benjamini and Yekutieli, which holds for any dependence between
+the measures.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ CONFIDENCE = 0.95
 
 
 class Said(enum.StrEnum):
-    """The answer to: is the difference more than the noise?"""
+    """The answer to: does the difference exceed the noise?"""
 
     SAME = "the same"  # all values of both are equal
     MORE = "more than the noise"
     WITHIN = "not more than the noise"
     UNKNOWN = "noise not known"  # too few runs
-    UNJUDGED = "not judged"  # the machine, not what differs, may have set the values
+    UNJUDGED = "not judged"  # the machine, rather than the set-up, may have determined the values
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of some runs' values, and half of the interval in which it is with 95 % confidence: None of
-    one run.
-    """
+    """The mean of some runs' values, and half of its 95 % confidence interval; None for one run."""
 
     values: tuple[float, ...]
     mean: float
@@ -51,7 +49,7 @@ class Mean:
 
 
 def mean(values: Sequence[float]) -> Mean:
-    """Return the mean of at least one value."""
+    """Compute the mean of at least one value."""
     count = len(values)
     centre = math.fsum(values) / count
     if count < 2:
@@ -62,8 +60,8 @@ def mean(values: Sequence[float]) -> Mean:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of a second mean from a first: absolute, relative (None from 0), the adjusted p-value,
-    and what is said of it.
+    """The difference of a second mean from a first: absolute, relative (None if the first is 0), the adjusted
+    p-value, and the answer.
     """
 
     absolute: float
@@ -73,14 +71,14 @@ class Difference:
 
 
 def p_of(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return how likely a difference at least as large is where both are runs of the same; None where the
-    runs are too few to tell: no side has two, or one has one and the other never varied.
+    """Compute the probability of a difference at least this large if both sides had one distribution. None if
+    there are too few runs: no side has two, or one has one and the other does not vary.
     """
-    both = len(first) > 1 and len(second) > 1
-    if np.ptp(first) == 0 and np.ptp(second) == 0:  # no test has sense: nothing varies
-        return (1.0 if first[0] == second[0] else 0.0) if both else None
-    if both:
-        with warnings.catch_warnings():  # of values that are nearly all the same
+    both_repeated = len(first) > 1 and len(second) > 1
+    if np.ptp(first) == 0 and np.ptp(second) == 0:  # nothing varies, so no test applies
+        return (1.0 if first[0] == second[0] else 0.0) if both_repeated else None
+    if both_repeated:
+        with warnings.catch_warnings():  # SciPy warns of nearly equal values
             warnings.simplefilter("ignore", RuntimeWarning)
             return float(stats.ttest_ind(first, second, equal_var=False).pvalue)
     many, (single,) = (first, second) if len(first) > 1 else (second, first)
@@ -90,8 +88,8 @@ def p_of(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def differences(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Difference]:
-    """Return for each measure the difference of its second values from its first, all compared at once.
-    Measures that are the same in all runs of both are no comparison, and do not count as one.
+    """Compute each measure's difference of its second values from its first, with all compared at once.
+    Measures with equal values in all runs count as no comparison.
     """
     raw = [None if is_same(*pair) else p_of(*pair) for pair in pairs]
     judged = [p for p in raw if p is not None]
@@ -109,9 +107,9 @@ def is_same(first: Sequence[float], second: Sequence[float]) -> bool:
 
 def _difference(first: Sequence[float], second: Sequence[float], p: float | None) -> Difference:
     before, after = float(np.mean(first)), float(np.mean(second))
-    said = Said.UNKNOWN
+    answer = Said.UNKNOWN
     if is_same(first, second):
-        said = Said.SAME
+        answer = Said.SAME
     elif p is not None:
-        said = Said.MORE if p < 1 - CONFIDENCE else Said.WITHIN
-    return Difference(after - before, (after - before) / abs(before) if before else None, p, said)
+        answer = Said.MORE if p < 1 - CONFIDENCE else Said.WITHIN
+    return Difference(after - before, (after - before) / abs(before) if before else None, p, answer)

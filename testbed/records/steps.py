@@ -1,4 +1,4 @@
-"""The steps of scripts that were done while a run was under way. Pure."""
+"""Find the steps of scripts that were done during a run. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.records.record import Run
 
 
 def steps_within(run: Run, scripts: Sequence[ScriptResult]) -> tuple[StepOfRun, ...]:
-    """Return the steps that scripts, by their results, did between a run's begin and end, in their order."""
+    """Return the steps in these scripts' results that were done between a run's start and end, in order."""
     steps = [_of_run(run, script, step) for script in scripts for step in script.steps]
     ended = run.ended if run.ended is not None else float("inf")
     within = [step for step in steps if 0 <= step.run_s <= ended - run.began]

@@ -1,5 +1,5 @@
-"""The folder in which a user's records are: which it is, what is in it, and its limit. Every call acts on
-files as whoever runs it: a command behind sudo calls it as its user (Caller.acting).
+"""The folder of a user's records: its path, its content, and its limit. Every call accesses files as the
+effective user: a command under sudo makes that the caller (Caller.acting).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from testbed.errors import RequestError, TestbedError
 from testbed.records.record import FILE, Record, folder_bytes
 
 FOLDER, LIMIT = "OPTINC_RUNS", "OPTINC_RUNS_LIMIT"
-OFF = "off"  # in the place of a folder
+OFF = "off"  # as the folder: no records
 DEFAULT_LIMIT_BYTES = 2_000_000_000
-MOST_RECORDS = 1000  # whose sizes take half a second to look up
+MOST_RECORDS = 1000  # reading the sizes of so many takes 0.5 s
 LAST = "last"
 _BEFORE = re.compile(rf"{LAST}(?:~([0-9]+))?")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMGT]?)B?")
@@ -30,7 +30,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The records in a folder; how many bytes they may have together, and how many there may be."""
+    """The records in a folder, with the limits of their bytes in total and of their number."""
 
     folder: Path
     limit_bytes: int = DEFAULT_LIMIT_BYTES
@@ -40,19 +40,20 @@ class Store:
     def of(
         cls, caller: Caller, folder: Path | None = None, environ: Mapping[str, str] = os.environ
     ) -> Self | None:
-        """Return a user's: in `folder`, else where the variable OPTINC_RUNS says, else in the user's data
-        folder. None where that variable switches records off. RequestError for a limit that is none.
+        """Return a user's store: in `folder`, else in the folder of the variable OPTINC_RUNS, else in the
+        user's data folder. None if that variable switches records off. Raises RequestError for a malformed
+        limit.
         """
-        said = environ.get(FOLDER, "")
-        if folder is None and said == OFF:
+        variable = environ.get(FOLDER, "")
+        if folder is None and variable == OFF:
             return None
         limit_bytes = size_bytes(environ[LIMIT], LIMIT) if environ.get(LIMIT) else DEFAULT_LIMIT_BYTES
         if folder is None:
-            folder = Path(said) if said else data_home(caller, environ) / "optinc" / "runs"
+            folder = Path(variable) if variable else data_home(caller, environ) / "optinc" / "runs"
         return cls(folder.absolute(), limit_bytes)
 
     def names(self) -> list[str]:
-        """Return the names of what may be records, the oldest first. A link to one elsewhere is none."""
+        """Return the names of folders that may be records, oldest first. Links are not followed."""
         try:
             folders = list(self.folder.iterdir())
         except OSError:
@@ -61,20 +62,20 @@ class Store:
         return sorted(names, key=_age)
 
     def records(self, command: str | None = None) -> list[Record]:
-        """Return all records that read, or those of a command, the oldest first."""
+        """Return all readable records, or those of a command, oldest first."""
         records = []
         for name in self.names():
             if command is not None and f"-{command}" not in name:
                 continue
             try:
                 records.append(Record.read(self.folder / name))
-            except RequestError:  # half removed, or another version's
+            except RequestError:  # partly removed, or another version's
                 continue
         return sorted(records, key=lambda record: record.began)
 
     def find(self, word: str) -> Record:
-        """Return the record that a word names: its name, a part of it that no other has, the path of its
-        folder, or `last`, and `last~1` for the one before. RequestError says which there are.
+        """Find a record by a word: its name, a unique part of its name, the path of its folder, `last`, or
+        `last~1` for the one before. Raises RequestError with the known names.
         """
         names = self.names()
         if "/" in word or (word and _is_record(Path(word))):
@@ -108,7 +109,7 @@ class Store:
             return folder
 
     def remove(self, record: Record) -> None:
-        """Remove a record. RequestError for one that a command or a testbed is at; TestbedError for what
+        """Remove a record. Raises RequestError if a command or a testbed still writes it, TestbedError if it
         cannot be removed.
         """
         if record.is_busy:
@@ -116,16 +117,15 @@ class Store:
         if record.folder.is_symlink():
             raise RequestError(f"record {record.folder} is a link; remove what it leads to, by its own path")
         try:
-            # first what makes it a record: a half that is left over is none
+            # first the file that makes it a record: a partly removed folder is none
             (record.folder / FILE).unlink()
             shutil.rmtree(record.folder)
         except OSError as error:
             raise TestbedError(f"remove record {record.folder}: {error.strerror}") from error
 
     def make_room(self, kept: Path) -> list[Record]:
-        """Remove the oldest records, but for `kept` and those that somebody is at, until the others are
-        within the limits; return those that were removed. Those that cannot be removed, such as other
-        users', do not count.
+        """Remove the oldest records, except `kept` and busy ones, until the rest is within the limits; return
+        the removed ones. Records that cannot be removed, such as other users', do not count.
         """
         sizes = {name: folder_bytes(self.folder / name) for name in self.names() if self._is_own(name)}
         total, count = sum(sizes.values()), len(sizes)
@@ -135,9 +135,9 @@ class Store:
                 break
             if self.folder / name == kept:
                 continue
-            with contextlib.suppress(TestbedError):  # it does not read, or cannot be removed
+            with contextlib.suppress(TestbedError):  # it cannot be read or removed
                 record = Record.read(self.folder / name)
-                if record.is_busy:  # in time it goes, too
+                if record.is_busy:  # a later call removes it
                     continue
                 self.remove(record)
                 removed.append(record)
@@ -152,14 +152,14 @@ class Store:
 
 
 def list_records(folder: Path | None = None) -> list[Record]:
-    """Return the records of the user who asks, the oldest first; of another folder if one is named."""
+    """Return the records of this process's user, oldest first; with `folder`, those in that folder."""
     store = Store.of(Caller.of_this_process(), folder)
     return store.records() if store else []
 
 
 def data_home(caller: Caller, environ: Mapping[str, str]) -> Path:
-    """Return a user's data folder, by XDG's rules. Behind sudo variables are root's, and the user database
-    says where it is.
+    """Return a user's data folder, by XDG's rules. Under sudo the variables are root's, so the user database
+    decides.
     """
     if caller.uid == os.geteuid():
         if (home := environ.get("XDG_DATA_HOME", "")).startswith("/"):
@@ -169,7 +169,7 @@ def data_home(caller: Caller, environ: Mapping[str, str]) -> Path:
 
 
 def size_bytes(text: str, what: str) -> int:
-    """Return the bytes that a text like 2GB says. RequestError."""
+    """Parse a size like 2GB to bytes. Raises RequestError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise RequestError(f"{what}={text!r}: a size such as 500MB or 2GB is accepted")
@@ -179,12 +179,12 @@ def size_bytes(text: str, what: str) -> int:
 def _is_record(folder: Path) -> bool:
     try:
         return (folder / FILE).is_file()
-    except OSError:  # somebody else's
+    except OSError:  # another user's
         return False
 
 
 def _age(name: str) -> tuple[str, int, str]:
-    """Return what sorts names by age: of the same second and command, by their numbers."""
+    """Return a sort key for names by age; names of the same second and command sort by number."""
     parts = name.split("-")
     number = int(parts[3]) if len(parts) > 3 and parts[3].isdecimal() else 1
     return "-".join(parts[:2]), number, name

@@ -1,4 +1,4 @@
-"""Records and comparisons as lines of text, each of them one line whatever a user wrote. Pure."""
+"""Format records and comparisons as text; each item is one line, whatever users wrote into it. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from testbed.records.outcome import Outcome, claims_of, outcomes
 from testbed.records.record import Record, Run
 from testbed.records.statistics import Difference, Mean, Said
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # that sides go by
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the names of sides
 MOST_ROWS = 40
 MOST_NAMED = 8
 MOST_SIDES = len(LETTERS)
 
 
 def size(count: float) -> str:
-    """Return a number of bytes in words."""
+    """Format a number of bytes."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -34,12 +34,12 @@ def size(count: float) -> str:
 
 
 def when(seconds: float) -> str:
-    """Return a moment by the local clock."""
+    """Format a time in the local time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def value(average: Mean, unit: str) -> str:
-    """Return a mean with its interval, in as many digits as that gives sense to."""
+    """Format a mean with its interval, in as many digits as the interval justifies."""
     after = f" {unit}" if unit else ""
     half = average.half_width
     if half is None or half == 0 or not math.isfinite(half):
@@ -49,7 +49,7 @@ def value(average: Mean, unit: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Return rows as lines whose columns begin below each other."""
+    """Format rows as lines with aligned columns."""
     rows = [[line(cell) for cell in row] for row in rows]
     widths = [
         max((len(row[at]) for row in rows if at < len(row)), default=0)
@@ -62,7 +62,7 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
 
 
 def listing(records: Sequence[Record]) -> str:
-    """Return the records, one a line, the oldest first."""
+    """Format the records, one a line, in the given order."""
     rows = [("record", "state", "took", "runs", "verdict", "what")]
     rows += [
         (record.name, record.state, _took(record), str(len(record.runs)), _verdicts(record), _what(record))
@@ -91,7 +91,7 @@ def _what(record: Record) -> str:
 
 
 def page(record: Record) -> str:
-    """Return a record in full."""
+    """Format a record in full."""
     set_up = record.set_up
     ended = f", ended {when(record.ended)} after {record.ended - record.began:.1f} s" if record.ended else ""
     lines = [
@@ -152,7 +152,7 @@ def _run_lines(run: Run, runs: int) -> list[str]:
 
 
 def _stacks(folder: Path) -> list[str]:
-    """Return the files of what workers were at when their job failed, a line for each folder of them."""
+    """Format the files with the stacks of failed jobs' workers, a line for each folder of them."""
     by_folder: dict[Path, list[str]] = {}
     for file in sorted(folder.glob("runs/*/logs/**/stacks-*.log")):
         by_folder.setdefault(file.parent, []).append(file.name)
@@ -169,13 +169,13 @@ def _step(step: DoneStep | StepOfRun, at_s: float, head: str = "") -> str:
 
 
 def _claims(result: Outcome) -> list[str]:
-    """Return how many of the paper's claims each word is said of."""
+    """Count a figure's claims by verdict."""
     words = Counter(str(claim.get("verdict")) for claim in claims_of(result))
     return [f"  claims: {', '.join(f'{count} {word}' for word, count in words.items())}"] if words else []
 
 
 def means_lines(results: Sequence[Outcome]) -> list[str]:
-    """Return the means of runs, each with the interval in which it is with 95 % confidence."""
+    """Format the means of runs, each with its 95 % confidence interval."""
     means = means_by_name(results)
     if not means:
         return []
@@ -186,12 +186,12 @@ def means_lines(results: Sequence[Outcome]) -> list[str]:
 
 
 def means_of(results: Sequence[RunResult]) -> RepeatedRuns:
-    """Return repeated runs: all results, and the means with their intervals."""
+    """Combine repeated runs: all results, and the means with their intervals."""
     return RepeatedRuns(tuple(results), means_said(means_by_name(results)))
 
 
 def means_said(means: Mapping[str, Mean]) -> dict[str, MeanResult]:
-    """Return what a result says of means, by name."""
+    """Convert means to their form in a result, by name."""
     return {name: mean_said(each) for name, each in means.items()}
 
 
@@ -203,7 +203,7 @@ def mean_said(average: Mean) -> MeanResult:
 
 
 def comparison(compared: Comparison) -> str:
-    """Return a comparison: who, the set-ups, the results."""
+    """Format a comparison: its sides, the set-ups, the results."""
     letters = LETTERS[: len(compared.sides)]
     lines = [
         f"{letter}  {side.name}: {side.ended()}, {_counted(side.runs)}{_trust(side)}"
@@ -230,7 +230,7 @@ def _counted(runs: int) -> str:
 
 
 def _shown(rows: Sequence[NumberRow]) -> Sequence[NumberRow]:
-    """Return the rows that are shown: of more than MOST_ROWS the first ones in which something differs."""
+    """Return the rows to show: if there are more than MOST_ROWS, the first ones that differ."""
     if len(rows) <= MOST_ROWS:
         return rows
     differing = [row for row in rows if any(each and each.said != Said.SAME for each in row.differences)]
@@ -267,7 +267,9 @@ def _said(difference: Difference | None) -> str:
 
 
 def _summary(compared: Comparison, letters: str) -> list[str]:
-    """Return a sentence for each further side: what differs by more than the noise, or what is lacking."""
+    """Format a sentence for each further side: the measures that differ by more than the noise, or why none
+    can be judged.
+    """
     lines = []
     for at, letter in enumerate(letters[1:]):
         judged = [(row.measure.title, row.differences[at]) for row in compared.rows]

@@ -1,1 +1,1 @@
-"""Results as JSON, tables and plots. Reads what `testbed run` wrote; measures nothing itself."""
+"""Format results as JSON, tables and plots. Reads the results of `testbed run`; measures nothing itself."""

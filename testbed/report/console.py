@@ -1,4 +1,4 @@
-"""The console of rich's tables. What they show of a user's texts is cleaned; rich's own sequences stay."""
+"""The console for rich's tables. Users' texts in them are cleaned; rich's own control sequences stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.client.terminal_text import clean, raw
 
 
 def standard_output(elsewhere: int) -> Console:
-    """Return a console on the standard output, `elsewhere` columns wide where that is no terminal."""
+    """Return a console on the standard output, `elsewhere` columns wide if that is no terminal."""
     console = Console(file=raw(sys.stdout), width=None if sys.stdout.isatty() else elsewhere)
     console.push_render_hook(_Cleaning())
     return console
@@ -24,7 +24,7 @@ class _Cleaning(RenderHook):
 
 
 class _Cleaned:
-    """A table whose texts are cleaned once they are laid out, when rich's own controls are set apart."""
+    """A table whose texts are cleaned after layout, when rich's own controls are separate segments."""
 
     def __init__(self, table: ConsoleRenderable) -> None:
         self._table = table

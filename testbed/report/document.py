@@ -1,8 +1,7 @@
 """The report as one JSON document. Pure, but for `write_json`.
 
-There is one clock: times are real, and volumes are scaled (docs/configuration.md, Scale). A job whose
-gradients are not divided by the configuration's scale is a job on a fabric that much slower, and `scaled`
-says so.
+There is one clock: times are real, and volumes are scaled (docs/configuration.md, Scale). A job that does not
+divide its gradients by the configuration's scale is like a job on a slower fabric; `scaled` says so.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def document(
     runs: Mapping[str, RunResult],
     scripts: Mapping[str, Mapping[str, Any]],
 ) -> DemoReport:
-    """Return the document of the runs' results and the scripts' own JSON, both by job. Raises TestbedError
-    where one does not read.
+    """Make the document from the runs' results and the scripts' own JSON, both by job. Raises TestbedError if
+    one cannot be read.
     """
     events = merged_events(runs)
     measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}
@@ -57,7 +56,7 @@ def document(
 
 
 def below_threshold(report: DemoReport, threshold: float) -> list[str]:
-    """A line for each job whose test accuracy is less than the threshold."""
+    """Return a line for each job with a test accuracy below the threshold."""
     return [
         f"{sync}: test accuracy {job.test_accuracy:.2%} is below {threshold:.0%}"
         for sync, job in report.jobs.items()
@@ -66,6 +65,6 @@ def below_threshold(report: DemoReport, threshold: float) -> list[str]:
 
 
 def write_json(path: Path, report: DemoReport | Mapping[str, Any]) -> None:
-    """Replaces the file whole."""
+    """Replace the file atomically."""
     with replacing(path) as draft:
         draft.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The files of a report: each is there whole, or as it was before."""
+"""Replace the files of a report atomically."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from testbed.errors import HostError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The path of a draft, which takes the place of `path` at the end. HostError, and no draft left, where it
-    cannot be written.
+    """Yield the path of a draft, which replaces `path` at the end of the block. Raises HostError if it cannot
+    be written; the draft is removed then.
     """
-    draft = path.with_stem(f"{path.stem}.draft")  # the suffix says to some what to write
+    draft = path.with_stem(f"{path.stem}.draft")  # keep the suffix, which sets some writers' format
     try:
         yield draft
         draft.replace(path)

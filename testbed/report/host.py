@@ -1,4 +1,4 @@
-"""The machine that a result was measured on."""
+"""The machine on which a result was measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The host that a report's times belong to."""
+    """The machine on which a report's times were measured."""
 
     kernel: str
     cores: int
@@ -19,7 +19,7 @@ class HostFacts:
 
 
 def facts() -> HostFacts:
-    """Return the facts of this host."""
+    """Read the facts of this host."""
     return HostFacts(
         kernel=platform.release(),
         cores=os.cpu_count() or 1,

@@ -1,4 +1,4 @@
-"""The jobs of a report as rows of a table, and the mean times that tables and pictures show alike. Pure."""
+"""Format a report's jobs as table rows, and compute the mean times that tables and pictures share. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MEANS_TOLD = "Times are means over the iterations that the verdict judges, which
 
 @dataclass(frozen=True, slots=True)
 class MeanTimes:
-    """Mean times of an iteration in ms: all of it, its communication, and the least that the links allow,
-    None where no bound is known.
+    """Mean times of an iteration in ms: in total, of communication, and the least that the links allow (None:
+    no bound).
 
-    They are over the iterations that the bound is of, and over all of a job without a bound. (The report's
+    They are means over the iterations that the bound covers, or over all if there is no bound. (The report's
     own `iteration_ms` and `comm_ms` are medians.)
     """
 
@@ -38,7 +38,7 @@ class MeanTimes:
 
     @classmethod
     def of(cls, job: ReportedJob) -> Self:
-        """Return the times of a job."""
+        """Compute the mean times of a job."""
         communication, bound = job.comm_ms_list, job.bound
         if bound is None:
             return cls(statistics.fmean(job.iteration_ms_list), statistics.fmean(communication), None)
@@ -48,12 +48,12 @@ class MeanTimes:
 
     @property
     def ratio(self) -> float | None:
-        """Return how many times as long as the least an iteration takes."""
+        """Return the measured time of an iteration over the least; None without a bound."""
         return self.iteration_ms / self.least_ms if self.least_ms else None
 
 
 def job_cells(name: str, job: ReportedJob) -> tuple[str, ...]:
-    """Return what stands below HEADS of a job."""
+    """Format a job's cells below HEADS."""
     times = MeanTimes.of(job)
     return (
         name,
@@ -69,17 +69,17 @@ def job_cells(name: str, job: ReportedJob) -> tuple[str, ...]:
 
 
 def trusted_first(report: DemoReport) -> list[tuple[str, ReportedJob]]:
-    """Return the jobs by name, those that can be trusted first."""
+    """Return the jobs by name, trustworthy ones first."""
     return sorted(report.jobs.items(), key=lambda named: not named[1].verdict.trustworthy)
 
 
 def milliseconds(ms: float) -> str:
-    """Return milliseconds in five characters at most, up to 99 s, and in three digits at least."""
+    """Format milliseconds with at least three digits, and up to 99 s in at most five characters."""
     return f"{ms:.2f}" if ms < 9.995 else f"{ms:.1f}" if ms < 999.95 else f"{ms:.0f}"
 
 
 def size(count: float) -> str:
-    """Return bytes in decimal units, as link rates are."""
+    """Format bytes in decimal units, like link rates."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
@@ -88,15 +88,13 @@ def size(count: float) -> str:
 
 
 def host_told(report: DemoReport) -> str:
-    """Return in words the host that the report's times belong to."""
+    """Describe the machine on which the report's times were measured."""
     host = report.host
     return f"{host.cores} cores, {host.memory / 2**30:.1f} GiB, kernel {host.kernel}."
 
 
 def scale_told(report: DemoReport) -> str:
-    """Return in words what the jobs' gradients and times stand for on the fabric that the configuration
-    declares.
-    """
+    """Explain the jobs' gradients and times in terms of the fabric that the configuration declares."""
     scale, config = report.clock.scale, report.config
     host_mbps = config["host_link"]["rate_mbps"]
     if host_mbps is None:

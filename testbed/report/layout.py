@@ -1,4 +1,4 @@
-"""The layout of a picture's words: its headline, its legends, the names of jobs."""
+"""Lay out a picture's texts: its headline, its legends, the names of jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def named(name: str, width: int = 24) -> str:
-    """Return a job's title in lines that are no wider, in characters."""
+    """Wrap a job's title to a width in characters."""
     return textwrap.fill(look(name).title, max(8, width))
 
 
 def beside(axes: Axes, entries: Mapping[str, Any], title: str | None = None) -> None:
-    """Put a legend at the right of a panel, over none of its curves, in the order of the entries. A tuple of
-    handles has one entry.
+    """Put a legend to the right of a panel, outside its curves, in the order of the entries. A tuple of
+    handles makes one entry.
     """
     from matplotlib.legend_handler import HandlerTuple
 
@@ -32,7 +32,7 @@ def beside(axes: Axes, entries: Mapping[str, Any], title: str | None = None) -> 
 
 
 def headline(figure: Figure, finding: str, detail: str) -> float:
-    """Write a finding and its detail over a picture, in lines that fit, and return the inches they take."""
+    """Write a headline and its detail above a picture, wrapped to fit; return their height in inches."""
     height, width = figure.get_figheight(), figure.get_figwidth() - 0.3
     findings = textwrap.wrap(finding, max(20, int(width / 0.115)))
     details = textwrap.wrap(detail, max(20, int(width / 0.078)))
@@ -44,7 +44,9 @@ def headline(figure: Figure, finding: str, detail: str) -> float:
 
 
 def arrange(figure: Figure, top: float) -> None:
-    """Lay a picture out below the inches that its headline takes: no text is cut off or over another."""
+    """Lay a picture out below its headline, which is `top` inches high, so that no text is cut off or
+    overlaps.
+    """
     height, width = figure.get_figheight(), figure.get_figwidth()
     rect = (0.1 / width, 0.08 / height, 1 - 0.25 / width, 1 - (top + 0.22) / height)
     figure.set_layout_engine("constrained", rect=rect)

@@ -1,5 +1,5 @@
-"""The way from what a job left (the result of `testbed run`, the script's own JSON) to the measures that a
-report compares. Pure.
+"""Compute the measures that a report compares, from a job's result (`testbed run`) and its script's own JSON.
+Pure.
 
 Communication time is the time in which at least one all-reduce of a worker runs, waiting for its slower peers
 included; it may overlap with the worker's backward pass. The rest of an iteration is computation that
@@ -25,8 +25,8 @@ Span = tuple[float, float, int]  # start and end in seconds, bytes
 
 
 def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
-    """Return a job's measures by a run's result and the JSON that rank 0 of the script wrote. Raises
-    TestbedError naming what they lack.
+    """Compute a job's measures from a run's result and the JSON that rank 0 of the script wrote. Raises
+    TestbedError, which names missing data.
     """
     job = f"job {run.id} ({run.sync})"
     try:
@@ -64,11 +64,11 @@ def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
 
 
 def comm_ms_per_iteration(workers: Sequence[Statistics], iterations: int, gradient_bytes: int) -> list[float]:
-    """Milliseconds of communication in each iteration, as the mean over the workers; `workers` are
-    `allreduce` statistics.
+    """Compute the milliseconds of communication in each iteration, as the mean over the workers; `workers`
+    are their `allreduce` statistics.
 
-    Where the all-reduces do not come in whole sets of gradients (a script that sums other things too), it is
-    the mean per iteration, once.
+    If the all-reduces do not form whole sets of gradients (the script sums other data too), return the mean
+    per iteration, once.
     """
     per_worker = [spans_by_iteration(worker["spans"], gradient_bytes) for worker in workers]
     if all(len(groups) == iterations for groups in per_worker):
@@ -79,11 +79,10 @@ def comm_ms_per_iteration(workers: Sequence[Statistics], iterations: int, gradie
 
 
 def spans_by_iteration(spans: Iterable[Sequence[Any]], gradient_bytes: int) -> list[list[Span]]:
-    """The spans of each whole set of gradients, in order; those at the end that make no whole set are left
-    out.
+    """Group the spans by whole sets of gradients, in order; an incomplete set at the end is dropped.
 
-    DDP reduces a model's gradients in buckets, whose sizes change after the first iteration; their sum does
-    not.
+    DDP reduces a model's gradients in buckets. Their sizes change after the first iteration, but their sum
+    does not.
     """
     groups: list[list[Span]] = []
     group: list[Span] = []
@@ -100,7 +99,7 @@ def spans_by_iteration(spans: Iterable[Sequence[Any]], gradient_bytes: int) -> l
 
 
 def covered_s(spans: Iterable[Span]) -> float:
-    """Seconds that at least one of the spans covers."""
+    """Compute the seconds that at least one of the spans covers."""
     covered, until = 0.0, float("-inf")
     for start, end, _ in sorted(spans):
         covered += max(0.0, end - max(start, until))
@@ -109,7 +108,7 @@ def covered_s(spans: Iterable[Span]) -> float:
 
 
 def merged_links(runs: Mapping[str, RunResult]) -> tuple[ReportedLink, ...]:
-    """Return every link once, with what all jobs together sent over it, and each."""
+    """Merge the links of all jobs: each once, with the bytes of all jobs together and of each."""
     by_name: dict[str, dict[str, LinkDelta]] = {}
     for sync, run in runs.items():
         for link in run.links:
@@ -127,10 +126,10 @@ def merged_links(runs: Mapping[str, RunResult]) -> tuple[ReportedLink, ...]:
 
 
 def merged_events(runs: Mapping[str, RunResult]) -> tuple[ReportedEvent, ...]:
-    """Return the reconfigurations that the jobs caused, each once, in order, with the job."""
+    """Merge the reconfigurations that the jobs caused: each once, in order, with its job."""
     events: dict[int, ReportedEvent] = {}
     for sync, run in runs.items():
         for event in run.events:
-            own = {each.name: getattr(event, each.name) for each in fields(event)}
-            events.setdefault(event.id, ReportedEvent(**own, sync=sync))
+            values = {each.name: getattr(event, each.name) for each in fields(event)}
+            events.setdefault(event.id, ReportedEvent(**values, sync=sync))
     return tuple(events[number] for number in sorted(events))

@@ -1,4 +1,4 @@
-"""The report as one HTML page, which asks for nothing when it is read: pictures are in it."""
+"""The report as one HTML page, which loads nothing else: its pictures are embedded."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ CAPTIONS = {
         "rate while cores are not at 100\u00a0%: then the links, not this machine, set the result."
     ),
 }
-"""A sentence or more below each picture, by the name of its file: what it shows, and what to look for."""
+"""The captions, by the name of the picture's file: what the picture shows, and what to look for."""
 
 
 def write(path: Path, report: DemoReport, pictures: Sequence[Path]) -> None:
-    """Replace the page whole. HostError where it cannot be written."""
+    """Replace the page atomically. Raises HostError if it cannot be written."""
     with replacing(path) as draft:
         draft.write_text(page(report, pictures), encoding="utf-8")
 
 
 def page(report: DemoReport, pictures: Sequence[Path]) -> str:
-    """Return the page with these pictures, which are PNG files."""
+    """Make the page with these pictures, which are PNG files."""
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(fastest(report.jobs)),
         scale=escape(scale_told(report)),

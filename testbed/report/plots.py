@@ -1,7 +1,6 @@
-"""The report as pictures. Imports matplotlib, and draws without a display.
+"""Draw the report's pictures. Imports matplotlib, and needs no display.
 
-Every title states what the picture shows, computed from the report; the jobs keep their colours from one to
-the next.
+Every title states the picture's finding, computed from the report; each job has one colour in all pictures.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Measured = tuple[ReportedEvent, Number]  # how long its ports were dark, in ms
+Measured = tuple[ReportedEvent, Number]  # the event, and its measured dark time in ms
 DPI = 160
-LINE_STYLES: Any = ("-", "--", ":", "-.")  # of jobs of one colour: those that no system is shown by
+LINE_STYLES: Any = ("-", "--", ":", "-.")  # for jobs of the same colour, which represent no system
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -51,8 +50,7 @@ STYLE: Any = {
 
 
 def draw_all(report: DemoReport, folder: Path, series: Mapping[str, Path] | None = None) -> list[Path]:
-    """Writes the PNG files into the folder and returns their paths. Pictures without data are left out.
-
+    """Write the PNG files into the folder, and return their paths. Pictures without data are omitted.
     `series`: by job, the file of its samples.
     """
     pictures: dict[str, Callable[[DemoReport], Figure]] = {
@@ -75,7 +73,7 @@ def draw_all(report: DemoReport, folder: Path, series: Mapping[str, Path] | None
 
 
 def save(plt: Any, figure: Figure, path: Path) -> None:
-    """Writes a PNG, and is done with the figure. HostError where it cannot be written."""
+    """Write a PNG, and close the figure. Raises HostError if it cannot be written."""
     with replacing(path) as draft:
         figure.savefig(draft, dpi=DPI, format="png")
     plt.close(figure)
@@ -83,8 +81,8 @@ def save(plt: Any, figure: Figure, path: Path) -> None:
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """matplotlib.pyplot in this report's style. Where the user has no home to write to, its cache goes to a
-    passing folder.
+    """Yield matplotlib.pyplot in this report's style. Unless MPLCONFIGDIR is set, its cache is in a temporary
+    folder: the user may have no writable home.
     """
     with tempfile.TemporaryDirectory(prefix="matplotlib-") as cache:
         os.environ.setdefault("MPLCONFIGDIR", cache)
@@ -98,7 +96,7 @@ def drawing() -> Iterator[Any]:
 
 
 def loss(report: DemoReport) -> Figure:
-    """Training loss by iteration, where all jobs do the same, and by time, where they differ."""
+    """Draw the training loss by iteration, where all jobs coincide, and by time, where they differ."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -110,12 +108,12 @@ def loss(report: DemoReport) -> Figure:
         colour, values = look(name).colour, smoothed(job.loss)
         seconds = np.cumsum(job.iteration_ms_list) / 1e3
         ends[name] = float(seconds[-1])
-        # drawn over one another: the lower ones are wider, so that all remain visible where they coincide
+        # curves overlap: the lower ones are wider, so that all remain visible where they coincide
         width = 1.6 + wider * (len(jobs) - 1 - order)
         by_iteration.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=width)
         by_iteration.plot(len(values), values[-1], "o", color=colour, markersize=width + 3)
-        of_colour = sum(look(other).colour == colour for other in ends)
-        style = LINE_STYLES[(of_colour - 1) % len(LINE_STYLES)]
+        same_colour = sum(look(other).colour == colour for other in ends)
+        style = LINE_STYLES[(same_colour - 1) % len(LINE_STYLES)]
         by_time.plot(seconds, values, color=colour, linestyle=style, label=name)
         by_time.plot(seconds[-1], values[-1], "o", color=colour, markersize=6, zorder=5)
     for axes in (by_iteration, by_time):
@@ -148,7 +146,7 @@ def loss(report: DemoReport) -> Figure:
 
 
 def iteration_time(report: DemoReport) -> Figure:
-    """A bar per job: communication, and the rest of the iteration."""
+    """Draw a bar for each job: communication, and the rest of the iteration."""
     import matplotlib.pyplot as plt
 
     jobs = {name: MeanTimes.of(job) for name, job in report.jobs.items()}
@@ -190,7 +188,9 @@ def iteration_time(report: DemoReport) -> Figure:
 
 
 def links(report: DemoReport) -> Figure:
-    """A row per link that carried anything, a column per job, the shade and the number saying how much."""
+    """Draw a row for each link that carried anything, and a column for each job; shade and number give the
+    amount.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.colors import LogNorm
 
@@ -235,14 +235,12 @@ def links(report: DemoReport) -> Figure:
 
 
 def measured(report: DemoReport) -> list[Measured]:
-    """Return the reconfigurations of which it is known how long ports were dark."""
+    """Return the reconfigurations with a measured dark time."""
     return [(event, event.measured_ms) for event in report.ocs.events if event.measured_ms is not None]
 
 
 def reconfigurations(report: DemoReport) -> Figure:
-    """Each reconfiguration: when, for which job, which ports, and for how long they were dark, asked and
-    measured.
-    """
+    """Draw each reconfiguration: its time, job and ports, and its dark time, requested and measured."""
     import matplotlib.pyplot as plt
 
     events = measured(report)
@@ -277,12 +275,12 @@ def reconfigurations(report: DemoReport) -> Figure:
     return figure
 
 
-# ------------------------------------------------------------------ what the pictures show, in words
+# ------------------------------------------------------------------ the pictures' titles
 
 
 def loss_agreement(jobs: Mapping[str, ReportedJob]) -> str:
-    """Return by how much the losses of the first two jobs ever differ: one summed in the network, and one by
-    its workers, in plain floats.
+    """Say by how much the losses of the first two jobs ever differ: one is summed in the network, the other
+    by its workers in plain floats.
     """
     names = list(jobs)[:2]
     losses = [np.array(jobs[name].loss) for name in names]
@@ -296,7 +294,7 @@ def loss_agreement(jobs: Mapping[str, ReportedJob]) -> str:
 
 
 def accuracy(jobs: Mapping[str, ReportedJob]) -> str:
-    """Return what the jobs learned: the same, or of which jobs the test accuracy is least and highest."""
+    """Say the jobs' test accuracy, or the jobs with the lowest and highest."""
     ordered = sorted(jobs, key=lambda sync: float(jobs[sync].test_accuracy))
     least, most = ordered[0], ordered[-1]
     low, high = (f"{jobs[sync].test_accuracy:.1%}" for sync in (least, most))
@@ -306,8 +304,8 @@ def accuracy(jobs: Mapping[str, ReportedJob]) -> str:
 
 
 def fastest(jobs: Mapping[str, ReportedJob]) -> str:
-    """Return which job has the shortest iteration, and how much longer the slowest's is; nothing of the kind
-    where one of the jobs is not trustworthy.
+    """Say which job has the shortest iteration, and how many times as long the slowest job's is; if a job is
+    not trustworthy, say that instead.
     """
     doubtful = [sync for sync in jobs if not jobs[sync].verdict.trustworthy]
     if doubtful:
@@ -323,8 +321,8 @@ def fastest(jobs: Mapping[str, ReportedJob]) -> str:
 
 
 def busiest(used: Sequence[ReportedLink], syncs: Sequence[str]) -> str:
-    """Return how much the busiest link carries, for the job that loads it most and the one that loads its own
-    busiest least.
+    """Say how much the busiest link carries, for the job with the highest such load and the one with the
+    lowest.
     """
     if not used:
         return "No link carried anything"
@@ -347,22 +345,22 @@ def dark_times(events: Sequence[Measured]) -> tuple[str, str]:
 
 
 def smoothed(values: Sequence[float], width: int = 9) -> list[float]:
-    """The median of `width` iterations around each, fewer at the ends: a single bad batch leaves no mark of
-    its own.
+    """Compute the median of `width` iterations around each, fewer at the ends, so that a single bad batch
+    does not show.
     """
     half = width // 2
     return [float(np.median(values[max(0, at - half) : at + half + 1])) for at in range(len(values))]
 
 
 def paler(colour: str, weight: float) -> str:
-    """The colour mixed with the paper's; all of it at weight 1."""
+    """Mix the colour with the paper's; weight 1 is the pure colour."""
     mixed = [round(int(colour[i : i + 2], 16) * weight + 255 * (1 - weight)) for i in (1, 3, 5)]
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
 def ink_on(colour: str) -> str:
-    """Dark or light text, whichever reads better on a ground of this colour (relative luminance as in
-    WCAG).
+    """Return the dark or light text colour, whichever reads better on this background (relative luminance as
+    in WCAG).
     """
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
@@ -373,18 +371,16 @@ def ports_named(ports: Sequence[str], most: int = 4) -> str:
     return " ".join(ports) if len(ports) <= most else f"{' '.join(ports[:most])} and {len(ports) - most} more"
 
 
-_KINDS = {"o": "optical", "h": "host", "c": "core"}  # of links, by a letter of their names
+_KINDS = {"o": "optical", "h": "host", "c": "core"}  # kinds of links, by a letter in their names
 
 
 def link_name(name: str) -> str:
-    """Return a link's name with its kind: a host's, an optical port's, to the core, or of a ToR to its pod
-    switch.
-    """
+    """Return a link's name with its kind: optical, host, core, or pod (a ToR's link to its pod switch)."""
     kind = next((kind for letter, kind in _KINDS.items() if letter in name), "pod")
     return f"{name}  {kind}"
 
 
 def _inside(axes: Axes, row: int, left: float, width: float, whole: float, text: str, colour: str) -> None:
-    """A label in a bar's part, if it fits there."""
+    """Write a label inside a part of a bar, if it fits there."""
     if width > whole * 0.016 * len(text):
         axes.text(left + whole * 0.008, row, text, va="center", color=colour, fontsize=9)

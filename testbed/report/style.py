@@ -1,4 +1,4 @@
-"""The words and colours for the jobs of a report, everywhere the same."""
+"""The titles and colours of a report's jobs, the same in all its parts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ INK, MUTED, FAINT, PAPER = "#1F2933", "#6B7785", "#E3E7EB", "#FFFFFF"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A job's words, its colour in pictures, and its style on a terminal."""
+    """A job's title, its colour in pictures, and its style on a terminal."""
 
     title: str
     colour: str
     terminal: str
 
 
-# Of Okabe and Ito's palette, which people with colour blindness can tell apart
+# from Okabe and Ito's palette, whose colours people with colour blindness can tell apart
 _PALETTE = (
     ("#0072B2", "bold blue"),
     ("#E69F00", "yellow"),
@@ -31,7 +31,7 @@ PALETTE = tuple(colour for colour, _ in _PALETTE)
 
 
 def look(job: str) -> Look:
-    """Return a job's look: a colour of its own for each job by which a system is shown, ink for others."""
+    """Return a job's style: its own colour for each job that represents a system, ink for others."""
     jobs = shown_jobs()
     if job not in jobs:
         return Look(job, INK, "")

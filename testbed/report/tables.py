@@ -1,4 +1,4 @@
-"""The report as tables on a terminal. Imports rich."""
+"""Print the report as tables on a terminal. Imports rich."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.report.style import look
 
 
 def show(report: DemoReport, console: Console) -> None:
-    """Links and reconfigurations first; the comparison, which is what one came for, last."""
+    """Print links and reconfigurations first, and the comparison, the main result, last."""
     console.print(
         Group(
             _links(report),
@@ -40,7 +40,7 @@ _BROKEN = {
     "bytes on all links": "bytes\non all\nlinks",
     "frames lost": "frames\nlost",
 }
-"""Heads in lines, so that a row has room on 80 columns."""
+"""Column heads broken into lines, so that a row fits into 80 columns."""
 _STYLES = {True: "green", False: "red", None: ""}
 
 
@@ -77,7 +77,7 @@ def _jobs(report: DemoReport) -> RenderableType:
 
 
 def _verdicts(report: DemoReport) -> RenderableType:
-    """Return a line for each job, those that can be trusted first."""
+    """Format a line for each job, trustworthy ones first."""
     return Group(
         *(
             Text(f"{name}: {job.verdict.line}", _STYLES[job.verdict.trustworthy])

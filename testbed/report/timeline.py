@@ -1,5 +1,5 @@
-"""The samples taken while jobs ran, over time: links above, cores below, lateness at the bottom. Imports
-matplotlib when it draws.
+"""Draw the samples of jobs over time: links above, cores below, lateness at the bottom. Imports matplotlib
+only when it draws.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUSY, SOFTIRQ = 0, 1  # columns of `cores` in the file (testbed/telemetry/summary.py, series)
-MOST_CORES = 3  # that have a line each
+MOST_CORES = 3  # up to so many have a line each
 CORE_LOOKS = ((INK, "-"), ("#6B7785", "-"), ("#A9B4C0", "-"))
 TRUST = {True: ("trustworthy", INK), False: ("not trustworthy", "#B42318"), None: ("no verdict", INK)}
 SMOOTH_S = 0.5  # processor time is counted in ticks of up to 10 ms, a tenth of a sample
@@ -33,8 +33,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """The samples of a job: by time, shares of each core and of the fullest link's rate (Mb/s where links
-    have none), and lateness in ms.
+    """A job's samples over time: shares of each core and of the fullest link's rate (Mb/s if links have
+    none), and lateness in ms.
     """
 
     time_s: Floats
@@ -47,17 +47,19 @@ class Samples:
 
     @property
     def peak(self) -> float:
-        """Return the highest share of a link's rate, 0 where links have none."""
+        """Return the highest share of a link's rate; 0 if links have none."""
         return float(self.link.max()) if self.rated and len(self.link) else 0.0
 
     @property
     def end_s(self) -> float:
-        """Return when the last sample ended."""
+        """Return when the last sample ended, in s."""
         return float(self.time_s[-1]) if len(self.time_s) else 1.0
 
     @property
     def lines(self) -> dict[str, Floats]:
-        """Return the shares of the cores by label: of each, or of many cores the busiest and the mean."""
+        """Return the shares of the cores by label: of each core or, if there are many, of the busiest and the
+        mean.
+        """
         cores = self.busy.shape[1]
         if cores <= MOST_CORES:
             return {f"core {core}": self.busy[:, core] for core in range(cores)}
@@ -65,14 +67,14 @@ class Samples:
 
     @property
     def packets(self) -> list[Floats]:
-        """Return the shares on packets of the same cores, or the mean of many."""
+        """Return the same cores' shares of time on packets; the mean if there are many."""
         cores = self.softirq.shape[1]
         if cores <= MOST_CORES:
             return [self.softirq[:, core] for core in range(cores)]
         return [self.softirq.mean(axis=1)]
 
     def heights(self) -> dict[str, float]:
-        """Return how high each line is on average, while there is traffic."""
+        """Return each line's mean during traffic."""
         times = self._traffic_s()
         judged = (
             (self.time_s >= times[0]) & (self.time_s <= times[1]) if times else np.ones_like(self.time_s) > 0
@@ -82,12 +84,12 @@ class Samples:
         }
 
     def without_traffic(self) -> list[tuple[float, float]]:
-        """Return the times before the first traffic and after the last."""
+        """Return the periods before the first traffic and after the last."""
         times = self._traffic_s()
         return [(0.0, times[0]), (times[1], self.end_s)] if times else [(0.0, self.end_s)]
 
     def _traffic_s(self) -> tuple[float, float] | None:
-        """Return when the first and the last traffic was: a hundredth of the most."""
+        """Return the times of the first and last traffic above 1 % of the maximum."""
         if not len(self.link) or not self.link.max():
             return None
         sent = self.link_time_s[self.link > 0.01 * self.link.max()]
@@ -95,6 +97,7 @@ class Samples:
 
     @classmethod
     def read(cls, path: Path) -> Samples:
+        """Read the .npz file of a job's samples (testbed/telemetry/summary.py, series)."""
         with np.load(path) as file:
             time_s, link_time_s = file["time_s"].astype(float), file["link_time_s"].astype(float)
             cores = smooth(time_s, file["cores"].astype(float))
@@ -109,7 +112,7 @@ class Samples:
 
 
 def smooth(time_s: Floats, seconds: Floats) -> Floats:
-    """Processor seconds by interval -> shares of the time, over about SMOOTH_S."""
+    """Convert processor seconds by interval to shares of the time, averaged over about SMOOTH_S."""
     lengths = np.diff(time_s, prepend=0.0).clip(1e-3)
     width = max(1, min(len(lengths), round(SMOOTH_S / float(np.median(lengths))))) if len(lengths) else 1
     window = np.ones(width)
@@ -118,7 +121,7 @@ def smooth(time_s: Floats, seconds: Floats) -> Floats:
 
 
 def telemetry(report: DemoReport, series: Mapping[str, Path]) -> Figure:
-    """A column per job."""
+    """Draw the figure, with a column for each job."""
     import matplotlib.pyplot as plt
 
     jobs = {name: Samples.read(path) for name, path in series.items() if name in report.jobs}
@@ -133,7 +136,7 @@ def telemetry(report: DemoReport, series: Mapping[str, Path]) -> Figure:
         colour, verdict = look(name).colour, report.jobs[name].verdict
         scale = 100.0 if samples.rated else 1.0
         links.fill_between(samples.link_time_s, samples.link * scale, color=colour, alpha=0.25, linewidth=0)
-        marker = "o" if len(samples.time_s) == 1 else None  # a line of one point is not seen
+        marker = "o" if len(samples.time_s) == 1 else None  # a line of one point is invisible
         links.plot(samples.link_time_s, samples.link * scale, color=colour, linewidth=1.1, marker=marker)
         for label, busy in samples.lines.items():
             cores.plot(
@@ -171,7 +174,7 @@ def telemetry(report: DemoReport, series: Mapping[str, Path]) -> Figure:
 
 
 def _legends(rows: Any, jobs: Mapping[str, Samples], rated: bool) -> None:
-    """Put legends beside the last column, from the highest curve to the lowest."""
+    """Put legends beside the last column, ordered from the highest curve to the lowest."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -200,18 +203,18 @@ def _legends(rows: Any, jobs: Mapping[str, Samples], rated: bool) -> None:
 
 
 def is_above_rate(share: float) -> bool:
-    """Return whether a link is seen to be above its rate, by more than is rounded away."""
+    """Return whether a link is above its rate by more than rounding hides."""
     return share >= 1.005
 
 
 def company(verdict: JobVerdict) -> list[str]:
-    """Return in lines what the verdict says of other programs and testbeds on the machine."""
+    """Return the verdict's lines on other programs and testbeds on the machine."""
     texts = [each.text for each in (*verdict.reasons, *verdict.notes) if each.name == "company"]
     return [line for text in texts for line in textwrap.wrap(text, 34)]
 
 
 def finding(report: DemoReport, peak: float = 0.0) -> tuple[str, str]:
-    """Title and explanation; `peak` is the highest share of a link's rate."""
+    """Make the title and the explanation; `peak` is the highest share of a link's rate."""
     verdicts = {name: job.verdict.trustworthy for name, job in report.jobs.items()}
     doubtful = [name for name, trustworthy in verdicts.items() if trustworthy is False]
     if not any(trustworthy is not None for trustworthy in verdicts.values()):

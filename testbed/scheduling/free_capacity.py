@@ -21,6 +21,7 @@ class Loads:
         self._known: dict[tuple[int, UnitIndex | None], tuple[Job, Load]] = {}
 
     def of(self, limits: Limits, job: Job, inc: UnitIndex | None) -> Load:
+        """Return a job's load in a mode, from the cache if the job and the limits are the same objects."""
         if limits is not self._limits:
             self._limits = limits
             self._known.clear()
@@ -115,7 +116,9 @@ class Room:
         if rate <= 0 or not job_load.links:
             return max(rate, 0.0)
         given = {pair: self.circuits.get(pair, 0) for pair, _ in job_load.links}
-        left = {unit: self.limits.ports[unit] - self.ports_used[unit] for pair in given for unit in pair}
+        free_ports = {
+            unit: self.limits.ports[unit] - self.ports_used[unit] for pair in given for unit in pair
+        }
 
         def bears(pair: Pair, count: int) -> float:
             return (given[pair] * self.limits.circuit_gbps(pair) - self.link_used.get(pair, 0.0)) / count
@@ -128,11 +131,11 @@ class Room:
             if self.fixed is not None:
                 if given[pair] >= self.fixed.get(pair, 0):
                     return max(least, 0.0)
-            elif not (left[pair[0]] and left[pair[1]]):
+            elif not (free_ports[pair[0]] and free_ports[pair[1]]):
                 return max(least, 0.0)
             given[pair] += 1
-            left[pair[0]] -= 1
-            left[pair[1]] -= 1
+            free_ports[pair[0]] -= 1
+            free_ports[pair[1]] -= 1
 
     def _circuits(self, pair: Pair, gbps: float) -> int:
         return math.ceil(gbps / self.limits.circuit_gbps(pair) - SLACK)

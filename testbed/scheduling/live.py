@@ -23,9 +23,8 @@ from testbed.topology.places import Host
 from testbed.topology.units import Unit, UnitPair
 from testbed.wire.spec import lanes_for, payload_bytes
 
-_HEADERS_BYTES = (
-    14 + 20 + 8
-)  # Ethernet, IPv4, UDP; TCP's are 10 bytes longer with timestamps, and its packets carry no header of ours
+# Ethernet, IPv4, UDP. TCP's headers are 10 bytes longer with timestamps, and carry no header of ours.
+_HEADERS_BYTES = 14 + 20 + 8
 LEAST_SHARE = 1e-3
 """The least share of a job's volume that policies see as remaining while its processes still run."""
 
@@ -92,10 +91,10 @@ def _hosts_of(unit: UnitSpec) -> tuple[Host, ...]:
 
 
 def _host_gbps(topology: Topology, host: Host) -> float:
-    own = bool(topology.unit(host[0]).unequal)
+    has_own_rate = bool(topology.unit(host[0]).unequal)
     usual = (
         f"units[{host[0] - 1}].hosts[{addresses.place_in_rack(host[1]) - 1}].rate_mbps"
-        if own
+        if has_own_rate
         else "host_rate_mbps"
     )
     key = _key(topology, addresses.host_name(*host), usual)
@@ -115,13 +114,13 @@ def gigabits(topology: Topology, megabytes: float, iterations: int, lanes: int |
     `megabytes` in an iteration, in packets of `lanes` lanes; None: as many as the MTU holds.
     """
     lanes = lanes or lanes_for(topology.mtu)
-    with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (
-        4 * lanes
-    )  # TCP's full packets have the same overhead, to within half a per cent
+    # TCP's full packets have the same overhead, to within half a per cent
+    with_headers = (_HEADERS_BYTES + payload_bytes(lanes)) / (4 * lanes)
     return megabytes * 8e-3 * iterations * topology.scale * with_headers
 
 
 def emulated_mbps(topology: Topology, rate_gbps: float) -> float:
+    """Convert a declared rate in Gb/s to the emulated rate in Mb/s."""
     return rate_gbps * 1e3 / topology.scale
 
 
@@ -155,11 +154,11 @@ def model_job(
 
 def remaining_gigabits(volume_gigabits: float, done_share: float, slot_gigabits: float = 0.0) -> float:
     """Return the Gb that a job has left, as policies see it: at least the volume that its rate carries in a
-    time slot (`slot_gigabits`). It holds that rate to the end of the time slot in any case. A rate lowered to
-    the rest of a fluid would keep real workers busy for further time slots.
+    time slot (`slot_gigabits`). It holds that rate to the end of the time slot in any case. If the rate were
+    lowered to the remainder in a fluid model, real workers would need further time slots.
     """
-    left = volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
-    return max(left, min(volume_gigabits, slot_gigabits))
+    rest = volume_gigabits * max(LEAST_SHARE, 1.0 - done_share)
+    return max(rest, min(volume_gigabits, slot_gigabits))
 
 
 def index_of(unit: Unit) -> UnitIndex:

@@ -19,6 +19,7 @@ Pair = tuple[UnitIndex, UnitIndex]
 
 
 def pair(a: UnitIndex, b: UnitIndex) -> Pair:
+    """Return two units as a Pair, the smaller number first."""
     return (a, b) if a < b else (b, a)
 
 
@@ -84,8 +85,8 @@ class Limits:
 
     def optical_gbps(self, unit: UnitIndex) -> float:
         """Return the largest rate of all circuits of a unit together."""
-        each = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
-        return self.ports[unit] * each
+        port_gbps = self.unit_port_gbps[unit] if self.unit_port_gbps else self.port_gbps
+        return self.ports[unit] * port_gbps
 
     def port_weight(self, unit: UnitIndex, between: Pair) -> float:
         """Return how much of a unit's optical capacity (`optical_gbps`) each Gb/s of a circuit uses: more
@@ -107,8 +108,8 @@ class Limits:
         """Make the uniform connectivity of section VII-C: equally many circuits between each two units, as
         many as all units have ports for.
         """
-        each = min(self.ports) // max(1, len(self.ports) - 1)
-        return {(a, b): each for a in self.units for b in self.units if a < b and each}
+        per_pair = min(self.ports) // max(1, len(self.ports) - 1)
+        return {(a, b): per_pair for a in self.units for b in self.units if a < b and per_pair}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,7 @@ class Rotation:
 
     @property
     def period_ms(self) -> float:
+        """The length of one cycle of all turns."""
         return math.fsum(turn.lasts_ms for turn in self.turns)
 
     def circuits(self) -> dict[Pair, int]:
@@ -282,11 +284,11 @@ class Rotation:
 
     def share(self, links: Sequence[Pair]) -> float:
         """Return the share of the period in which the least lit of these pairs has circuits."""
-        of_each = (
+        lit_ms = (
             math.fsum(turn.lasts_ms - self.guard_ms for turn in self.turns if turn.ports.get(link))
             for link in links
         )
-        return min(of_each, default=self.period_ms) / self.period_ms
+        return min(lit_ms, default=self.period_ms) / self.period_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +329,9 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def decide(self, state: State) -> Decision: ...
+    def decide(self, state: State) -> Decision:
+        """Decide on rates, INC and circuits of the time slot that begins, within constraints.py's limits."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The parts of a testbed, as data. Pure: imports nothing but errors and the contract."""
+"""The description of a testbed, as data. Pure: imports only errors and the contract."""

@@ -1,10 +1,10 @@
 """Names and numbers of everything in a testbed, as functions of unit, host and port. Pure. The table is in
 docs/interfaces.md.
 
-A host's number within its unit has its rack in it: host h of rack r of a pod is `in_rack(r, h)`; in a unit
-that is a rack itself, rack 0, it is h. A rack's ToR has the number of its host 0, so the switch of a unit,
-which is the ToR of a rack and the pod switch of a pod, is number 0. Rack and host are the second and the last
-byte of an address, the unit is the third.
+A host's number within its unit includes its rack: host h of rack r of a pod is `in_rack(r, h)`; in a unit
+that is itself a rack (rack 0) it is h. A rack's ToR has the number of host 0 in it, so the switch of a unit,
+which is a rack's ToR or a pod's pod switch, is number 0. In an address, rack, unit and host are the second,
+third and last byte.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from testbed.wire.links import HOST_IFINDEXES
 from testbed.wire.places import SIZES
 
 Dpid = NewType("Dpid", int)
-"""A switch's number, with OpenFlow its datapath's: a unit's own switch has its unit's, the ToR of a rack of a
-pod one that is made of both, and then there is the optical switch's.
+"""A switch's number, in OpenFlow its datapath id: for a unit's own switch the unit's number, for the ToR of a
+pod's rack a combination of unit and rack, and one for the optical switch.
 """
 
 MAX_UNITS = 250
@@ -30,9 +30,9 @@ MAX_OPTICAL_PORTS_PER_UNIT = 40
 OXC_BRIDGE = "oxc"
 OXC_DPID = Dpid(0x1000)
 CORE_BRIDGE = "core"
-CORE_UNIT = Unit(MAX_UNITS + 1)  # no unit's: the number by which the electrical core is told from units
+CORE_UNIT = Unit(MAX_UNITS + 1)  # stands for the electrical core; no unit has this number
 CORE_DPID = Dpid(CORE_UNIT)
-CORE_WAY = MAX_OPTICAL_PORTS_PER_UNIT + 1  # a unit's port to the core, numbered behind its optical ones
+CORE_WAY = MAX_OPTICAL_PORTS_PER_UNIT + 1  # a unit's port to the core, numbered after its optical ports
 _OXC_STRIDE = next(size.value for size in SIZES if size.name == "OPTICAL_STRIDE")
 _OPTICAL_BASE = 200
 _UPLINK = 250  # port of a ToR to its pod switch
@@ -40,22 +40,22 @@ _RACK_BASE = 300  # ports of a pod switch to its ToRs
 _RACK_BITS = 8
 _TOR = re.compile(r"u([1-9][0-9]{0,2})(?:r([1-9][0-9]{0,1}))?")
 _IN_RACK = (1 << _RACK_BITS) - 1
-HOST_DEVICE = "eth0"  # a host's one link
-# A host that sums for a worker of its own: a pair of devices within it, and the address that is behind it.
+HOST_DEVICE = "eth0"  # a host's only link
+# The loop of a host that sums for its own worker: a pair of devices in it, and their addresses.
 LOOP_WORKER_DEVICE, LOOP_PLACE_DEVICE = "sum0", "sum1"
-LOOP_PLACE_IP = "169.254.78.1"  # RFC 3927: of one link only
+LOOP_PLACE_IP = "169.254.78.1"  # link-local (RFC 3927)
 LOOP_WORKER_IP, LOOP_PREFIX = "169.254.78.2", 30
 LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
-ROOM_DEVICES = ("room0", "room1")  # of the switches: where an empty push gets room for a sum
-# Of the switches, and of a host that is a place: by which ticks come that are too long to run a program on.
+ROOM_DEVICES = ("room0", "room1")  # a switch's pair, in which an empty push gets room for a sum
+# A switch's pair, or that of a host that is a place: for ticks too long for a test run of the program.
 CONTROL_DEVICES = ("control0", "control1")
-_COPIES = 1 << 27  # above those of all hosts and switches
-CONTROL_PORT = 255  # of a place: what comes by it was made by whoever runs the testbed, ticks
+_COPIES = 1 << 27  # above the ifindices of all hosts and switches
+CONTROL_PORT = 255  # a place's port for packets of the testbed itself, such as ticks
 
 
 def in_rack(rack: int, host: int) -> int:
-    """Return the number within its unit of a host of a rack; of host 0, the rack's ToR's. ValueError for
-    what would be the number of another.
+    """Return the number within its unit of a rack's host; for host 0, that of the rack's ToR. Raises
+    ValueError for a number that would collide with another.
     """
     if not (0 <= rack <= MAX_RACKS_PER_POD and 0 <= host <= MAX_HOSTS_PER_UNIT):
         raise ValueError(
@@ -66,22 +66,22 @@ def in_rack(rack: int, host: int) -> int:
 
 
 def rack_of(number: int) -> int:
-    """Return the rack of a host, or of a ToR, by its number within its unit; 0 where the unit is a rack."""
+    """Return the rack of a host or ToR by its number within its unit; 0 if the unit is a rack."""
     return number >> _RACK_BITS
 
 
 def place_in_rack(number: int) -> int:
-    """Return which host of its rack a number means, from 1; 0 for a switch."""
+    """Return a host's number in its rack, from 1; 0 for a switch."""
     return number & _IN_RACK
 
 
 def unit_name(unit: Unit) -> str:
-    """Also that of its switch, and of its bridge."""
+    """Return the name of a unit, of its switch, and of the switch's bridge."""
     return CORE_BRIDGE if unit == CORE_UNIT else f"u{unit}"
 
 
 def rack_name(unit: Unit, rack: int) -> str:
-    """Return the name of a rack, which is its ToR's; of rack 0, the unit's."""
+    """Return the name of a rack and of its ToR; for rack 0, the unit's."""
     return f"u{unit}r{rack}" if rack else unit_name(unit)
 
 
@@ -94,8 +94,8 @@ def host_ip(unit: Unit, host: int) -> str:
 
 
 def host_at(ip: str) -> tuple[Unit, str] | None:
-    """Return the unit and the name of the host that has an address, or would have it; None where no unit has
-    such hosts.
+    """Return the unit and name of the host that has an address, or would have it; None if no unit can have
+    such a host.
     """
     network, rack, unit, host = map(int, ip.split("."))
     if network != 10 or not 1 <= unit <= MAX_UNITS or rack > MAX_RACKS_PER_POD:
@@ -104,8 +104,8 @@ def host_at(ip: str) -> tuple[Unit, str] | None:
 
 
 def tor_dpid(unit: Unit, rack: int = 0) -> Dpid:
-    """Return the number of a unit's switch, or of the ToR of a rack of a pod. ValueError for what would be
-    the number of another.
+    """Return the number of a unit's switch, or of the ToR of a pod's rack. Raises ValueError for a number
+    that would collide with another.
     """
     if not (1 <= unit <= MAX_UNITS and 0 <= rack <= MAX_RACKS_PER_POD):
         raise ValueError(
@@ -115,40 +115,40 @@ def tor_dpid(unit: Unit, rack: int = 0) -> Dpid:
 
 
 def tor_of(unit: Unit, host: int) -> Dpid:
-    """Return the number of the switch at which a host is, or that is host 0 of its rack; of CORE_UNIT, the
-    core's.
+    """Return the number of the switch to which a host is connected, or that is host 0 of its rack; for
+    CORE_UNIT, the core's.
     """
     return CORE_DPID if unit == CORE_UNIT else tor_dpid(unit, rack_of(host))
 
 
 def tor_unit(dpid: Dpid) -> Unit:
-    """Return the unit that has this switch."""
+    """Return the unit of a switch."""
     return Unit(dpid & _IN_RACK)
 
 
 def tor_rack(dpid: Dpid) -> int:
-    """Return the rack whose ToR this is; 0 for a unit's own switch."""
+    """Return the rack with this ToR; 0 for a unit's own switch."""
     return dpid >> _RACK_BITS
 
 
 def tor_name(dpid: Dpid) -> str:
-    """Also its bridge's, and of a pod's ToR the name of the link to its pod switch."""
+    """Return the name of a switch and of its bridge; for a pod's ToR also of its link to the pod switch."""
     return rack_name(tor_unit(dpid), tor_rack(dpid))
 
 
 def bridge_name(dpid: Dpid) -> str:
-    """Return the name of a switch of a unit, of the core or of the optical switch."""
+    """Return the name of a unit's switch, of the core, or of the optical switch."""
     return OXC_BRIDGE if dpid == OXC_DPID else tor_name(dpid)
 
 
 def tor_ip(dpid: Dpid) -> str:
-    """Return the address of a switch as gateway and aggregator."""
+    """Return a switch's address as gateway and aggregator."""
     return f"10.{tor_rack(dpid)}.{tor_unit(dpid)}.254"
 
 
 def rack_network(unit: Unit, rack: int) -> str:
-    """Return the network of a rack's hosts and of its ToR; of rack 0, that of a unit's switch, and of its
-    hosts where the unit is a rack.
+    """Return the network of a rack's hosts and ToR; for rack 0, that of a unit's switch, and of its hosts if
+    the unit is a rack.
     """
     return f"10.{rack}.{unit}.0"
 
@@ -158,7 +158,7 @@ def unit_network(unit: Unit) -> str:
 
 
 def mac_of(ip: str) -> str:
-    """Locally administered, made of the address."""
+    """Return the locally administered MAC address made of an IPv4 address."""
     return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
 
@@ -171,106 +171,108 @@ def tor_mac(dpid: Dpid) -> str:
 
 
 def control_mac(dpid: Dpid) -> str:
-    """Return where frames go that leave a switch by its control port: no host has this number."""
+    """Return the destination of frames that leave a switch by its control port; no host has this number."""
     return mac_of(f"10.{tor_rack(dpid)}.{tor_unit(dpid)}.255")
 
 
 def host_ifindex(unit: Unit, host: int) -> int:
-    """Return the ifindex of eth0; no other device of the testbed has it, in any namespace."""
+    """Return the ifindex of a host's eth0, unique among the testbed's devices in all namespaces."""
     return _ifindex(HOST_IFINDEXES, unit, host)
 
 
 def loop_ifindex(unit: Unit, host: int) -> int:
-    """Return the ifindex of the worker's end of a host's loop; no other device of the testbed has it."""
+    """Return the ifindex of the worker's end of a host's loop, unique among the testbed's devices."""
     return _ifindex(0x60000, unit, host)
 
 
 def loop_place_ifindex(unit: Unit, host: int) -> int:
-    """Return the ifindex of the place's end of a host's loop; no other device of the testbed has it."""
+    """Return the ifindex of the place's end of a host's loop, unique among the testbed's devices."""
     return _ifindex(0x70000, unit, host)
 
 
 def copy_devices(number: int) -> tuple[str, str]:
-    """Return the names of a pair by which a host copies results for one member: what is sent into the first
-    comes out of the second. Pairs are numbered over all hosts.
+    """Return the names of a pair of devices by which a host copies results for one member: frames sent into
+    the first come out of the second. Pairs are numbered over all hosts.
     """
     return f"copy{number}", f"copy{number}in"
 
 
 def copy_ifindices(number: int) -> tuple[int, int]:
-    """Return the ifindices of such a pair; no other device of the testbed has them."""
+    """Return the ifindices of such a pair, unique among the testbed's devices."""
     return _COPIES + 2 * number, _COPIES + 2 * number + 1
 
 
 def control_ifindices(unit: Unit, host: int) -> tuple[int, int]:
-    """Return the ifindices of the pair by which ticks come to a host, which come out of the second; no other
-    device of the testbed has them.
+    """Return the ifindices of the pair by which a host receives ticks, which come out of the second; unique
+    among the testbed's devices.
     """
     return _ifindex(0x90000, unit, host), _ifindex(0x80000, unit, host)
 
 
 def _ifindex(base: int, unit: Unit, host: int) -> int:
-    """The devices of hosts of pods are above those of racks, and of all switches."""
+    """Return a host's ifindex above `base`. Those of pods' hosts are above those of racks' hosts, and of all
+    switches.
+    """
     return base + (rack_of(host) << 20) + (unit << 8) + place_in_rack(host)
 
 
 def tor_port_device(unit: Unit, host: int) -> str:
-    """The switch's end of a host's link."""
+    """Return the switch's end of a host's link."""
     return f"{rack_name(unit, rack_of(host))}-h{place_in_rack(host)}"
 
 
 def tor_port_number(host: int) -> int:
-    """OpenFlow port of a host at its switch."""
+    """Return the OpenFlow port of a host at its switch."""
     return place_in_rack(host)
 
 
 def is_host_port(number: int) -> bool:
-    """Say whether the port of this number at a switch leads to a host."""
+    """Return whether a switch's port of this number leads to a host."""
     return number <= MAX_HOSTS_PER_UNIT
 
 
 def is_optical_port(number: int) -> bool:
-    """Say whether the port of this number at a switch is an optical one."""
+    """Return whether a switch's port of this number is an optical one."""
     return _OPTICAL_BASE < number <= _OPTICAL_BASE + MAX_OPTICAL_PORTS_PER_UNIT
 
 
 def uplink_device(unit: Unit, rack: int) -> str:
-    """The ToR's end of the link to its pod switch."""
+    """Return the ToR's end of the link to its pod switch."""
     return f"u{unit}r{rack}-up"
 
 
 def uplink_number() -> int:
-    """OpenFlow port, at a pod's ToR, of the link to its pod switch."""
+    """Return the OpenFlow port, at a pod's ToR, of the link to its pod switch."""
     return _UPLINK
 
 
 def rack_device(unit: Unit, rack: int) -> str:
-    """The pod switch's end of the link to a rack's ToR."""
+    """Return the pod switch's end of the link to a rack's ToR."""
     return f"u{unit}-r{rack}"
 
 
 def rack_number(rack: int) -> int:
-    """OpenFlow port, at a pod switch, of the link to a rack's ToR."""
+    """Return the OpenFlow port, at a pod switch, of the link to a rack's ToR."""
     return _RACK_BASE + rack
 
 
 def rack_behind(number: int) -> int:
-    """Return the rack to whose ToR this OpenFlow port of a pod switch leads."""
+    """Return the rack to which this OpenFlow port of a pod switch leads."""
     return number - _RACK_BASE
 
 
 def optical_device(unit: Unit, port: int) -> str:
-    """The unit's end."""
+    """Return the unit's end of an optical port's link."""
     return f"u{unit}-o{port}"
 
 
 def core_device(unit: Unit) -> str:
-    """The unit's end of its link to the core."""
+    """Return the unit's end of its link to the core."""
     return f"u{unit}-core"
 
 
 def core_far_device(unit: Unit) -> str:
-    """The core's end of a unit's link."""
+    """Return the core's end of a unit's link."""
     return f"core-u{unit}"
 
 
@@ -279,13 +281,13 @@ def core_link_name(unit: Unit) -> str:
 
 
 def core_port_number(unit: Unit) -> int:
-    """OpenFlow port, at the core, of a unit's link."""
+    """Return the OpenFlow port, at the core, of a unit's link."""
     return _RACK_BASE + unit
 
 
 def way_device(unit: Unit, way: int) -> str:
-    """Return the device of a port by which a unit's switch reaches others: an optical one, or CORE_WAY. Of
-    the core, whose ports are numbered as the units are, that to a unit.
+    """Return the device of a port by which a unit's switch reaches other units: an optical port, or CORE_WAY.
+    For the core, whose ports are numbered by unit, the device towards a unit.
     """
     if unit == CORE_UNIT:
         return core_far_device(Unit(way))
@@ -293,27 +295,27 @@ def way_device(unit: Unit, way: int) -> str:
 
 
 def control_device(dpid: Dpid) -> str:
-    """The switch's end of the link to its control port, where that is a port."""
+    """Return the switch's end of the link to its control port, for switches with such a port."""
     return f"{tor_name(dpid)}-c"
 
 
 def control_far_device(dpid: Dpid) -> str:
-    """The end of that link by which ticks are sent."""
+    """Return the far end of that link, into which ticks are sent."""
     return f"{tor_name(dpid)}-c-far"
 
 
 def optical_number(port: int) -> int:
-    """OpenFlow port of an optical port at its unit's switch."""
+    """Return the OpenFlow port of an optical port at its unit's switch."""
     return _OPTICAL_BASE + port
 
 
 def optical_port_of(number: int) -> int:
-    """Return the optical port that has this OpenFlow port at its unit's switch."""
+    """Return the optical port with this OpenFlow port at its unit's switch."""
     return number - _OPTICAL_BASE
 
 
 def oxc_device(unit: Unit, port: int) -> str:
-    """The optical switch's end."""
+    """Return the optical switch's end of an optical port's link."""
     return f"x-u{unit}o{port}"
 
 
@@ -322,13 +324,13 @@ def optical_port_name(unit: Unit, port: int) -> str:
 
 
 def oxc_port_number(unit: Unit, port: int) -> int:
-    """OpenFlow port at the optical switch."""
+    """Return an optical port's OpenFlow port at the optical switch."""
     return (unit - 1) * _OXC_STRIDE + port
 
 
 def oxc_number_of(device: str) -> int:
-    """Return the port number, at the optical switch, of the far end of a ToR's optical port (`u1-o2`); 0 of
-    any other device.
+    """Return the OpenFlow port, at the optical switch, of the far end of a unit's optical device (`u1-o2`); 0
+    for any other device.
     """
     unit, _, port = device.removeprefix("u").partition("-o")
     return oxc_port_number(Unit(int(unit)), int(port)) if unit.isdecimal() and port.isdecimal() else 0
@@ -336,7 +338,7 @@ def oxc_number_of(device: str) -> int:
 
 @lru_cache(MAX_UNITS * MAX_OPTICAL_PORTS_PER_UNIT)
 def parse_optical_port(name: str) -> tuple[Unit, int]:
-    """(unit, port) of a name like "u1o2". ValueError if it is none."""
+    """Parse a name like "u1o2" to (unit, port). Raises ValueError for any other."""
     unit, _, port = name.removeprefix("u").partition("o")
     if not name.startswith("u") or not unit.isdecimal() or not port.isdecimal() or not int(unit):
         raise ValueError(f"{name!r} is no optical port; a name is like u1o2")
@@ -344,7 +346,9 @@ def parse_optical_port(name: str) -> tuple[Unit, int]:
 
 
 def tor_named(name: Any) -> Dpid:
-    """Return the number of the switch of a name like "u1", or "u1r1" of a pod. RequestError if it is none."""
+    """Return the number of the switch with a name like "u1", or "u1r1" in a pod. Raises RequestError for any
+    other.
+    """
     match = _TOR.fullmatch(name) if isinstance(name, str) else None
     if not match:
         raise RequestError(f"switch {name}: a name like u1, or u1r1 in a pod, is accepted")

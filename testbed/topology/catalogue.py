@@ -1,4 +1,4 @@
-"""Ready topologies, in the same words as a user's file would have them."""
+"""Ready-made topologies, in the words of a user's file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 2,
         "scale": 200,
     },
-    # Pods of two racks below a switch of the pod, whose links carry a third less than the hosts' below them
-    # could send, and a cpu rack for servers.
+    # Pods of two racks below a pod switch, and a cpu rack for servers. A rack's link to the pod switch
+    # carries a third less than its hosts can send together.
     "pods": {
         "units": [
             {"kind": "gpu", "racks": 2, "hosts": 3},
@@ -46,8 +46,7 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 2,
         "scale": 200,
     },
-    # ALEPH, section 6.3: eight workers of unequal rates and a parameter server, all at switches that block
-    # nothing.
+    # ALEPH, section 6.3: eight workers of unequal rates and a parameter server, all at non-blocking switches.
     "aleph": {
         "units": [
             {
@@ -61,7 +60,7 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 1,
         "scale": 400,
     },
-    # Trio-ML, section 6.1: six servers at two PFEs of a chassis, whose own links hold up nobody, and a third
+    # Trio-ML, section 6.1: six servers at two PFEs of a chassis with non-blocking internal links, and a third
     # PFE above them.
     "trio": {
         "units": [{"kind": "gpu", "racks": 2, "hosts": 3}],
@@ -69,7 +68,7 @@ READY: dict[str, dict[str, Any]] = {
         "pod_rate_mbps": 300_000,
         "scale": 1000,
     },
-    # LuWu, section 4: eight workers and the node that has the model, 100 Gb/s.
+    # LuWu, section 4: eight workers and the optimizer node, 100 Gb/s.
     "luwu": {
         "units": [{"kind": "gpu", "hosts": 8}, {"kind": "optimizer", "hosts": 1}],
         "host_rate_mbps": 100_000,
@@ -77,19 +76,21 @@ READY: dict[str, dict[str, Any]] = {
         "optical_ports": 1,
         "scale": 1000,
     },
-    # As default, at a scale at which two cores keep up with four workers that really compute: links set what
-    # `testbed demo` shows.
+    # As default, at a scale at which two cores keep up with four workers that really compute, so that links
+    # determine the results of `testbed demo`.
     "demo": {**_FOUR_RACKS, "scale": 800},
 }
 
 
 def ready(name: str) -> Topology:
-    """A ready topology by name. KeyError if there is none."""
+    """Return a ready-made topology by name. Raises KeyError if there is none."""
     return parse(READY[name], name)
 
 
 def find(name_or_file: str) -> Topology:
-    """A ready topology, or one from a file or (`-`) the standard input. RequestError if it is none."""
+    """Return a ready-made topology, or read one from a file or (`-`) the standard input. Raises RequestError
+    if that is none.
+    """
     if name_or_file in READY:
         return ready(name_or_file)
     path = Path(name_or_file)

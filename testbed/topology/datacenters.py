@@ -1,8 +1,8 @@
 """Data-centre topologies of published simulations as NetworkX graphs, for simulators. Pure.
 
-A node's `layer` is one of LAYERS, and `pod` the pod or the leaf that it is in, 0 for switches of no pod; an
-edge's `gbps` is what it carries each way. The two of ALEPH (section VI-B, simulation settings) are
-`fat_tree()` and `leaf_spine()` without arguments.
+A node's `layer` is one of LAYERS, and `pod` is the number of its pod or leaf, 0 for switches of no pod; an
+edge's `gbps` is its rate in each direction. `fat_tree()` and `leaf_spine()` without arguments are the two of
+ALEPH (section VI-B, simulation settings).
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ SERVER, EDGE, AGGREGATION, CORE = LAYERS = ("server", "edge", "aggregation", "co
 def fat_tree(
     arity: int = 8, servers: int = 10, server_gbps: float = 10.0, oversubscription: float = 1.0
 ) -> nx.Graph[str]:
-    """Return a three-layer fat tree (Al-Fares et al.): `arity` pods, each of arity / 2 edge and as many
-    aggregation switches, every two of which are linked, and (arity / 2)^2 core switches, each linked with one
-    aggregation switch of each pod. Each edge switch has so many `servers`, p1e1s1, ...
+    """Make a three-layer fat tree (Al-Fares et al.): `arity` pods, each with arity / 2 edge and as many
+    aggregation switches, every edge switch linked with every aggregation switch, and (arity / 2)^2 core
+    switches, each linked with one aggregation switch of each pod. Each edge switch has that many `servers`,
+    p1e1s1, ...
 
-    Links up from an edge switch carry together what those to its servers do, divided by `oversubscription`,
-    and so do an aggregation switch's. As it is: 16 core, 32 aggregation and 32 edge switches and 320 servers,
-    non-blocking. RequestError for an odd arity, or what is below 1.
+    An edge switch's uplinks together have the rate of the links to its servers, divided by
+    `oversubscription`; so have an aggregation switch's. The defaults give 16 core, 32 aggregation and 32 edge
+    switches and 320 servers, non-blocking. Raises RequestError for an odd arity, for counts below 1, and for
+    rates that are not above 0.
     """
     _check(arity=arity, servers=servers)
     _check_rates(server_gbps=server_gbps, oversubscription=oversubscription)
@@ -56,11 +58,12 @@ def leaf_spine(
     server_gbps: float = 10.0,
     oversubscription: float = 1.0,
 ) -> nx.Graph[str]:
-    """Return a two-layer leaf and spine topology: each leaf is linked with each spine, and has so many
+    """Make a two-layer leaf and spine topology: each leaf is linked with each spine, and has that many
     `servers`, l1s1, ...
 
-    Links up from a leaf carry together what those to its servers do, divided by `oversubscription`. As it is:
-    30 spines, 30 leaves and 300 servers, non-blocking. RequestError for what is below 1.
+    A leaf's uplinks together have the rate of the links to its servers, divided by `oversubscription`. The
+    defaults give 30 spines, 30 leaves and 300 servers, non-blocking. Raises RequestError for counts below 1,
+    and for rates that are not above 0.
     """
     _check(spines=spines, leaves=leaves, servers=servers)
     _check_rates(server_gbps=server_gbps, oversubscription=oversubscription)
@@ -77,7 +80,7 @@ def leaf_spine(
 
 
 def layer_of(graph: nx.Graph[str], layer: str) -> list[str]:
-    """Return the nodes of a layer, in the order in which they were made."""
+    """Return the nodes of a layer, in the order of their creation."""
     return [node for node in graph if graph.nodes[node]["layer"] == layer]
 
 

@@ -1,7 +1,6 @@
-"""The kinds of data plane that a unit may have, by engine: what the rest of the testbed must know of each.
-Pure.
+"""The data planes that a unit may have, by engine, with the facts that other packages need. Pure.
 
-A further engine is a line here and a folder of testbed/dataplanes/, with the modules that
+A further engine is an entry here and a folder of testbed/dataplanes/, with the modules that
 testbed/dataplanes/folders.py names.
 """
 
@@ -17,17 +16,17 @@ class DataPlane:
     """The facts about units with this engine that matter outside its own folder."""
 
     engine: str
-    folder: str  # of testbed/dataplanes/: what makes the units' switches
-    sums: bool  # whether jobs may sum at its ToR: whose programs have sources for it
-    takes_fewer: bool  # whether its programs take packets with fewer lanes than the MTU holds
-    takes_empties: bool  # whether its ToR takes pushes without lanes, as zeros
-    passes_copies: bool  # whether its ToR lets results pass that a host sends to another's address
-    answers: bool  # whether its ToR knows questions and answers (wire/recovery.py)
+    folder: str  # the folder of testbed/dataplanes/ that makes its switches
+    sums: bool  # whether its ToR sums for jobs whose programs have sources for it
+    takes_fewer: bool  # whether its programs accept packets with fewer lanes than the MTU holds
+    takes_empties: bool  # whether its ToR accepts pushes without lanes, as zeros
+    passes_copies: bool  # whether its ToR forwards results that a host sends to another host's address
+    answers: bool  # whether its ToR answers questions (wire/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
 
     def has_room_for(self, lanes: int) -> bool:
-        """Return whether its ToR makes a sum of so many lanes of a push without any. No program can lengthen
-        a frame beyond one buffer.
+        """Return whether its ToR can make a sum of that many lanes from a push without any. No program can
+        lengthen a frame beyond one buffer.
         """
         return self.takes_empties and lanes <= lanes_for(ONE_BUFFER_MTU)
 
@@ -68,4 +67,4 @@ DATA_PLANES = {
     )
 }
 ENGINES = tuple(DATA_PLANES)
-HOSTS = "xdp"  # the engine of every host that is a place
+HOSTS = "xdp"  # the engine of all hosts that are places

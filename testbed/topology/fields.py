@@ -1,4 +1,4 @@
-"""Values from a user's YAML. What is wrong is said in one line: the key, its value, and what is accepted."""
+"""Read values from a user's YAML. An error is one line: the key, its value, and what is accepted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from testbed.topology.yaml_text import written
 
 MOST_NAME = 60
 MOST_BYTES = 1 << 20
-TOP = ("configuration", "jobs file")  # what whole files are called; their keys have no path in front of them
+TOP = ("configuration", "jobs file")  # names of whole files, whose keys have no path before them in errors
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file of at most MOST_BYTES. RequestError if it is not there, is longer, or no
-    text.
+    """Read the lines of a text file of at most MOST_BYTES. Raises RequestError if it is missing, longer, or
+    no text.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -34,6 +34,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]:
+    """Check that `raw` is a mapping with accepted keys only. Raises RequestError, with the nearest accepted
+    key.
+    """
     if not isinstance(raw, dict):
         raise RequestError(
             f"{path}: {shown(raw)}; keys and values are accepted, the keys being {listed(accepted)}"
@@ -50,6 +53,7 @@ def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]
 
 
 def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: int, path: str = "") -> int:
+    """Read a whole number from `low` to `high`. Raises RequestError."""
     raw = data.get(key, default)
     if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
         accepted = f"{low}" if low == high else f"a whole number from {low} to {high}"
@@ -58,6 +62,7 @@ def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: 
 
 
 def text(data: Mapping[str, Any], key: str, default: str) -> str:
+    """Read a text that is not empty. Raises RequestError."""
     raw = data.get(key, default)
     if not isinstance(raw, str) or not raw:
         raise RequestError(f"{key}: {shown(raw)}; a text is accepted")
@@ -65,14 +70,17 @@ def text(data: Mapping[str, Any], key: str, default: str) -> str:
 
 
 def is_number(raw: Any) -> bool:
+    """Return whether a value is an int or float, but no bool."""
     return isinstance(raw, int | float) and not isinstance(raw, bool)
 
 
 def listed(words: Iterable[str]) -> str:
+    """Join words with commas, at most the first 16."""
     every = list(words)
     return ", ".join(every) if len(every) <= 16 else f"{', '.join(every[:16])} and {len(every) - 16} more"
 
 
 def shown(raw: Any) -> str:
+    """Format a value in one line of at most 60 characters."""
     words = str(raw) if not isinstance(raw, dict | list) else written(raw, in_a_line=True)
     return words if len(words) <= 60 else words[:57] + "..."

@@ -1,4 +1,4 @@
-"""The words by which a user means several links: a unit's name, for all of its own, and `all`. Pure."""
+"""Expand the words by which a user names several links: a unit's name, for all its links, and `all`. Pure."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 
 from testbed.errors import RequestError
 
-ALL = "all"  # in the place of a link's name
+ALL = "all"  # in place of a link's name
 _UNIT = re.compile(r"u[0-9]+")
 
 
 def meant(words: Sequence[str], links: Sequence[str]) -> list[str]:
-    """Return the links that these words mean, each once, in their order: a link's own name, a unit's for its
-    hosts', racks' and optical ports', `all` for every one. Names that are neither stay as they are, for
-    whoever knows what to say of them. RequestError for `all` or a unit without any.
+    """Return the links that these words name, each once, in order: a link by its own name, a unit's hosts',
+    racks', optical ports' and core links by the unit's, all links by `all`. Unknown names stay as they are,
+    for the caller to refuse. Raises RequestError for `all` or a unit without links.
     """
     names: list[str] = []
     for word in words:
         if word == ALL:
-            of_it = list(links)
+            expanded = list(links)
         elif _UNIT.fullmatch(word):
-            of_it = [link for link in links if re.match(rf"{word}[hocr]", link)]
+            expanded = [link for link in links if re.match(rf"{word}[hocr]", link)]
         else:
-            of_it = [word]
-        if not of_it:
+            expanded = [word]
+        if not expanded:
             units = sorted({match[0] for link in links if (match := _UNIT.match(link))}, key=_number)
             accepted = f"; units with links that have: {', '.join(units)}" if units else ""
             what = "this testbed has" if word == ALL else "there is"
             raise RequestError(f"{word}: {what} no link with a rate{accepted}")
-        names += of_it
+        names += expanded
     return list(dict.fromkeys(names))
 
 

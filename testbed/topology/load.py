@@ -1,5 +1,5 @@
-"""Reads a topology from YAML and says in one line what is wrong with it: the key, its value, and what is
-accepted. Each key is as its declaration in testbed.topology.model has it; the rules between keys are here.
+"""Read a topology from YAML. An error is one line: the key, its value, and what is accepted.
+testbed.topology.model declares each key; the rules between keys are here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _KEYS = keys_of(Topology)
 
 
 def load(path: Path) -> Topology:
-    """Reads a file, or the standard input, which is STDIN, and the files that it names. RequestError if it is
-    not there, is no YAML, or describes no topology.
+    """Read a file, or the standard input (STDIN), and the files that it names. Raises RequestError if it is
+    missing, is no YAML, or describes no topology.
     """
     if path == STDIN:
         data, name, shown_path = read_yaml_of_stdin(), "stdin", SHOWN_STDIN
@@ -45,8 +45,8 @@ def load(path: Path) -> Topology:
 
 
 def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
-    """A topology from parsed YAML, with the files that it names in `folder`; None: it may name none.
-    RequestError names the first thing that is wrong.
+    """Make a topology from parsed YAML, with the files that it names in `folder`; None: it may name none.
+    Raises RequestError for the first fault.
     """
     top = mapping(data, "configuration", names_of(Topology))
     reading = Reading(folder, _value("scale", top, Reading()))
@@ -101,8 +101,8 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
 
 
 def _value(holder: str, top: Mapping[str, Any], reading: Reading, usual_mbps: float | None = None) -> Any:
-    """Return the value of a key, by the field that holds it: its default where the configuration says none,
-    or the usual rate of a link.
+    """Read the value of a key, named by its field: the default, or a link's usual rate, if the configuration
+    has none.
     """
     key = _KEYS[holder]
     usual = rate_said(usual_mbps) if key.default is None else key.default
@@ -112,7 +112,7 @@ def _value(holder: str, top: Mapping[str, Any], reading: Reading, usual_mbps: fl
 def _core_link(
     top: Mapping[str, Any], usual: HostSpec, units: tuple[UnitSpec, ...], packets: int, reading: Reading
 ) -> LinkSpec | None:
-    """Return the links between units and the electrical core; None where there is none."""
+    """Read the links between units and the electrical core; None if there is no core."""
     if "core" not in top:
         return None
     key = keys_of(LinkSpec)["rate_mbps"]
@@ -121,29 +121,29 @@ def _core_link(
         raise RequestError(
             f"core: {shown(top['core'])}; it joins units, and is accepted where there are several"
         )
-    said = {key.name: rate_said(usual.rate_mbps), **data}
-    return LinkSpec(read_value(key, said, "core", reading), packets)
+    words = {key.name: rate_said(usual.rate_mbps), **data}
+    return LinkSpec(read_value(key, words, "core", reading), packets)
 
 
 def _unit_rates(raw: Mapping[str, Any], unit: UnitSpec, reading: Reading) -> dict[str, float | None]:
-    """Return the rates of a unit's links by its `rate_mbps`: of those whose rate no host says."""
+    """Read a unit's `rate_mbps`, the rate of its links, except those of hosts with their own."""
     if "rate_mbps" not in raw:
         return {}
     own_mbps = read_value(UnitSpec.own_rate, raw, f"units[{unit.index - 1}]", reading)
     hosts = raw["hosts"] if isinstance(raw["hosts"], list) else [{}] * unit.hosts
-    saying = {number for number, host in enumerate(hosts, 1) if "rate_mbps" in host}
-    own = {
+    with_own_rate = {number for number, host in enumerate(hosts, 1) if "rate_mbps" in host}
+    own_links = {
         addresses.host_name(unit.index, number)
         for number in unit.numbers
-        if addresses.place_in_rack(number) in saying
+        if addresses.place_in_rack(number) in with_own_rate
     }
-    return {link: own_mbps for link in unit.links if link not in own}
+    return {link: own_mbps for link in unit.links if link not in own_links}
 
 
 def _link_rates(
     top: Mapping[str, Any], units: tuple[UnitSpec, ...], reading: Reading
 ) -> dict[str, float | None]:
-    """Return the rates of links that are named."""
+    """Read the rates of single links, by name."""
     raw = top.get("links", {})
     if not isinstance(raw, dict):
         raise RequestError(f"links: {shown(raw)}; names of links, each with a rate in Mb/s, are accepted")
@@ -158,7 +158,7 @@ def _link_rates(
 def _pod_link(
     top: Mapping[str, Any], usual: HostSpec, units: tuple[UnitSpec, ...], packets: int, reading: Reading
 ) -> LinkSpec | None:
-    """Return the links between ToRs and pod switches; None where no unit is a pod."""
+    """Read the links between ToRs and pod switches; None if no unit is a pod."""
     if not any(unit.racks for unit in units):
         if "pod_rate_mbps" in top:
             raise RequestError(
@@ -190,7 +190,7 @@ def _unit(
 def _hosts(
     data: Mapping[str, Any], path: str, usual: HostSpec, reading: Reading
 ) -> tuple[int, tuple[HostSpec, ...]]:
-    """Return how many hosts a unit has, and what each of them is, unless all are as `usual`."""
+    """Read how many hosts a unit has, and each of them, unless all are as `usual`."""
     raw, most = data["hosts"], addresses.MAX_HOSTS_PER_UNIT
     if not isinstance(raw, list):
         if isinstance(raw, bool) or not isinstance(raw, int) or not 1 <= raw <= most:

@@ -1,5 +1,5 @@
-"""Reads the optical switch's section of a configuration, `ocs`, by the parameters that its model declares,
-and the files of values that it names.
+"""Read the optical switch's section of a configuration, `ocs`, by the parameters that its model declares, and
+the files of values that it names.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Parameters = Sequence[Parameter]
 
 
 def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
-    """Return what a configuration says of the optical switch. Files that it names are in `folder`; None: it
-    may name none. RequestError names the first thing that is wrong.
+    """Read a configuration's optical switch. Files that it names are in `folder`; None: it may name none.
+    Raises RequestError for the first fault.
     """
     model = _model(raw, folder)
     is_usual = model == USUAL.name
@@ -52,8 +52,8 @@ def ocs(raw: Any, units: tuple[UnitSpec, ...], folder: Path | None) -> OcsSpec:
 
 
 def _model(raw: Any, folder: Path | None) -> str:
-    """Return the model that is named: a user's with its file's whole path. Whether it is there, is asked
-    later, and as the user.
+    """Return the name of the model; a user's with its file's absolute path. Whether the file exists is
+    checked later, as the user.
     """
     if not isinstance(raw, dict) or "model" not in raw:
         return USUAL.name
@@ -71,8 +71,8 @@ def _model(raw: Any, folder: Path | None) -> str:
 
 
 def _check_words(said: Settings) -> None:
-    """RequestError for words that no model could read, whatever it declares: a plane or a port without keys
-    and values, or a key that is no text.
+    """Raise RequestError for words that no model could read: a plane or port without keys and values, or a
+    key that is no text.
     """
     groups = {"ocs": said.values}
     for kind, of in (("planes", said.planes), ("ports", said.ports)):
@@ -90,32 +90,36 @@ def _check_words(said: Settings) -> None:
 
 
 def _said(data: Group) -> Settings:
-    """Return the words of `ocs` that are a model's to read."""
-    own = {key: value for key, value in data.items() if key not in GENERAL}
-    return Settings(own, data.get("planes", {}), data.get("ports", {}))
+    """Return the words of `ocs` that its model reads."""
+    values = {key: value for key, value in data.items() if key not in GENERAL}
+    return Settings(values, data.get("planes", {}), data.get("ports", {}))
 
 
 def read_settings(
     parameters: Parameters, said: Settings, ports: set[str], folder: Path | None = None
 ) -> Settings:
-    """Return the values of a model's parameters from words of a YAML file, whose planes `plane_names` has
-    checked. RequestError names the first thing that is wrong.
+    """Read the values of a model's parameters from a YAML file's words; `plane_names` has checked the planes.
+    Raises RequestError for the first fault.
     """
     reading = Reading(folder)
-    of_ports = [each for each in parameters if each.of_ports]
-    of_planes = [each for each in parameters if each.of_planes]
+    port_parameters = [each for each in parameters if each.of_ports]
+    plane_parameters = [each for each in parameters if each.of_planes]
     values = _values(parameters, said.values, "ocs", reading, GENERAL)
-    _check_ports(said.ports, ports, [each.name for each in of_ports])
-    own = {port: _values(of_ports, words, f"ocs.ports.{port}", reading) for port, words in said.ports.items()}
-    planes = {
-        name: _values(of_planes, words, f"ocs.planes.{name}", reading) for name, words in said.planes.items()
+    _check_ports(said.ports, ports, [each.name for each in port_parameters])
+    port_values = {
+        port: _values(port_parameters, words, f"ocs.ports.{port}", reading)
+        for port, words in said.ports.items()
     }
-    return Settings({each.name: default_of(each) for each in parameters} | values, planes, own)
+    planes = {
+        name: _values(plane_parameters, words, f"ocs.planes.{name}", reading)
+        for name, words in said.planes.items()
+    }
+    return Settings({each.name: default_of(each) for each in parameters} | values, planes, port_values)
 
 
 def default_of(parameter: Parameter) -> Any:
-    """Return a parameter's default as a file that says it has it: a `Delay`, say, where a number is declared
-    for one. RequestError for a default that no file can say.
+    """Return a parameter's default in the form of a file's value: a `Delay`, say, if the declared default is
+    a number. Raises RequestError for a default that no file can express.
     """
     if parameter.default is None:
         return None
@@ -125,7 +129,7 @@ def default_of(parameter: Parameter) -> Any:
 def _values(
     parameters: Parameters, said: Any, path: str, reading: Reading, others: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values that are said, by parameter, beside which other keys may be there."""
+    """Read the given parameters' values; `others` are further accepted keys."""
     keys = {each.name: each for each in parameters}
     return read_said(keys, mapping(said, path, (*keys, *others)), path, reading)
 
@@ -148,8 +152,8 @@ def _plane_names(unit: UnitSpec) -> list[str]:
 
 
 def plane_names(top: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the planes that a configuration has; nothing where it has one optical switch.
-    RequestError if something else is there.
+    """Return the names of a configuration's planes; empty if it has one optical switch. Raises RequestError
+    for malformed planes.
     """
     raw = top.get("ocs", {})
     planes = raw.get("planes", {}) if isinstance(raw, dict) else {}
@@ -168,9 +172,7 @@ def plane_names(top: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, int], ...]]:
-    """Return how many optical ports a unit has, and how many of each plane: of the first where it says one
-    number.
-    """
+    """Read how many optical ports a unit has, in total and by plane; a single number is the first plane's."""
     most = addresses.MAX_OPTICAL_PORTS_PER_UNIT
     if not isinstance(raw, dict) or not planes:
         count = integer({path: raw}, path, 0, low=0, high=most)

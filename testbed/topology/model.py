@@ -1,4 +1,4 @@
-"""A topology as frozen data. `load` reads it from YAML, `catalogue` holds ready ones, `emulation` realises
+"""A topology as frozen data. `load` reads it from YAML, `catalogue` has ready-made ones, `emulation` builds
 it.
 """
 
@@ -40,8 +40,8 @@ from testbed.topology.units import Unit, checked_unit
 from testbed.wire.spec import MAX_MTU
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
-MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel gives out shares of 100 ms, of which 1 ms is the least
-CONTROLLERS = ("os-ken", "ryu")  # libraries that the controller process runs on
+MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel's least quota is 1 ms of each period of 100 ms
+CONTROLLERS = ("os-ken", "ryu")  # OpenFlow libraries of the controller process
 BMV2_LAYOUTS = ("wide", "registers")
 _PORTS = Whole(0, addresses.MAX_OPTICAL_PORTS_PER_UNIT)
 _PORTS_OF_PLANES = Either(_PORTS, ByName("plane", _PORTS))
@@ -49,7 +49,7 @@ _PORTS_OF_PLANES = Either(_PORTS, ByName("plane", _PORTS))
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """A kind of link. `rate_mbps` is the declared rate, before the scale; None leaves it unshaped."""
+    """A kind of link. `rate_mbps` is the declared rate, before the scale; None: unshaped."""
 
     rate_mbps: float | None = field(
         metadata=key(Rate(), "declared rate of each unit's link to the core", usual="as `host_rate_mbps`")
@@ -59,13 +59,13 @@ class LinkSpec:
     )
 
 
-LEAST_RECORDS, MOST_RECORDS = 1024, 65536  # of a table of block records
+LEAST_RECORDS, MOST_RECORDS = 1024, 65536  # records of a table of block records
 
 
 @dataclass(frozen=True, slots=True)
 class IncSpec:
-    """In-network computing at each switch: how many jobs it takes at once, the timers of its table of block
-    records, and how many records that has; None: those that fit into 64 MiB, 32,768 at most.
+    """In-network computing at each switch: how many jobs it accepts at once, the timers of its table of block
+    records, and the table's size; None: as many records as fit into 64 MiB, at most 32,768.
     """
 
     jobs: int = field(
@@ -91,8 +91,8 @@ class IncSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bmv2Spec:
-    """The P4 switch of units with the engine bmv2: how its program lays out gradients, whether it logs every
-    packet, and which `programs` of systems it has beside the core's; None: all that there are.
+    """The P4 switch of units with the engine bmv2: its program's layout of gradients, whether it logs every
+    packet, and its systems' `programs` beside the core's; None: all that exist.
     """
 
     layout: str = field(
@@ -121,8 +121,8 @@ class Bmv2Spec:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A host: the declared rate of its link, before the scale, None where it is unshaped, and how many of the
-    machine's cores the processes at it may use together, None where nothing limits them.
+    """A host: the declared rate of its link, before the scale (None: unshaped), and how many of the machine's
+    cores its processes may use together (None: no limit).
     """
 
     rate_mbps: float | None = field(
@@ -140,9 +140,9 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """A rack: its ToR switch and its hosts. Or a pod of `racks`, with so many `hosts` each: their ToRs, and
-    the pod switch above them, which has the optical ports. `unequal` has one HostSpec for each host of a
-    rack, or is empty where all of them are as the topology says.
+    """A rack: a ToR switch and its hosts. Or a pod of `racks`, each with that many `hosts` and a ToR, and
+    above them the pod switch, which has the optical ports. `unequal` has one HostSpec for each host of a
+    rack; empty: all are as the topology says.
     """
 
     index: Unit
@@ -177,9 +177,7 @@ class UnitSpec:
     )
     unequal: tuple[HostSpec, ...] = ()
     has_core: bool = False  # whether its switch has a link to the electrical core
-    planes: tuple[
-        tuple[str, int], ...
-    ] = ()  # its optical ports by plane, in their order, where there are some
+    planes: tuple[tuple[str, int], ...] = ()  # if there are planes: its optical ports by plane, in order
 
     @property
     def name(self) -> str:
@@ -187,12 +185,12 @@ class UnitSpec:
 
     @property
     def data_plane(self) -> DataPlane:
-        """The kind of data plane that its switches have."""
+        """The data plane of its switches."""
         return DATA_PLANES[self.engine]
 
     @property
     def rack_numbers(self) -> range:
-        """The numbers of its racks; 0 alone where it is one."""
+        """The numbers of its racks; just 0 if it is itself a rack."""
         return range(1, self.racks + 1) if self.racks else range(1)
 
     @property
@@ -203,7 +201,7 @@ class UnitSpec:
         )
 
     def ports_in(self, plane: str) -> tuple[str, ...]:
-        """The names of its optical ports of a plane; all of them where there are no planes."""
+        """Return the names of its optical ports of a plane; all of them if there are no planes."""
         if not self.planes:
             return self.ports
         names = [name for name, count in self.planes for _ in range(count)]
@@ -229,7 +227,7 @@ class UnitSpec:
 
     @property
     def switches(self) -> tuple[Dpid, ...]:
-        """Its own switch, and in a pod the racks' ToRs after that."""
+        """Its own switch, then, in a pod, its racks' ToRs."""
         racks = (0, *self.rack_numbers) if self.racks else (0,)
         return tuple(addresses.tor_dpid(self.index, rack) for rack in racks)
 
@@ -239,7 +237,7 @@ class UnitSpec:
         return self.ports_of(addresses.tor_dpid(self.index))
 
     def ports_of(self, dpid: Dpid) -> dict[str, int]:
-        """The ports of one of its switches: device -> number."""
+        """Return the ports of one of its switches: device -> number."""
         unit, rack = self.index, addresses.tor_rack(dpid)
         ports: dict[str, int] = {}
         if rack in self.rack_numbers:
@@ -262,10 +260,9 @@ class UnitSpec:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole testbed. `pod_link` is between ToRs and pod switches, None where there are no pods; `core_link`
-    between units and the core, None where there is none. `link_rates` has, by the names of links whose
-    declared rate is one of their own, that rate, before the scale; None where it is unshaped. `programs` have
-    whole paths.
+    """A whole testbed. `pod_link` is between ToRs and pod switches, None if there are no pods; `core_link` is
+    between units and the core, None if there is no core. `link_rates` has the rates, before the scale (None:
+    unshaped), of links with their own declared rate, by name. `programs` have absolute paths.
     """
 
     name: str = field(metadata=key(Name(), "what status and results call it", usual="the file's name"))
@@ -355,7 +352,7 @@ class Topology:
 
     @property
     def chosen_programs(self) -> dict[str, tuple[str, ...]]:
-        """The programs of systems that switches have, by engine, where the configuration chooses some."""
+        """The systems' programs of switches, by engine, if the configuration chooses some."""
         return {} if self.bmv2.programs is None else {"bmv2": self.bmv2.programs}
 
     @property
@@ -370,12 +367,14 @@ class Topology:
 
     @property
     def switches(self) -> tuple[Dpid, ...]:
-        """All switches but the optical one, by unit, a pod's own before its ToRs; the core is the last."""
+        """All switches but the optical one, by unit, a pod's own before its ToRs; last the core, if there is
+        one.
+        """
         core = (addresses.CORE_DPID,) if self.core_link else ()
         return (*(dpid for unit in self.units for dpid in unit.switches), *core)
 
     def host(self, unit: Unit, host: int) -> HostSpec:
-        """The host of that number in a unit. KeyError if there is no such unit."""
+        """Return the host of that number in a unit. Raises KeyError if there is no such unit."""
         unequal = self.unit(unit).unequal
         spec = unequal[addresses.place_in_rack(host) - 1] if unequal else HostSpec(self.host_link.rate_mbps)
         if not self.link_rates:
@@ -383,30 +382,30 @@ class Topology:
         return replace(spec, rate_mbps=self.link_rates.get(addresses.host_name(unit, host), spec.rate_mbps))
 
     def optical_mbps(self, port: str) -> float | None:
-        """The declared rate of the optical port of that name; None where it is unshaped."""
+        """Return the declared rate of the optical port of that name; None if it is unshaped."""
         return self.link_rates.get(port, self.optical_link.rate_mbps)
 
     def pod_mbps(self, rack: str) -> float | None:
-        """The declared rate of the link of a pod's ToR, by its name, to the pod switch; None where it is
-        unshaped.
+        """Return the declared rate of the link from a pod's ToR, by its name, to the pod switch; None if it
+        is unshaped.
         """
         return self.link_rates.get(rack, self.pod_link.rate_mbps if self.pod_link else None)
 
     def core_mbps(self, link: str) -> float | None:
-        """The declared rate of the link of that name to the core; None where it is unshaped."""
+        """Return the declared rate of the link of that name to the core; None if it is unshaped."""
         return self.link_rates.get(link, self.core_link.rate_mbps if self.core_link else None)
 
     def emulated_mbps(self, rate_mbps: float | None) -> float | None:
-        """The rate that a link of that declared rate really gets; None where it is unshaped."""
+        """Return the emulated rate of a link with that declared rate; None if it is unshaped."""
         return None if rate_mbps is None else rate_mbps / self.scale
 
     def emulated_host_mbps(self, unit: Unit, host: int) -> float | None:
-        """The rate that the link of a host really gets; None where it is unshaped."""
+        """Return the emulated rate of a host's link; None if it is unshaped."""
         return self.emulated_mbps(self.host(unit, host).rate_mbps)
 
     @property
     def cpu_limits(self) -> dict[str, float]:
-        """The cores that the processes at a host may use together, by the names of the hosts that say so."""
+        """The cores that a host's processes may use together, by host, for hosts with a limit."""
         return {
             addresses.host_name(*host): cpus
             for host in self.hosts
@@ -425,18 +424,19 @@ class Topology:
 
     @property
     def planes(self) -> dict[str, str]:
-        """The plane of each optical port, by its name; "" where there is one optical switch."""
+        """The plane of each optical port, by name; "" if there is one optical switch."""
         names = self.ocs.planes or ("",)
         planes = {port: name for unit in self.units for name in names for port in unit.ports_in(name)}
         return {port: planes[port] for port in self.optical_ports}
 
     @property
     def scheduled_ports(self) -> dict[Unit, tuple[str, ...]]:
-        """Each unit's optical ports of the plane whose circuits policies decide on: the first."""
+        """Each unit's optical ports of the first plane, for whose circuits policies decide."""
         return {unit.index: unit.ports_in(self.first_plane) for unit in self.units}
 
     @property
     def first_plane(self) -> str:
+        """The name of the first plane; "" if there is one optical switch."""
         return self.ocs.planes[0] if self.ocs.planes else ""
 
     @property
@@ -446,19 +446,19 @@ class Topology:
         return {unit.index: unit.engine for unit in self.units} | core
 
     def units_with(self, engine: str) -> tuple[UnitSpec, ...]:
-        """The units whose switches sum with this engine."""
+        """Return the units with this engine."""
         return tuple(unit for unit in self.units if unit.engine == engine)
 
     def unit(self, index: Unit) -> UnitSpec:
-        """The unit of that index. KeyError if there is none."""
+        """Return the unit of that index. Raises KeyError if there is none."""
         for unit in self.units:
             if unit.index == index:
                 return unit
         raise KeyError(index)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads back to an equal topology. Of pods, of links with a rate of their
-        own and of a core it has words only where there are some.
+        """Encode as text, which `from_json` decodes to an equal topology. Pods, links with their own rate,
+        and a core are included only if there are some.
         """
         data = {**to_json(self), "ocs": self.ocs.as_json()}
         for unit in data["units"]:
@@ -474,22 +474,22 @@ class Topology:
 
     @classmethod
     def from_json(cls, text: str) -> Topology:
-        """The inverse of `to_json`, also for what an earlier version wrote."""
+        """Decode the text of `to_json`, also that of an earlier version."""
         checks = {Unit: checked_unit, OcsSpec: OcsSpec.of_json}
         return from_json(cls, json.loads(text), checks, defaults=True)
 
 
 def ring_circuits(units: tuple[UnitSpec, ...]) -> tuple[tuple[str, str], ...]:
-    """Circuits that join the units in a ring, or in a line where a unit has one port only, on each plane;
-    those without ports are left out.
+    """Return circuits that join the units in a ring on each plane, or in a line where a unit has one port
+    only; units without ports are skipped.
     """
     names = list(dict.fromkeys(name for unit in units for name, _ in unit.planes)) or [""]
     return tuple(circuit for name in names for circuit in _ring([unit.ports_in(name) for unit in units]))
 
 
 def _ring(every: list[tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    left = [list(ports) for ports in every if ports]
-    pairs = [*itertools.pairwise(left), *([(left[-1], left[0])] if len(left) > 2 else [])]
+    unused = [list(ports) for ports in every if ports]
+    pairs = [*itertools.pairwise(unused), *([(unused[-1], unused[0])] if len(unused) > 2 else [])]
     for a, b in pairs:
         if a and b:
             yield a.pop(0), b.pop(0)

@@ -1,6 +1,4 @@
-"""The optical switch as frozen data: its model, with the model's settings, and which circuits are lit at
-first.
-"""
+"""The optical switch as frozen data: its model with its settings, and the circuits that are lit at first."""
 
 from __future__ import annotations
 
@@ -14,18 +12,18 @@ from testbed.optics.model import OpticalModel, Settings
 from testbed.optics.models.transceivers import Transceivers
 
 USUAL: type[OpticalModel] = Transceivers
-"""The model of a configuration that names none."""
+"""The default model, of a configuration that names none."""
 
 Group = Mapping[str, Any]
 
 
 def defaults(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Return the value of each parameter that a configuration leaves out."""
+    """Return the default of each parameter."""
     return {parameter.name: parameter.default for parameter in parameters}
 
 
 def with_values(**values: Any) -> Settings:
-    """Return settings of the usual model: these values, and the defaults of the other parameters."""
+    """Return settings of the default model: these values, and the defaults of the other parameters."""
     return Settings({**defaults(USUAL.parameters), **values})
 
 
@@ -34,14 +32,13 @@ _USUAL_SETTINGS = with_values()
 
 @dataclass(frozen=True, slots=True)
 class OcsSpec:
-    """The optical switch: how long a reconfiguration keeps a port dark, as its model says, and what is lit at
-    first.
+    """The optical switch: its model, which determines how long a reconfiguration keeps a port dark, and the
+    circuits that are lit at first.
 
-    `model` is a name of `testbed.plugins.optical`, or FILE.py:CLASS, whose file is absolute. The settings
-    of the usual model are values; those of another are words of a YAML file until that model reads them, and
-    `means_ms` has its mean dark time by plane ("" where there is one optical switch), which is known once it
-    has. `circuits` are pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: no
-    scale touches them.
+    `model` is a name of `testbed.plugins.optical`, or FILE.py:CLASS with an absolute path. The settings of
+    the default model are values; those of another are words of a YAML file until that model reads them. Then
+    `means_ms` has the model's mean dark time by plane ("" if there is one optical switch). `circuits` are
+    pairs of optical port names such as ("u1o1", "u2o1"). Durations are real time: the scale does not apply.
     """
 
     settings: Settings = _USUAL_SETTINGS
@@ -79,42 +76,45 @@ class OcsSpec:
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """The names of several optical switches; none where there is one."""
+        """The names of the planes; empty if there is one optical switch."""
         return tuple(self.settings.planes)
 
     @property
     def is_usual(self) -> bool:
+        """Return whether the model is the default one."""
         return self.model == USUAL.name
 
     def mean_ms(self, plane: str = "") -> float:
-        """Return the mean dark time of a plane's port, in milliseconds. KeyError where a model of another
-        kind has not been asked.
+        """Return the mean dark time of a plane's port in ms. Raises KeyError if another model has not been
+        asked yet.
         """
         if self.is_usual:
             return USUAL(self.settings, self.seed).mean_ms(plane)
         return (self.means_ms or {})[plane]
 
     def as_json(self) -> dict[str, Any]:
-        """Return data that `of_json` reads. The usual model's settings have the form that they always had."""
+        """Return data that `of_json` reads. The default model's settings keep the form of earlier
+        versions.
+        """
         rest = {"seed": self.seed, "circuits": [list(circuit) for circuit in self.circuits]}
         if not self.is_usual:
             return {"model": self.model, **asdict(self.settings), "means_ms": self.means_ms, **rest}
-        of_plane = [each.name for each in USUAL.parameters if each.of_planes and not each.of_ports]
-        of_lock = [each.name for each in USUAL.parameters if each.of_ports]
+        plane_names = [each.name for each in USUAL.parameters if each.of_planes and not each.of_ports]
+        lock_names = [each.name for each in USUAL.parameters if each.of_ports]
         return {
             **_coded(self.settings.values, list(self.settings.values)),
             **rest,
-            "ports": [[port, _coded(own, of_lock)] for port, own in self.settings.ports.items()],
+            "ports": [[port, _coded(own, lock_names)] for port, own in self.settings.ports.items()],
             "planes": [
-                {"name": name, **_coded(own, of_plane), "lock": _coded(own, of_lock)}
+                {"name": name, **_coded(own, plane_names), "lock": _coded(own, lock_names)}
                 for name, own in self.settings.planes.items()
             ],
         }
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> OcsSpec:
-        """Return what `as_json` was given, also by an earlier version. ValueError, TypeError or KeyError for
-        other data.
+        """Read the data that `as_json` returned, also in an earlier version. Raises ValueError, TypeError or
+        KeyError for other data.
         """
         default = cls()
         seed = int(data.get("seed", default.seed))
@@ -122,16 +122,16 @@ class OcsSpec:
         if "model" in data:
             settings = Settings(data["values"], data["planes"], data["ports"])
             return cls(settings, seed, circuits, str(data["model"]), data["means_ms"])
-        said = {each.name: data[each.name] for each in USUAL.parameters if each.name in data}
+        values = {each.name: data[each.name] for each in USUAL.parameters if each.name in data}
         planes = {plane["name"]: _own({**plane.get("lock", {}), **plane}) for plane in data.get("planes", ())}
         ports = {port: _own(own) for port, own in data.get("ports", ())}
-        return cls(Settings({**default.settings.values, **_decoded(said)}, planes, ports), seed, circuits)
+        return cls(Settings({**default.settings.values, **_decoded(values)}, planes, ports), seed, circuits)
 
 
 def _coded(values: Group, names: list[str]) -> dict[str, Any]:
-    """Return these values, null for one that is not there."""
-    said = {name: values.get(name) for name in names}
-    return {name: asdict(value) if isinstance(value, Delay) else value for name, value in said.items()}
+    """Return these values, None for a missing one."""
+    chosen = {name: values.get(name) for name in names}
+    return {name: asdict(value) if isinstance(value, Delay) else value for name, value in chosen.items()}
 
 
 def _decoded(data: Group) -> dict[str, Any]:
@@ -144,13 +144,13 @@ def _delay(data: Group) -> Delay:
 
 
 def _own(data: Group) -> dict[str, Any]:
-    """Return the values of a plane or a port that are its own."""
+    """Return the values that a plane or a port has of its own."""
     names = [each.name for each in USUAL.parameters]
     return _decoded({name: data[name] for name in names if data.get(name) is not None})
 
 
 GENERAL = names_of(OcsSpec)
-"""The keys of `ocs` that are no model's parameters."""
+"""The keys of `ocs` that are not parameters of a model."""
 
 USUAL_KEYS = Section((*USUAL.parameters, *keys_of(OcsSpec).values()), is_open=True)
-"""The form of `ocs`; another model than the usual one declares keys of its own."""
+"""The form of `ocs` with the default model; another model declares its own keys."""

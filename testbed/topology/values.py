@@ -1,4 +1,4 @@
-"""Values of a configuration's keys, each as its declared kind: from the words of a file, and back."""
+"""Convert the values of a configuration's keys, by their declared kinds: from a file's words, and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from testbed.topology.fields import MOST_NAME, integer, is_number, listed, mappi
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 UNSHAPED = "unshaped"
 MOST_VALUES = 10_000
-_TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # by the unit of a file's numbers
+_TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # key -> the unit of its file's numbers, in ms
 _ACCEPTED = (
     "milliseconds from 0 to 60000, {uniform: [low, high]}, {normal: [mean, deviation]}, {lognormal: [mean, "
     "deviation]}, {values: [...]}, {trace_ms: FILE} or {trace_us: FILE} is accepted"
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The surroundings of words: the folder of the files that they name (None: they may name none), and the
-    scale that divides their rates.
+    """The context of reading: the folder of the files that words name (None: they may name none), and the
+    scale that divides rates.
     """
 
     folder: Path | None = None
@@ -52,8 +52,8 @@ class Reading:
 
 
 def read_into(default: T, raw: Any, path: str, reading: Reading) -> T:
-    """Return an object of a class that declares keys, with those values that a mapping says. RequestError
-    names the first thing that is wrong.
+    """Return the object with the values of a mapping, by its class's keys. Raises RequestError for the first
+    fault.
     """
     holder: Any = type(default)
     data = mapping(raw, path, names_of(holder))
@@ -61,8 +61,8 @@ def read_into(default: T, raw: Any, path: str, reading: Reading) -> T:
 
 
 def plain_values(holder: type, data: Mapping[str, Any], path: str, reading: Reading) -> dict[str, Any]:
-    """Return the values of the fields of a class whose keys depend on no others: their defaults where `data`
-    says none.
+    """Read the values of a class's fields with keys that depend on no others; missing ones get their
+    defaults.
     """
     keys = _plain_keys(holder)
     return {name: each.default for name, each in keys.items()} | read_said(keys, data, path, reading)
@@ -79,12 +79,12 @@ def _plain_keys(holder: type) -> Mapping[str, Parameter]:
 def read_said(
     keys: Mapping[str, Parameter], data: Mapping[str, Any], path: str, reading: Reading
 ) -> dict[str, Any]:
-    """Return the values of those keys that `data` says, by the names that the keys have here."""
+    """Read the values of the keys that `data` has, by their names here."""
     return {name: read_value(each, data, path, reading) for name, each in keys.items() if each.name in data}
 
 
 def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading: Reading) -> Any:
-    """Return a key's value from what `data`, below `path`, says. RequestError says what is accepted."""
+    """Read a key's value from `data`, which is below `path`. Raises RequestError with the accepted values."""
     raw = data[parameter.name]
     at = f"{path}.{parameter.name}" if path else parameter.name
     match parameter.kind:
@@ -123,8 +123,8 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
 
 
 def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a file says for an object of a class that declares keys: the value of each field, or the
-    words that are there `instead`. Of what has no value it says nothing.
+    """Return a file's words for an object with declared keys: each field's value, or its words in `instead`.
+    Fields without a value are omitted.
     """
     section: type = type(holder)
     words = {}
@@ -136,19 +136,19 @@ def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values_said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an optical model's parameters as a file has them."""
+    """Return the values of an optical model's parameters in a file's words."""
     return {name: _said(value) for name, value in values.items()}
 
 
 def rate_said(rate_mbps: float | None) -> float | str:
-    """Return a declared rate as a file has it."""
+    """Return a declared rate in a file's words."""
     return UNSHAPED if rate_mbps is None else rate_mbps
 
 
 def _said(value: Any, kind: Kind | None = None) -> Any:
     if isinstance(kind, Rate):
         return rate_said(value)
-    if isinstance(kind, Names):  # none of them is something to say, and no word is another
+    if isinstance(kind, Names):  # an empty list differs from no list
         return None if value is None else list(value)
     if isinstance(value, Delay):
         if value.kind == "constant":
@@ -168,7 +168,7 @@ def _name(raw: Any, at: str) -> str:
 
 
 def rate_mbps(raw: Any, at: str, scale: int) -> float | None:
-    """Return the declared rate that is said there; None: unshaped."""
+    """Check a declared rate; None: unshaped."""
     if raw == UNSHAPED:
         return None
     if not is_number(raw) or raw <= 0:
@@ -182,7 +182,7 @@ def rate_mbps(raw: Any, at: str, scale: int) -> float | None:
 
 
 def _programs(raw: Any, at: str, folder: Path | None) -> tuple[str, ...]:
-    """Return the data-plane programs that are named, with whole paths."""
+    """Check the named data-plane programs, and return them with absolute paths."""
     if not isinstance(raw, list) or not all(isinstance(each, str) for each in raw):
         raise RequestError(f"{at}: {shown(raw)}; a list of FILE.py:CLASS is accepted")
     named = []
@@ -202,7 +202,7 @@ def _programs(raw: Any, at: str, folder: Path | None) -> tuple[str, ...]:
 
 
 def _delay(raw: Any, key: str, folder: Path | None) -> Delay:
-    """Return the duration that is said at that key."""
+    """Read a duration."""
     if _is_duration(raw):
         return Delay("constant", float(raw))
     if isinstance(raw, dict) and len(raw) == 1:
@@ -228,23 +228,23 @@ def _are_durations(values: list[Any]) -> bool:
 
 
 def _trace(name: str, unit_ms: float, key: str, folder: Path | None) -> tuple[float, ...]:
-    """Return the durations in a file, one a line, in milliseconds; empty lines and what follows a # say
-    nothing.
+    """Read the durations in a file, one a line, and return them in ms; empty lines, and text after a #, are
+    ignored.
     """
     if folder is None:
         raise RequestError(f"{key}: trace {name}; a file is accepted in a YAML file, {{values: [...]}} here")
     path, values = folder / name, []
     for number, line in enumerate(read_lines(path), 1):
-        said = line.partition("#")[0].strip()
-        if not said:
+        text = line.partition("#")[0].strip()
+        if not text:
             continue
         try:
-            value_ms = float(said) * unit_ms
+            value_ms = float(text) * unit_ms
         except ValueError:
             value_ms = math.nan
         if not 0 <= value_ms <= MOST_DELAY_MS:
             raise RequestError(
-                f"{key}: {path} line {number}: {shown(said)}; a number from 0 to "
+                f"{key}: {path} line {number}: {shown(text)}; a number from 0 to "
                 f"{MOST_DELAY_MS / unit_ms:.0f} is accepted"
             )
         values.append(value_ms)

@@ -1,4 +1,4 @@
-"""A topology in the words of a YAML file: the inverse of testbed.topology.load.parse."""
+"""Convert a topology to the words of a YAML file: the inverse of testbed.topology.load.parse."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from testbed.topology.values import rate_said, section_said, values_said
 
 
 def words(topology: Topology) -> dict[str, Any]:
-    """Return what `parse` reads back to an equal topology. RequestError for one whose links have queues of
-    two lengths, which a file cannot say.
+    """Return words that `parse` reads back to an equal topology. Raises RequestError for links with queues of
+    two lengths, which a file cannot express.
     """
     if topology.host_link.buffer_packets != topology.optical_link.buffer_packets:
         raise RequestError(
@@ -46,11 +46,11 @@ def _unit(unit: UnitSpec) -> dict[str, Any]:
 
 def _ocs(ocs: OcsSpec) -> dict[str, Any]:
     settings = ocs.settings
-    own = {name: value for name, value in settings.values.items() if value or not ocs.is_usual}
+    values = {name: value for name, value in settings.values.items() if value or not ocs.is_usual}
     instead = {
-        "of_ports": {port: values_said(own) for port, own in settings.ports.items()} or None,
-        "of_planes": {plane: values_said(own) for plane, own in settings.planes.items()} or None,
+        "of_ports": {port: values_said(values) for port, values in settings.ports.items()} or None,
+        "of_planes": {plane: values_said(values) for plane, values in settings.planes.items()} or None,
         "circuits": [list(circuit) for circuit in ocs.circuits],
         "model": None if ocs.is_usual else ocs.model,
     }
-    return {**values_said(own), **section_said(ocs, instead)}
+    return {**values_said(values), **section_said(ocs, instead)}

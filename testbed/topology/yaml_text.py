@@ -1,5 +1,5 @@
-"""YAML, read and written as it stands there: by the core schema of YAML 1.2 (section 10.3), in which `010` is
-ten, `4e4` a number, and `25:00`, `yes`, `off` and a date are texts. PyYAML's own rules are 1.1's.
+"""Read and write YAML by the core schema of YAML 1.2 (section 10.3), in which `010` is ten, `4e4` is a
+number, and `25:00`, `yes`, `off` and dates are texts. PyYAML's own rules are those of YAML 1.1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 _TAG = "tag:yaml.org,2002:"
 _CORE: tuple[
     tuple[str, str, list[str]], ...
-] = (  # of a plain scalar: its type, what it looks like, how it begins
+] = (  # of a plain scalar: its type, its pattern, its possible first characters
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", [*"-+0123456789"]),
@@ -38,11 +38,11 @@ _STRUCT = {"b1": "?", "f2": "e", "f4": "f", "f8": "d"}
 
 
 class _Loader(yaml.SafeLoader):
-    """The core schema, and a key is there once: of its two values PyYAML takes the later, and says nothing.
-    NumPy's numbers are read as yaml.dump writes them.
+    """Loads the core schema, and refuses a repeated key, of which PyYAML would silently use the later value.
+    Reads NumPy's numbers in the form that yaml.dump writes.
     """
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 of PyYAML's class; its own are 1.1's
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 PyYAML's attribute; PyYAML's own resolvers are 1.1's
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -60,6 +60,7 @@ class _Loader(yaml.SafeLoader):
         return int(digits, {"0o": 8, "0x": 16}.get(digits[:2], 10))
 
     def unknown(self, node: yaml.Node) -> Any:
+        """Read a NumPy number; refuse any other tag with ConstructorError."""
         if _NUMPY_SCALAR.fullmatch(node.tag) and (number := _numpy_number(node)) is not None:
             return number
         kind = node.tag.removeprefix(_TAG)
@@ -70,7 +71,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the texts that the core schema would take for something else."""
+    """Quotes texts that the core schema would read as another type."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 as above
 
@@ -79,18 +80,18 @@ for _kind, _looks, _begins in _CORE:
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_looks})$"), _begins)
 _Loader.add_constructor(f"{_TAG}int", _Loader.whole_number)
-_Loader.add_constructor(None, _Loader.unknown)  # of all other tags
+_Loader.add_constructor(None, _Loader.unknown)  # for all other tags
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a file, or of a pipe to which somebody writes. RequestError if it is not there,
-    nothing comes from it, it is no YAML, or has a key twice.
+    """Read the content of a file, or of a pipe that has a writer. Raises RequestError if it is missing, empty
+    (a pipe), no YAML, or has a key twice.
     """
     return _parsed(lambda: _content(path), str(path))
 
 
 def read_yaml_of_stdin() -> Any:
-    """Return the content of the standard input, to its end. RequestError likewise."""
+    """Read the content of the standard input, to its end. Raises RequestError likewise."""
     return _parsed(sys.stdin.read, "standard input")
 
 
@@ -107,14 +108,16 @@ def _parsed(content: Callable[[], str], path: str) -> Any:
 
 
 def written(data: Any, in_a_line: bool = False) -> str:
-    """Return data as YAML that `read_yaml` has the same of. Raises yaml.YAMLError for what has no such."""
+    """Format data as YAML that `read_yaml` reads back. Raises yaml.YAMLError for data that YAML cannot
+    express.
+    """
     if in_a_line:
         return yaml.dump(plain(data), Dumper=_Dumper, default_flow_style=True, width=sys.maxsize).strip()
     return yaml.dump(plain(data), Dumper=_Dumper, sort_keys=False)
 
 
 def plain(value: Any) -> Any:
-    """Return mappings, sequences and numbers, NumPy's among them, as those that YAML has."""
+    """Convert mappings, sequences and numbers, NumPy's included, to the types that YAML has."""
     if isinstance(value, Mapping):
         return {plain(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -127,7 +130,7 @@ def plain(value: Any) -> Any:
 
 
 def _numpy_number(node: yaml.Node) -> int | float | bool | None:
-    """Return a scalar of NumPy's by its type and bytes; None where it is none that is a number."""
+    """Decode a NumPy scalar from its type and bytes; None if it is no number."""
     try:
         kind, data = node.value
         arguments = next(value for key, value in kind.value if key.value == "args")
@@ -144,7 +147,9 @@ def _numpy_number(node: yaml.Node) -> int | float | bool | None:
 
 
 def _content(path: Path) -> str:
-    """A pipe whose other end nobody has would be waited for without end."""
+    """Read a file. For a pipe, raise RequestError if it has no writer, because reading would block
+    forever.
+    """
     if not stat.S_ISFIFO(path.stat().st_mode):
         return path.read_text()
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

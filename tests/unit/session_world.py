@@ -151,7 +151,7 @@ class Machine:
         return SimpleNamespace(
             grant=self.grant,
             forest=forest,
-            hear_parallel=lambda _: None,
+            subscribe_parallel=lambda _: None,
             worker_env=lambda rank: endpoint(slots=64, ring_fd=0),
             worker_fds=lambda rank: [0],
         )

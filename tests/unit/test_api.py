@@ -24,7 +24,7 @@ from testbed.api.batch import BatchResult
 from testbed.api.result import JobError, JobResult
 from testbed.api.running import RunOptions
 from testbed.api.telemetry import JobSamples, LinkTable, Telemetry
-from testbed.api.up import bring_up, file_with, said
+from testbed.api.up import bring_up, file_with, run_command
 from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.jobs.options import JobOptions
@@ -187,7 +187,7 @@ def test_what_a_command_refuses_is_its_error() -> None:
     with pytest.raises(RequestError, match=r"^configuration: units\[0\].hosts: x; a whole number"):
         bring_up({"units": [{"hosts": "x"}]}, ABSENT)
     with pytest.raises(TestbedError, match=f"^testbed '{ABSENT}' is not running"):
-        said("down", "--name", ABSENT)
+        run_command("down", "--name", ABSENT)
 
 
 def test_what_was_done_by_an_interrupt_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_what_was_done_by_an_interrupt_is_undone(monkeypatch: pytest.MonkeyPatch
     undone: list[bool] = []
     monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        said("systems", "--help", undo=lambda: undone.append(True))
+        run_command("systems", "--help", undo=lambda: undone.append(True))
     assert undone == [True]
 
 
@@ -221,7 +221,7 @@ def test_content_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPa
 def test_a_command_that_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up.environment, "interpreter", lambda: Path("/bin/false"))
     with pytest.raises(TestbedError, match="it ended with 1"):
-        said("status")
+        run_command("status")
 
 
 @pytest.mark.parametrize(("pid", "ends"), [(7, ["one"]), (8, [])])

@@ -48,7 +48,7 @@ class World:
             raise self.refusal
         self.admitted.append(group)
         return SimpleNamespace(
-            hear_parallel=lambda _: None,
+            subscribe_parallel=lambda _: None,
             first=len(self.admitted),
             worker_env=lambda worker: endpoint(worker=worker, ring_fd=self.null, wake_fd=self.null),
             worker_fds=lambda worker: [self.null],

@@ -117,7 +117,7 @@ def test_the_demo_prints_its_report_and_fails_after_that(
         print("[1/4] digits with inc")
         return report
 
-    monkeypatch.setattr(demo, "_trained", trained)
+    monkeypatch.setattr(demo, "_train_all", trained)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(TestbedError, match=r"inc: test accuracy 50\.00% is below 97%"):
         demo.main(["--out", str(tmp_path), "--json"])

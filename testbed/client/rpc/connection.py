@@ -26,8 +26,8 @@ from testbed.errors import RequestError, TestbedError, disk_is_full
 
 MAX_REQUEST_BYTES = 1 << 20
 REQUEST_S = 10.0  # from the connection to the end of the request's line
-# Bounds on unread data. Output beyond the first is dropped, and any event beyond the second; the reply never
-# is.
+# Bounds on unread data: output beyond the first is dropped, and any event beyond the second, but never the
+# reply.
 BACKLOG_BYTES, MOST_BACKLOG_BYTES = 1 << 20, 4 << 20
 _PIECE_BYTES = 1 << 16
 
@@ -49,6 +49,8 @@ class Handler(Protocol):
 
 
 class Phase(enum.Enum):
+    """The state of a connection."""
+
     ASKING = "sends its request"
     WORKING = "is worked for"
     ANSWERED = "has its reply to read"
@@ -67,7 +69,7 @@ class Connection:
         self._socket.setblocking(False)
         self._disconnected = threading.Event()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lock = threading.Lock()  # the fields below
+        self._lock = threading.Lock()  # guards the fields below
         self.state = Phase.ASKING
         self.since = time.monotonic()  # when it entered that state
         self._backlog: deque[tuple[bytes, int | None]] = deque()  # lines, each with a descriptor that it owns
@@ -110,7 +112,7 @@ class Connection:
         except (OSError, ValueError) as error:
             self.refuse(f"request not understood: {error}")
         else:
-            if request is not None and self._become(Phase.WORKING):
+            if request is not None and self._change_state(Phase.WORKING):
                 self._threads += 1
                 try:
                     threading.Thread(target=self._work, args=(request,), name="request", daemon=True).start()
@@ -142,7 +144,7 @@ class Connection:
 
     def give_up(self) -> None:
         """Close the connection, whatever its client has read; its thread ends soon."""
-        self._become(Phase.CLOSED)
+        self._change_state(Phase.CLOSED)
 
     # ------------------------------------------------------------------ the request
 
@@ -202,7 +204,7 @@ class Connection:
             if self.state is not Phase.WORKING:
                 return
             if self._missed_lines and self._backlog_bytes <= BACKLOG_BYTES // 2:
-                self._tell_missed()
+                self._report_missed()
             bound = BACKLOG_BYTES if "output" in event else MOST_BACKLOG_BYTES
             if self._backlog_bytes + len(line) > bound or (self._missed_lines and "output" in event):
                 self._missed_lines += 1
@@ -216,11 +218,11 @@ class Connection:
             if self.state is Phase.CLOSED:
                 return
             if self._missed_lines:
-                self._tell_missed()
+                self._report_missed()
             self._put(line + b"\n")
             self.state, self.since = Phase.ANSWERED, time.monotonic()
 
-    def _tell_missed(self) -> None:
+    def _report_missed(self) -> None:
         missed = {"lines": self._missed_lines, "bytes": self._missed_bytes}
         self._missed_lines = self._missed_bytes = 0
         self._put(json.dumps({"event": {"missed": missed}}).encode() + b"\n")
@@ -301,7 +303,7 @@ class Connection:
                 os.eventfd_read(self._wake)
         return ready.get(self._socket.fileno(), 0)
 
-    def _become(self, state: Phase) -> bool:
+    def _change_state(self, state: Phase) -> bool:
         """Change the state; return False if it is closed already."""
         with self._lock:
             if self.state is Phase.CLOSED:

@@ -83,9 +83,9 @@ class _Server:
                 except OSError:  # no descriptor is left, or the client has gone: go on serving the others
                     time.sleep(_PAUSE_S)
                     continue
-                self._take(connection)
+                self._accept_one(connection)
 
-    def _take(self, connection: socket.socket) -> None:
+    def _accept_one(self, connection: socket.socket) -> None:
         try:
             peer = Peer.of(connection)
             taken = Connection(connection, peer, self._answer, self._remove)
@@ -141,8 +141,8 @@ class _Server:
         """Close all connections, after a moment in which replies under way can still be sent."""
         with self._changed:
             self._changed.wait_for(self._is_idle, _LAST_WORDS_S)
-            left = list(self._connections)
-        for connection in left:
+            remaining = list(self._connections)
+        for connection in remaining:
             connection.give_up()
 
     def _is_idle(self) -> bool:
