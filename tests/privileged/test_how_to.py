@@ -20,6 +20,7 @@ from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, command, environment, forget, wait_for
 
 pytestmark = pytest.mark.needs("namespaces", "xdp", "ovs")
+BEGUN_S = CALL_S  # until a command in the background prints its first lines
 READ = ("docs", "examples", "wireshark", "workloads")
 
 
@@ -39,7 +40,12 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self._folder = checkout(folder)
         self._environment = environment(
-            {"OPTINC_RUNS": str(folder / "runs"), "TMPDIR": str(folder), "COLUMNS": "120"}
+            {
+                "OPTINC_RUNS": str(folder / "runs"),
+                "TMPDIR": str(folder),
+                "COLUMNS": "120",
+                "PYTHONUNBUFFERED": "1",  # as on a terminal
+            }
         )
         self._open = ExitStack()
 
@@ -93,7 +99,7 @@ class Reader:
                 start_new_session=True,
             )
         self._open.callback(self._end, process)
-        wait_for(lambda: is_printed(typed, output.read_text()), f"$ {typed.words}: {typed.lines}")
+        wait_for(lambda: is_printed(typed, output.read_text()), f"$ {typed.words}: {typed.lines}", BEGUN_S)
 
     @staticmethod
     def _words(words: str) -> list[str]:
@@ -117,3 +123,13 @@ def test_a_page(path: Path, tmp_path: Path) -> None:
             else:
                 reader.type(step)
         assert not Runtime.of(DEFAULT_NAME).alive(), "the page leaves a testbed up"
+
+
+@pytest.mark.parametrize("words", ["echo b", "echo b &", "echo a; false"])
+def test_a_command_that_does_not_do_what_its_page_shows_fails(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.privileged.test_how_to.BEGUN_S", 0.1)
+    reader = Reader(tmp_path)
+    with pytest.raises(AssertionError), reader.page():
+        reader.type(Command(words, ("a",)))
