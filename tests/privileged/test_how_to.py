@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -87,14 +88,15 @@ class Reader:
         assert is_printed(typed, ended.stdout), f"$ {typed.words}\n{ended.stdout}\nis not\n{shown}"
 
     def _begin(self, typed: Command) -> None:
-        output = self._folder.parent / "background"
-        with output.open("w") as file:
+        file, name = tempfile.mkstemp(dir=self._folder.parent)
+        output = Path(name)
+        with open(file, "w") as written:
             process = subprocess.Popen(
                 self._words(typed.words.removesuffix(" &")),
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
-                stdout=file,
+                stdout=written,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
